@@ -1,0 +1,69 @@
+"""tape: an append-only, event-sourced store for the history of AI agents.
+
+import tape
+
+with tape.open("agent.db") as store:
+    chat = store.tape("chat-1")
+    chat.append(role="user", content="Plan the trip")
+    prompt = chat.context(budget=8_000).to_openai()
+"""
+
+from tape.core.context import Context
+from tape.core.records import Anchor, Entry, Message, Page, Problem, Receipt, Report, Source, TapeInfo
+from tape.errors import (
+    BudgetExceeded,
+    CommitUnknown,
+    Corrupt,
+    HeadMoved,
+    ImportFailed,
+    InvalidEntry,
+    MergeConflict,
+    ProvenanceConflict,
+    SchemaTooNew,
+    StoreBusy,
+    StoreFailed,
+    SummaryMoved,
+    TapeClosed,
+    TapeError,
+    TapeExists,
+    TapeNotFound,
+    UnknownMessage,
+)
+from tape.handle import Snapshot, Tape
+from tape.store import Store, open
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Anchor",
+    "BudgetExceeded",
+    "CommitUnknown",
+    "Context",
+    "Corrupt",
+    "Entry",
+    "HeadMoved",
+    "ImportFailed",
+    "InvalidEntry",
+    "MergeConflict",
+    "Message",
+    "Page",
+    "Problem",
+    "ProvenanceConflict",
+    "Receipt",
+    "Report",
+    "SchemaTooNew",
+    "Snapshot",
+    "Source",
+    "Store",
+    "StoreBusy",
+    "StoreFailed",
+    "SummaryMoved",
+    "Tape",
+    "TapeClosed",
+    "TapeError",
+    "TapeExists",
+    "TapeInfo",
+    "TapeNotFound",
+    "UnknownMessage",
+    "open",
+]

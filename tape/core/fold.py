@@ -1,0 +1,300 @@
+"""The projector: the one set of rules that turns an entry into changes of the view.
+
+``fold(head, entry)`` looks at nothing but its arguments: every decision that needed a search was taken when the entry
+was recorded and stands in its payload. It returns the head after the entry and the row changes, which the shell
+applies to tables inside the recording transaction and ``tape.core.view`` applies to memory. Live projection,
+rebuild, verification and replay are therefore the same code.
+
+The shape of the view: a message keeps one place for ever (lane, ordinal = depth). Its body and its liveness are rows
+at that place, each held between two seqs. A path is one range of rows per lane crossed, never a step per message.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from tape.core import payloads as p
+from tape.core.payloads import ROOT, Payload, Place
+
+__all__ = [
+    "HIDDEN",
+    "OUT",
+    "REVISED",
+    "AnchorRow",
+    "AliasRow",
+    "AnswerRow",
+    "CallRow",
+    "ClearRow",
+    "Close",
+    "Head",
+    "LaneRow",
+    "Mark",
+    "Op",
+    "OpenRow",
+    "SlotRow",
+    "Touch",
+    "Uncleared",
+    "fold",
+]
+
+REVISED, OUT, HIDDEN, CLEARED = "revised", "out", "hidden", "cleared"
+"""Why a row ended: another body took its place, the message was retracted, its call was, a clear took it."""
+
+CLOSED = frozenset({"completed", "abandoned", "ended", "discarded"})
+
+
+class Head(Struct):
+    """All that the next append needs to know of a tape, and all that every append changes."""
+
+    seq: int
+    hash: bytes
+    stamp: int
+    place: Place
+    lo: int
+    """The depth at which the head's lane branches off; its own messages are deeper."""
+    tip: bool
+    """Whether the head is the last place of its lane, so that the next message extends it."""
+    cleared: int
+    """The seq of the clear in force, or 0."""
+    messages: int
+    last_message: int
+    aliased: bool
+    """Whether some message of the tape has a key that does not tell its id."""
+    status: str
+    reason: str | None
+    completed: int
+    """When the tape was closed, or 0."""
+
+    @classmethod
+    def blank(cls, before: bytes) -> Head:
+        """Return the head of a tape with no entries."""
+        return cls(0, before, 0, ROOT, 0, False, 0, 0, 0, False, "active", None, 0)
+
+
+class Op(Struct, frozen=True, gc=False):
+    """A change of one row of the view."""
+
+
+class OpenRow(Op, frozen=True, gc=False):
+    """A body begins to hold at a place."""
+
+    place: Place
+    placed: int
+    since: int
+    body: int
+
+
+class Close(Op, frozen=True, gc=False):
+    """What holds at a place ceases to."""
+
+    place: Place
+    until: int
+    why: str
+
+
+class Mark(Op, frozen=True, gc=False):
+    """The reason why nothing holds at a place changes."""
+
+    place: Place
+    why: str
+
+
+class LaneRow(Op, frozen=True, gc=False):
+    """A lane branches off."""
+
+    lane: int
+    base: Place
+
+
+class AliasRow(Op, frozen=True, gc=False):
+    """A message id that no key tells, and the entry that placed it."""
+
+    id: str
+    seq: int
+
+
+class CallRow(Op, frozen=True, gc=False):
+    """A message makes a tool call."""
+
+    call: str
+    seq: int
+    place: Place
+
+
+class AnswerRow(Op, frozen=True, gc=False):
+    """A message answers a tool call of another."""
+
+    maker: Place
+    call: str
+    place: Place
+
+
+class AnchorRow(Op, frozen=True, gc=False):
+    """An anchor stands at a place."""
+
+    seq: int
+    name: str
+    place: Place
+
+
+class ClearRow(Op, frozen=True, gc=False):
+    """Nothing that held before this seq holds any longer."""
+
+    seq: int
+    place: Place
+    hidden: int
+
+
+class Touch(Op, frozen=True, gc=False):
+    """One of the messages that a clear took came back by itself."""
+
+    seq: int
+
+
+class Uncleared(Op, frozen=True, gc=False):
+    """A clear is undone."""
+
+    seq: int
+    until: int
+
+
+class SlotRow(Op, frozen=True, gc=False):
+    """A named fact of the tape (its status) takes a new value, recorded in the entry ``seq``."""
+
+    slot: str
+    seq: int
+
+
+Rule = Callable[[Head, int, Any], list[Op]]
+
+
+def fold(
+    head: Head, seq: int, hash: bytes, stamp: int, place: Place, key: str, payload: Payload
+) -> tuple[Head, list[Op]]:
+    """Return the head after the entry, and what the entry changes in the view."""
+    after = copy.copy(head)
+    after.seq = seq
+    after.hash = hash
+    after.stamp = stamp
+    after.place = place
+    return after, _RULES[payload.kind](after, seq, payload)
+
+
+def _append(head: Head, seq: int, entry: p.Append) -> list[Op]:
+    place = head.place
+    ops: list[Op] = [OpenRow(place, seq, seq, seq)]
+    if place.lane == seq:
+        base = entry.base or ROOT
+        head.lo = base.ordinal
+        ops.append(LaneRow(seq, base))
+    elif entry.lo is not None:
+        head.lo = entry.lo
+    head.tip = True
+    head.messages += 1
+    head.last_message = head.stamp
+    if entry.aliased:
+        head.aliased = True
+        ops.append(AliasRow(entry.id, seq))
+    for call in entry.calls:
+        ops.append(CallRow(call, seq, place))
+    for answer in entry.answers:
+        ops.append(AnswerRow(answer.maker, answer.call, place))
+    return ops
+
+
+def _hide(head: Head, seq: int, places: list[Place]) -> list[Op]:
+    head.messages -= len(places)
+    return [Close(place, seq, HIDDEN) for place in places]
+
+
+def _show(head: Head, seq: int, shows: list[p.Reopened]) -> list[Op]:
+    ops: list[Op] = []
+    for back in shows:
+        if back.clear:
+            # The row under the clear still lies among the live ones: end it before the next begins.
+            ops.append(Close(back.place, seq, CLEARED))
+            ops.append(Touch(back.clear))
+        ops.append(OpenRow(back.place, back.placed, seq, back.body))
+    head.messages += len(shows)
+    return ops
+
+
+def _revise(head: Head, seq: int, entry: p.Revise) -> list[Op]:
+    ops: list[Op] = [Close(entry.place, seq, REVISED), OpenRow(entry.place, entry.placed, seq, seq)]
+    ops.extend(CallRow(call, seq, entry.place) for call in entry.calls)
+    ops.extend(_hide(head, seq, entry.hides))
+    ops.extend(_show(head, seq, entry.shows))
+    return ops
+
+
+def _retract(head: Head, seq: int, entry: p.Retract) -> list[Op]:
+    ops: list[Op] = [Close(place, seq, OUT) for place in entry.places]
+    head.messages -= len(entry.places)
+    ops.extend(Mark(place, OUT) for place in entry.marks)
+    ops.extend(_hide(head, seq, entry.hides))
+    return ops
+
+
+def _restore(head: Head, seq: int, entry: p.Restore) -> list[Op]:
+    ops: list[Op] = []
+    for back in entry.marks:
+        if back.clear:
+            ops.append(Close(back.place, seq, HIDDEN))
+            ops.append(Touch(back.clear))
+        else:
+            ops.append(Mark(back.place, HIDDEN))
+    if entry.undoes:
+        ops.append(Uncleared(entry.undoes, seq))
+        head.messages += entry.returned
+        head.cleared = entry.beneath
+    ops.extend(_hide(head, seq, entry.hides))
+    ops.extend(_show(head, seq, entry.shows))
+    return ops
+
+
+def _clear(head: Head, seq: int, entry: p.Clear) -> list[Op]:
+    row = ClearRow(seq, head.place, head.messages)
+    head.cleared = seq
+    head.messages = 0
+    return [row]
+
+
+def _switch(head: Head, seq: int, entry: p.Switch) -> list[Op]:
+    head.lo = entry.lo
+    head.tip = entry.tip
+    return []
+
+
+def _anchor(head: Head, seq: int, entry: p.Anchor | p.Handoff) -> list[Op]:
+    return [AnchorRow(seq, entry.name, head.place)]
+
+
+def _status(head: Head, seq: int, entry: p.Status) -> list[Op]:
+    head.status = entry.status
+    head.reason = entry.reason
+    head.completed = head.stamp if entry.status in CLOSED else 0
+    return [SlotRow("status", seq)]
+
+
+def _nothing(head: Head, seq: int, entry: Payload) -> list[Op]:
+    return []
+
+
+_RULES: dict[str, Rule] = {
+    "open": _nothing,
+    "append": _append,
+    "revise": _revise,
+    "retract": _retract,
+    "restore": _restore,
+    "clear": _clear,
+    "switch": _switch,
+    "anchor": _anchor,
+    "handoff": _anchor,
+    "event": _nothing,
+    "erase": _nothing,
+    "status": _status,
+}

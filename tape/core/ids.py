@@ -1,0 +1,66 @@
+"""Ids and provenance keys: time-ordered random ids, and the keys that are derived from what is recorded."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from hashlib import blake2b
+
+from tape.core.strict import MAX_ID, RESERVED
+
+__all__ = ["batch_key", "fits", "message_key", "new_id", "revision_key"]
+
+_lock = threading.Lock()
+_random = random.Random(os.urandom(32))
+_last = 0
+
+
+def _reseed() -> None:
+    """Give a forked process random numbers of its own, or parent and child would make the same ids."""
+    global _lock, _last
+    _lock = threading.Lock()
+    _last = 0
+    _random.seed(os.urandom(32))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reseed)
+
+
+def new_id() -> str:
+    """Return a UUIDv7: random, and ascending within the process so that indexes grow at one end.
+
+    The clock only orders the ids for the benefit of the index; nothing is ever decided by it.
+    """
+    global _last
+    with _lock:
+        # 48 bits of milliseconds and 12 of a sub-millisecond counter that never repeats nor runs back.
+        stamp = (time.time_ns() // 1_000_000) << 12
+        _last = stamp = max(stamp, _last + 1)
+        noise = _random.getrandbits(62)
+    value = f"{stamp >> 12:012x}7{stamp & 0xFFF:03x}{0x8000000000000000 | noise:016x}"
+    return f"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"
+
+
+def fits(key: str) -> str:
+    """Return the derived ``key``, or its digest when it is longer than a key may be."""
+    if len(key) <= MAX_ID:
+        return key
+    return f"{RESERVED}#{blake2b(key.encode(), digest_size=32).hexdigest()}"
+
+
+def message_key(message_id: str) -> str:
+    """Return the key of the entry that appends this message."""
+    return fits(f"{RESERVED}m:{message_id}")
+
+
+def revision_key(seq: int, tape: str | None = None) -> str:
+    """Return the key of the entry that supersedes the body recorded at ``seq`` (of an ancestor, if named)."""
+    return fits(f"{RESERVED}r:{seq}" if tape is None else f"{RESERVED}r:{seq}@{tape}")
+
+
+def batch_key(key: str, index: int) -> str:
+    """Return the key of the ``index``-th entry of a batch keyed ``key``."""
+    return fits(f"{key}#{index}")

@@ -1,0 +1,324 @@
+"""What each kind of entry says, as one typed struct per kind, and how old versions are read.
+
+A payload holds two sorts of facts. What the caller gave (a message, a reason, a state) is kept verbatim. What the
+store decided at the time (where a message was put, which tool calls it makes, which results go with it) is kept as
+well, so that folding the tape again needs no search and learning a new message shape never changes an old tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from tape.errors import Corrupt
+
+__all__ = [
+    "KINDS",
+    "Anchor",
+    "Answer",
+    "Append",
+    "Clear",
+    "Erase",
+    "Event",
+    "Handoff",
+    "Open",
+    "Payload",
+    "Place",
+    "Reopened",
+    "Restore",
+    "Retract",
+    "Revise",
+    "Status",
+    "Switch",
+    "body_of",
+    "content",
+    "decode",
+    "encode",
+    "register_upcaster",
+]
+
+KINDS = (
+    "open",
+    "append",
+    "revise",
+    "retract",
+    "restore",
+    "clear",
+    "anchor",
+    "handoff",
+    "compact",
+    "state",
+    "block",
+    "usage",
+    "event",
+    "fork",
+    "merge",
+    "discard",
+    "switch",
+    "status",
+    "label",
+    "erase",
+)
+"""The closed set of kinds. The database checks it too."""
+
+
+class Place(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """A position that a message keeps for ever: a lane and a depth in it, on this tape or on an ancestor.
+
+    Lane 0, ordinal 0 is the root above every first message.
+    """
+
+    lane: int
+    ordinal: int
+    tape: str | None = None
+
+
+ROOT = Place(0, 0)
+
+
+class Payload(Struct, omit_defaults=True):
+    """What every payload has: its kind, and the version in which this release writes it."""
+
+    kind: ClassVar[str]
+    version: ClassVar[int] = 1
+
+
+class Open(Payload):
+    """The first entry of every tape."""
+
+    kind = "open"
+    name: str | None = None
+    owner: str | None = None
+    agent: str | None = None
+    labels: list[str] = []
+
+
+class Answer(Struct, array_like=True, omit_defaults=True, gc=False):
+    """A tool call that a message answers, and the place of the message that made the call."""
+
+    call: str
+    maker: Place
+
+
+class Append(Payload):
+    """A new message. Its place is the head after the entry."""
+
+    kind = "append"
+    id: str
+    message: dict[str, Any] | msgspec.Raw
+    generated: bool = False
+    parent: str | UnsetType | None = UNSET
+    base: Place | None = None
+    """Where the lane branches off, when this message opens one."""
+    lo: int | None = None
+    """The depth at which the lane branches off, when it is neither new nor that of the head before."""
+    calls: list[str] = []
+    answers: list[Answer] = []
+    aliased: bool = False
+    """The key is the caller's, so the message id has to be found some other way."""
+
+
+class Revise(Payload):
+    """A new body for a message, in its old place."""
+
+    kind = "revise"
+    id: str
+    message: dict[str, Any] | msgspec.Raw
+    place: Place
+    placed: int
+    supersedes: int
+    whole: bool = True
+    """False when only new content was given and the rest of the message stays as it was."""
+    calls: list[str] = []
+    hides: list[Place] = []
+    shows: list[Reopened] = []
+
+
+class Reopened(Struct, array_like=True, omit_defaults=True, gc=False):
+    """A message that comes back: its place, the entry that placed it, the entry whose body holds."""
+
+    place: Place
+    placed: int
+    body: int
+    clear: int = 0
+    """The clear that took it, when it was that and no retraction of its own."""
+
+
+class Retract(Payload):
+    """Messages taken out of the view, with the results of the calls they made."""
+
+    kind = "retract"
+    ids: list[str]
+    reason: str | None = None
+    places: list[Place] = []
+    marks: list[Place] = []
+    """Named messages that were hidden already; they are now out in their own right."""
+    hides: list[Place] = []
+
+
+class Restore(Payload):
+    """Messages brought back, or (without ids) the last clear undone."""
+
+    kind = "restore"
+    ids: list[str]
+    shows: list[Reopened] = []
+    marks: list[Reopened] = []
+    """Named messages that stay hidden because the call they answer is out."""
+    hides: list[Place] = []
+    undoes: int = 0
+    returned: int = 0
+    """How many messages the undone clear gives back."""
+    beneath: int = 0
+    """The earlier clear that is in force again, or 0."""
+
+
+class Clear(Payload):
+    """Every message taken out at once; anchors end with it."""
+
+    kind = "clear"
+    reason: str | None = None
+
+
+class Switch(Payload):
+    """Another message chosen as the head."""
+
+    kind = "switch"
+    id: str
+    lo: int = 0
+    tip: bool = False
+
+
+class Anchor(Payload):
+    """A named checkpoint with state."""
+
+    kind = "anchor"
+    name: str
+    state: Any = None
+    parents: list[int] = []
+    source_ids: list[str] = []
+
+
+class Handoff(Payload):
+    """An anchor with a contract."""
+
+    kind = "handoff"
+    name: str
+    summary: str
+    phase: str | None = None
+    next_steps: list[str] = []
+    source_ids: list[str] = []
+    owner: str | None = None
+    state: Any = None
+
+
+class Event(Payload):
+    """A fact that never enters context."""
+
+    kind = "event"
+    name: str
+    data: Any = None
+
+
+class Erase(Payload):
+    """A payload taken away on purpose: the entry's seq is the source, and its digest keeps the chain whole."""
+
+    kind = "erase"
+    digest: str
+    reason: str | None = None
+
+
+class Status(Payload):
+    """The tape closed or opened again."""
+
+    kind = "status"
+    status: str
+    reason: str | None = None
+
+
+def content(payload: Payload) -> Any:
+    """Return what the caller gave, without what the store decided: the part that makes two entries the same."""
+    match payload:
+        case Append():
+            given: dict[str, Any] = {"message": payload.message}
+            if not payload.generated:
+                given["id"] = payload.id
+            if payload.parent is not UNSET:
+                given["parent"] = payload.parent
+        case Revise():
+            given = {"id": payload.id}
+            if payload.whole:
+                message = payload.message if isinstance(payload.message, dict) else {}
+                given["message"] = {k: v for k, v in message.items() if k not in ("id", "role")}
+            else:
+                given["content"] = payload.message["content"] if isinstance(payload.message, dict) else None
+        case Retract():
+            given = {"ids": payload.ids, "reason": payload.reason}
+        case Restore():
+            given = {"ids": payload.ids}
+        case Switch():
+            given = {"id": payload.id}
+        case _:
+            given = {name: getattr(payload, name) for name in payload.__struct_fields__}
+    return {"kind": payload.kind, **given}
+
+
+_TYPES: dict[str, type[Payload]] = {
+    cls.kind: cls
+    for cls in (Open, Append, Revise, Retract, Restore, Clear, Switch, Anchor, Handoff, Event, Erase, Status)
+}
+_decoders = {kind: msgspec.json.Decoder(cls).decode for kind, cls in _TYPES.items()}
+_upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+encode = msgspec.json.Encoder().encode
+"""Return the bytes of a payload: what is stored, hashed and never rewritten."""
+
+
+def register_upcaster(
+    kind: str, version: int, upcast: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Callable[[], None]:
+    """Teach readers to turn a payload of ``kind`` at ``version`` into ``version + 1``; returns the undo."""
+    _upcasters[kind, version] = upcast
+    return lambda: _upcasters.pop((kind, version), None) and None
+
+
+def _upcast(kind: str, version: int, raw: bytes) -> bytes:
+    """Return ``raw`` as the version that this release writes."""
+    current = _TYPES[kind].version
+    value: dict[str, Any] = msgspec.json.decode(raw)
+    for step in range(version, current):
+        value = _upcasters[kind, step](value)
+    return msgspec.json.encode(value)
+
+
+def decode(kind: str, version: int, raw: bytes) -> Payload:
+    """Return the payload stored as ``raw``; raises Corrupt when it is not one."""
+    try:
+        if version != _TYPES[kind].version:
+            raw = _upcast(kind, version, raw)
+        return _decoders[kind](raw)
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
+        raise Corrupt("", 0, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
+
+
+class Body(Struct):
+    """The part of an append or a revision that is the message itself."""
+
+    id: str
+    message: dict[str, Any]
+    calls: list[str] = []
+
+
+_decode_body = msgspec.json.Decoder(Body).decode
+
+
+def body_of(kind: str, version: int, raw: bytes) -> Body:
+    """Return the message in an append or a revision, without decoding what only the fold needs."""
+    try:
+        if version != _TYPES[kind].version:
+            raw = _upcast(kind, version, raw)
+        return _decode_body(raw)
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
+        raise Corrupt("", 0, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error

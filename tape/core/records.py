@@ -1,0 +1,222 @@
+"""The values that the store hands out. Each is a copy: changing one changes nothing stored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct, field
+
+from tape.core.payloads import Payload, Place
+
+__all__ = [
+    "Anchor",
+    "Entry",
+    "Message",
+    "Page",
+    "Problem",
+    "Receipt",
+    "Report",
+    "Source",
+    "TapeInfo",
+    "micros",
+    "moment",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+T = TypeVar("T")
+
+
+def moment(stamp: int) -> datetime:
+    """Return microseconds since 1970 as an aware datetime."""
+    return _EPOCH + timedelta(microseconds=stamp)
+
+
+def micros(at: datetime) -> int:
+    """Return an aware datetime as microseconds since 1970."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+class Source(Struct, frozen=True, array_like=True):
+    """Where an entry came from: the entry that it copies or cites."""
+
+    tape: str
+    seq: int
+
+
+class Receipt(Struct, frozen=True):
+    """The promise that an entry is recorded. ``duplicate`` tells that it was so before this call."""
+
+    tape: str
+    seq: int
+    key: str
+    message_id: str | None
+    hash: str
+    duplicate: bool = False
+    position: int | None = None
+
+
+class Entry(Struct, frozen=True):
+    """One immutable entry as it was recorded."""
+
+    tape: str
+    seq: int
+    kind: str
+    key: str
+    actor: str | None
+    source: Source | None
+    payload: Payload | None
+    meta: dict[str, Any] | None
+    stamp: int
+    version: int
+    hash: str
+    head: Place
+    """Where the head of the message tree stands after this entry."""
+    position: int | None = None
+
+    @property
+    def recorded_at(self) -> datetime:
+        """When the entry was recorded, by the writer's clock. Informative: nothing is decided by it."""
+        return moment(self.stamp)
+
+
+class Message(Struct, frozen=True, eq=True):
+    """A message as it stands in the view. Every field that was given is an attribute, too."""
+
+    id: str
+    tape: str
+    data: dict[str, Any]
+    parent: str | None
+    seq: int
+    """The entry that placed the message."""
+    revision: int
+    """The entry whose content holds."""
+    stamp: int
+
+    @property
+    def role(self) -> str | None:
+        """The role that was given, or None."""
+        return self.data.get("role")
+
+    @property
+    def content(self) -> Any:
+        """The content that was given, verbatim, or None."""
+        return self.data.get("content")
+
+    @property
+    def recorded_at(self) -> datetime:
+        """When the content was recorded."""
+        return moment(self.stamp)
+
+    @property
+    def text(self) -> str:
+        """The plain text in the content: a string as it is, or the text parts joined by blank lines."""
+        body = self.data.get("content", self.data.get("parts"))
+        if isinstance(body, str):
+            return body
+        if not isinstance(body, list):
+            return ""
+        parts = (part.get("text") if isinstance(part, dict) else part for part in body)
+        return "\n\n".join(part for part in parts if isinstance(part, str))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a copy equal to what was appended."""
+        return copy.deepcopy(self.data)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for names that are no field: whatever else the caller put into the message.
+        if not name.startswith("__"):
+            try:
+                return self.data[name]
+            except KeyError:
+                pass
+        raise AttributeError(f"the message has no field {name!r}")
+
+
+class Anchor(Struct, frozen=True):
+    """A checkpoint or a handoff: where context begins, and the state it begins with."""
+
+    name: str
+    seq: int
+    state: Any
+    summary: str | None
+    phase: str | None
+    next_steps: list[str]
+    source_ids: list[str]
+    owner: str | None
+    parents: list[int]
+    stale: bool
+    tape: str
+    stamp: int
+
+    @property
+    def recorded_at(self) -> datetime:
+        """When the anchor was recorded."""
+        return moment(self.stamp)
+
+
+class TapeInfo(Struct, frozen=True, kw_only=True):
+    """What is known of a tape without reading it."""
+
+    id: str
+    name: str | None = None
+    owner: str | None = None
+    agent: str | None = None
+    labels: list[str] = field(default_factory=list)
+    meta: dict[str, Any] | None = None
+    status: str = "active"
+    reason: str | None = None
+    parent: str | None = None
+    forked_at: int | None = None
+    redirect: str | None = None
+    head: int = 0
+    head_hash: str | None = None
+    message_count: int = 0
+    entry_count: int = 0
+    last_message_at: datetime | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    completed_at: datetime | None = None
+    tokens: int = 0
+    cost: int = 0
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """A part of a longer list. ``cursor`` continues it; ``truncated`` tells whether there is more."""
+
+    items: list[T]
+    cursor: str | None = None
+    truncated: bool = False
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> T:
+        return self.items[index]
+
+
+class Problem(Struct, frozen=True):
+    """Something that ``verify`` found: the tape, the first seq concerned, and what is wrong."""
+
+    tape: str
+    seq: int
+    what: str
+
+
+class Report(Struct, frozen=True):
+    """What ``verify`` found. ``erased`` lists entries whose payload was erased on purpose."""
+
+    problems: list[Problem] = field(default_factory=list)
+    tapes: int = 0
+    entries: int = 0
+    erased: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems

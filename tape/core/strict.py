@@ -1,0 +1,106 @@
+"""Strict JSON and strict ids: what a tape can hold, and the name of the field that it cannot.
+
+A store that takes NaN as null, 1 as "1" or a tuple as a list gives back something else than it was given.
+Here a value passes only if what would be stored decodes to an equal value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from tape.errors import InvalidEntry
+
+__all__ = ["MAX_DEPTH", "MAX_ID", "RESERVED", "encode", "identifier", "text"]
+
+MAX_DEPTH = 200
+MAX_ID = 255
+RESERVED = "~"
+"""Ids and keys that begin with this are the store's own: derived keys, and messages made by the view."""
+
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNTEXT = re.compile("[\x00\ud800-\udfff]")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def identifier(value: Any, field: str) -> str:
+    """Return ``value`` if it can be an id or a key: 1 to 255 characters, none of them a control."""
+    if not isinstance(value, str):
+        raise InvalidEntry(field, f"must be a string, not {type(value).__name__}")
+    if not value:
+        raise InvalidEntry(field, "must not be empty")
+    if len(value) > MAX_ID:
+        raise InvalidEntry(field, f"must have at most {MAX_ID} characters, not {len(value)}")
+    if _UNFIT.search(value):
+        raise InvalidEntry(field, "must not contain control characters or lone surrogates")
+    if value[0] == RESERVED:
+        raise InvalidEntry(field, f"must not begin with {RESERVED!r}, which marks the store's own ids")
+    return value
+
+
+def text(value: Any, field: str, *, empty: bool = False) -> str:
+    """Return ``value`` if it is a string that can be stored; blank ones only with ``empty``."""
+    if not isinstance(value, str):
+        raise InvalidEntry(field, f"must be a string, not {type(value).__name__}")
+    if not empty and not value.strip():
+        raise InvalidEntry(field, "must not be empty")
+    if _UNTEXT.search(value):
+        # PostgreSQL's text has no NUL; both engines take the same input.
+        raise InvalidEntry(field, "must not contain NUL or lone surrogates")
+    return value
+
+
+def encode(value: Any, field: str) -> bytes:
+    """Return ``value`` as JSON bytes that decode to an equal value, or raise naming the part that does not."""
+    try:
+        raw = _encode(value)
+        # NaN, tuples, integer keys, dates and the like encode, but come back as something else.
+        if _decode(raw) == value:
+            # Brackets bound the depth from above; only a value with many of them needs the walk.
+            if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+                _walk(value, field, 0, set())
+            return raw
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+        pass
+    _walk(value, field, 0, set())
+    raise InvalidEntry(field, "cannot be stored as JSON and read back equal")
+
+
+def _walk(value: Any, field: str, depth: int, above: set[int]) -> None:
+    """Find the first part of ``value`` that is not strict JSON and raise with its path."""
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, str):
+        if _SURROGATE.search(value):
+            raise InvalidEntry(field, "contains a lone surrogate")
+        return
+    if isinstance(value, int):
+        if value.bit_length() > 14_000:
+            raise InvalidEntry(field, "is an integer too large to be written as text")
+        return
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise InvalidEntry(field, f"is {value!r}, which is not JSON")
+        return
+    if not isinstance(value, dict | list):
+        raise InvalidEntry(field, f"is a {type(value).__name__}, which is not JSON")
+    if id(value) in above:
+        raise InvalidEntry(field, "contains itself")
+    if depth >= MAX_DEPTH:
+        raise InvalidEntry(field, f"is nested more than {MAX_DEPTH} levels deep")
+    above.add(id(value))
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidEntry(f"{field}.{key!r}", f"is a key of type {type(key).__name__}, not a string")
+            if _SURROGATE.search(key):
+                raise InvalidEntry(f"{field}.{key!r}", "is a key with a lone surrogate")
+            _walk(item, f"{field}.{key}", depth + 1, above)
+    else:
+        for index, item in enumerate(value):
+            _walk(item, f"{field}[{index}]", depth + 1, above)
+    above.discard(id(value))

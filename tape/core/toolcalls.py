@@ -1,0 +1,66 @@
+"""Which tool calls a message makes and which it answers, in the shapes that models and frameworks use.
+
+Read once, when the message is recorded; the answer is kept in the entry. Known shapes: OpenAI chat (``tool_calls``,
+``tool_call_id``), OpenAI Responses items (``call_id``), Anthropic blocks (``tool_use``, ``tool_result``), and AI-SDK
+parts (``tool-call``, ``tool-result``, ``tool-<name>``, ``dynamic-tool``). A result inside the message that makes the call needs no
+binding: it comes and goes with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["find"]
+
+_NONE: tuple[list[str], list[str]] = ([], [])
+
+
+def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the ids of the calls that ``message`` makes, and of those of other messages that it answers."""
+    kind = message.get("type")
+    content = message.get("content")
+    if (
+        type(content) is str
+        and kind is None
+        and "tool_calls" not in message
+        and "tool_call_id" not in message
+        and "parts" not in message
+    ):
+        return _NONE
+    made: dict[str, None] = {}
+    answered: dict[str, None] = {}
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        for call in calls:
+            if isinstance(call, dict):
+                _note(made, call.get("id"))
+    _note(answered, message.get("tool_call_id"))
+    if isinstance(kind, str):
+        _item(message, kind, made, answered)
+    for parts in (content, message.get("parts")):
+        if isinstance(parts, list):
+            for part in parts:
+                if isinstance(part, dict) and isinstance(part.get("type"), str):
+                    _item(part, part["type"], made, answered)
+    return list(made), [call for call in answered if call not in made]
+
+
+def _note(into: dict[str, None], call: Any) -> None:
+    if isinstance(call, str) and call:
+        into[call] = None
+
+
+def _item(part: dict[str, Any], kind: str, made: dict[str, None], answered: dict[str, None]) -> None:
+    """Read one block, part or item."""
+    if kind.endswith("tool_use"):
+        _note(made, part.get("id"))
+    elif kind.endswith("tool_result"):
+        _note(answered, part.get("tool_use_id"))
+    elif kind in ("tool-result", "tool-error"):
+        _note(answered, part.get("toolCallId"))
+    elif kind.startswith("tool-") or kind == "dynamic-tool":
+        _note(made, part.get("toolCallId"))
+    elif kind.endswith("_call_output"):
+        _note(answered, part.get("call_id"))
+    elif kind.endswith("_call"):
+        _note(made, part.get("call_id"))

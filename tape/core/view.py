@@ -1,0 +1,167 @@
+"""The view in memory: the same rows as in the tables, built by the same fold.
+
+Used to verify and rebuild the tables, and to replay a tape without a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct, field
+
+from tape.core import fold as f
+from tape.core.chain import ZERO
+from tape.core.fold import Head, Op
+from tape.core.payloads import ROOT, Payload, Place
+
+__all__ = ["Held", "Past", "View"]
+
+Spot = tuple[int, int]
+
+
+class Held(Struct, frozen=True, gc=False):
+    """A body that holds: the entry that placed the message, since when, and the entry with the body."""
+
+    placed: int
+    since: int
+    body: int
+
+
+class Past(Struct, frozen=True, gc=False):
+    """A body that held until another seq, and why it ceased to."""
+
+    placed: int
+    body: int
+    until: int
+    why: str
+
+
+class Cleared(Struct, frozen=True, gc=False):
+    """A clear: where the head stood, how many messages it still hides, until when, and whether some came back."""
+
+    place: Place
+    hidden: int
+    until: int | None = None
+    touched: bool = False
+
+
+class View(Struct):
+    """Every row of one tape's view."""
+
+    head: Head = field(default_factory=lambda: Head.blank(ZERO))
+    live: dict[Spot, Held] = field(default_factory=dict)
+    past: dict[tuple[int, int, int], Past] = field(default_factory=dict)
+    lanes: dict[int, Place] = field(default_factory=dict)
+    aliases: dict[str, int] = field(default_factory=dict)
+    calls: set[tuple[str, int, Place]] = field(default_factory=set)
+    answers: set[tuple[Place, str, Place]] = field(default_factory=set)
+    anchors: dict[int, tuple[str, Place]] = field(default_factory=dict)
+    clears: dict[int, Cleared] = field(default_factory=dict)
+    slots: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    """(slot, since) to the seq at which another value took its place."""
+    _last: dict[Spot, int] = field(default_factory=dict)
+    """The since of the newest past row at a place, so that marking it needs no search."""
+    _slot_since: dict[str, int] = field(default_factory=dict)
+
+    def fold(self, seq: int, hash: bytes, stamp: int, place: Place, key: str, payload: Payload) -> None:
+        """Take in one more entry."""
+        self.head, ops = f.fold(self.head, seq, hash, stamp, place, key, payload)
+        self.apply(ops)
+
+    def apply(self, ops: Iterable[Op]) -> None:
+        """Change the rows as the fold says."""
+        for op in ops:
+            _APPLY[type(op)](self, op)
+
+    def path(self) -> list[Held]:
+        """Return what holds on the path from the root to the head, root first."""
+        place, found = self.head.place, []
+        while place != ROOT:
+            base = self.lanes[place.lane]
+            for ordinal in range(place.ordinal, base.ordinal, -1):
+                row = self.live.get((place.lane, ordinal))
+                if row is not None and row.since > self.head.cleared:
+                    found.append(row)
+            place = base
+        return found[::-1]
+
+    def anchor(self) -> int | None:
+        """Return the seq of the latest anchor on the path to the head: the deepest, then the newest."""
+        place, on_path = self.head.place, {(0, 0)}
+        while place != ROOT:
+            base = self.lanes[place.lane]
+            on_path.update((place.lane, ordinal) for ordinal in range(base.ordinal + 1, place.ordinal + 1))
+            place = base
+        standing = [
+            (at.ordinal, seq)
+            for seq, (_, at) in self.anchors.items()
+            if seq > self.head.cleared and (at.lane, at.ordinal) in on_path
+        ]
+        return max(standing)[1] if standing else None
+
+    def _open(self, op: f.OpenRow) -> None:
+        self.live[op.place.lane, op.place.ordinal] = Held(op.placed, op.since, op.body)
+
+    def _close(self, op: f.Close) -> None:
+        row = self.live.pop((op.place.lane, op.place.ordinal))
+        self.past[op.place.lane, op.place.ordinal, row.since] = Past(row.placed, row.body, op.until, op.why)
+        self._last[op.place.lane, op.place.ordinal] = row.since
+
+    def _mark(self, op: f.Mark) -> None:
+        spot = (op.place.lane, op.place.ordinal)
+        since = self._last[spot]
+        row = self.past[(*spot, since)]
+        self.past[(*spot, since)] = Past(row.placed, row.body, row.until, op.why)
+
+    def _lane(self, op: f.LaneRow) -> None:
+        self.lanes[op.lane] = op.base
+
+    def _alias(self, op: f.AliasRow) -> None:
+        self.aliases[op.id] = op.seq
+
+    def _call(self, op: f.CallRow) -> None:
+        self.calls.add((op.call, op.seq, op.place))
+
+    def _answer(self, op: f.AnswerRow) -> None:
+        self.answers.add((op.maker, op.call, op.place))
+
+    def _anchor(self, op: f.AnchorRow) -> None:
+        self.anchors[op.seq] = (op.name, op.place)
+
+    def _clear(self, op: f.ClearRow) -> None:
+        self.clears[op.seq] = Cleared(op.place, op.hidden)
+
+    def _touch(self, op: f.Touch) -> None:
+        row = self.clears[op.seq]
+        self.clears[op.seq] = Cleared(row.place, row.hidden - 1, row.until, row.touched)
+        for seq, row in self.clears.items():
+            if row.until is None:
+                self.clears[seq] = Cleared(row.place, row.hidden, None, True)
+
+    def _uncleared(self, op: f.Uncleared) -> None:
+        row = self.clears[op.seq]
+        self.clears[op.seq] = Cleared(row.place, row.hidden, op.until, row.touched)
+
+    def _slot(self, op: f.SlotRow) -> None:
+        before = self._slot_since.get(op.slot)
+        if before is not None:
+            self.slots[op.slot, before] = op.seq
+        self.slots[op.slot, op.seq] = None
+        self._slot_since[op.slot] = op.seq
+
+
+_APPLY: dict[type[Op], Callable[[View, Any], None]] = {
+    f.OpenRow: View._open,
+    f.Close: View._close,
+    f.Mark: View._mark,
+    f.LaneRow: View._lane,
+    f.AliasRow: View._alias,
+    f.CallRow: View._call,
+    f.AnswerRow: View._answer,
+    f.AnchorRow: View._anchor,
+    f.ClearRow: View._clear,
+    f.Touch: View._touch,
+    f.Uncleared: View._uncleared,
+    f.SlotRow: View._slot,
+}

@@ -1,0 +1,258 @@
+"""Verifying and rebuilding: the entries are the truth, and the view must be what folding them gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tape.core import chain, payloads
+from tape.core.payloads import Place
+from tape.core.records import Problem, Receipt, Report
+from tape.core.view import View
+from tape.db.log import log
+from tape.db.project import call_key, head_values, set_status
+from tape.db.read import Reader, Scope
+from tape.db.record import Recorder
+from tape.db.transaction import Database, Transaction
+from tape.errors import Corrupt, TapeNotFound
+
+__all__ = ["rebuild", "verify"]
+
+_PAGE = 1_000
+
+
+def _names(database: Database, reader: Reader) -> Iterator[str]:
+    """Yield the ids of all tapes that the owner can see."""
+    after = ""
+    while True:
+        rows = database.read(lambda tx, after=after: tx.all(tx.statements.tape_names, (after,)))  # type: ignore[misc]
+        if not rows:
+            return
+        for (name,) in rows:
+            if reader.exists(name):
+                yield name
+        after = rows[-1][0]
+
+
+def verify(database: Database, reader: Reader, tape: str | None, against: Receipt | None) -> Report:
+    """Check one tape or all."""
+    problems: list[Problem] = []
+    erased: list[Problem] = []
+    tapes = entries = 0
+    for name in [tape] if tape is not None else _names(database, reader):
+        check = _Check(name)
+        receipt = against if against is not None and against.tape == name else None
+        database.read(lambda tx, check=check, receipt=receipt: check.run(tx, reader, receipt))  # type: ignore[misc]
+        problems += sorted(check.problems, key=lambda problem: problem.seq)
+        erased += check.erased
+        tapes += 1
+        entries += check.entries
+    return Report(problems, tapes, entries, erased)
+
+
+class _Check:
+    """One tape's verification."""
+
+    def __init__(self, tape: str) -> None:
+        self.tape = tape
+        self.problems: list[Problem] = []
+        self.erased: list[Problem] = []
+        self.entries = 0
+        self.view = View()
+
+    def wrong(self, seq: int, what: str) -> None:
+        self.problems.append(Problem(self.tape, seq, what))
+
+    def run(self, tx: Transaction, reader: Reader, receipt: Receipt | None) -> None:
+        scope = reader.scope(tx, self.tape)
+        if scope is None:
+            raise TapeNotFound(self.tape)
+        if self._chain(tx, scope, receipt):
+            self._compare(tx, scope)
+
+    def _chain(self, tx: Transaction, scope: Scope, receipt: Receipt | None) -> bool:
+        """Recompute the hashes and fold the entries; tells whether every one could be folded."""
+        before, last, whole = chain.ZERO, 0, True
+        erasures: dict[int, bytes] | None = None
+        while True:
+            rows = tx.all(tx.statements.entries_after, (scope.id, last, 2**62, _PAGE))
+            if not rows:
+                break
+            for row in rows:
+                seq, kind, key = row[2], row[3], row[4]
+                self.entries += 1
+                if seq != last + 1:
+                    self.wrong(last + 1, f"entries {last + 1} to {seq - 1} are missing")
+                    whole = False
+                last = seq
+                hash, raw = bytes(row[12]), row[8]
+                if raw is None:
+                    erasures = _erasures(tx, scope) if erasures is None else erasures
+                    digest = erasures.get(seq)
+                    if digest is None:
+                        self.wrong(seq, "the payload is gone and no erase entry accounts for it")
+                        digest = b""
+                    else:
+                        self.erased.append(Problem(self.tape, seq, "erased"))
+                    whole = False
+                else:
+                    digest = chain.digest(raw)
+                source = None if row[7] is None else (row[6], row[7])
+                place = Place(row[14], row[15])
+                expected = chain.link(
+                    before, digest, self.tape, seq, kind, key, row[5], source, row[9], row[10], row[11], place
+                )
+                if expected != hash:
+                    self.wrong(seq, "the hash does not match the entry")
+                if receipt is not None and receipt.seq == seq and receipt.hash != hash.hex():
+                    self.wrong(
+                        seq,
+                        "the entry is not the one that the receipt was given for: the chain was recomputed",
+                    )
+                before = hash
+                if raw is not None and whole:
+                    whole = self._fold(seq, hash, row, place)
+        if last != scope.head.seq:
+            self.wrong(min(last, scope.head.seq) + 1, f"the head is at {scope.head.seq}, the entries end at {last}")
+            whole = False
+        if receipt is not None and receipt.seq > last:
+            self.wrong(
+                last + 1,
+                f"the receipt is for seq {receipt.seq}, the entries end at {last}: the end was cut off",
+            )
+        return whole
+
+    def _fold(self, seq: int, hash: bytes, row: Any, place: Place) -> bool:
+        try:
+            payload = payloads.decode(row[3], row[11], row[8])
+            self.view.fold(seq, hash, row[10], place, row[4], payload)
+        except (Corrupt, KeyError) as error:
+            self.wrong(seq, f"the entry cannot be folded: {error}")
+            return False
+        return True
+
+    def _compare(self, tx: Transaction, scope: Scope) -> None:
+        """Compare every row of the view with what the fold gives."""
+        if head_values(self.view.head) != head_values(scope.head):
+            self.wrong(scope.head.seq, "the head is not what the entries give")
+        if (self.view.head.status, self.view.head.reason, self.view.head.completed) != (
+            scope.head.status,
+            scope.head.reason,
+            scope.head.completed,
+        ):
+            self.wrong(scope.head.seq, "the status is not what the entries give")
+        expected = rows_of(self.view)
+        for name, statement in tx.statements.dump.items():
+            stored = {tuple(row) for row in tx.all(statement, (scope.id,))}
+            for row in sorted(stored ^ expected[name], key=repr):
+                seq = _seq_of(name, row)
+                which = "is not what the entries give" if row in stored else "is missing"
+                self.wrong(seq, f"a row of {name} {which}")
+        opening = tx.one(tx.statements.entry, (scope.id, 1))
+        facts = tx.one(tx.statements.info, (self.tape,))
+        if opening is not None and facts is not None and opening[8] is not None:
+            payload = payloads.decode(opening[3], opening[11], opening[8])
+            if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts[2], facts[3]):
+                self.wrong(1, "owner or agent are not those that the tape was opened with")
+
+
+def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
+    """Return the digests of erased payloads, as their erase entries record them."""
+    found: dict[int, bytes] = {}
+    last = 0
+    while rows := tx.all(tx.statements.entries_after, (scope.id, last, 2**62, _PAGE)):
+        last = rows[-1][2]
+        for row in rows:
+            if row[3] == "erase" and row[8] is not None:
+                payload = payloads.decode(row[3], row[11], row[8])
+                if isinstance(payload, payloads.Erase):
+                    found[row[7]] = bytes.fromhex(payload.digest)
+    return found
+
+
+def _seq_of(table: str, row: tuple[Any, ...]) -> int:
+    """Return the seq that a row of the view goes back to."""
+    index = {
+        "tape_live": 3,
+        "tape_past": 2,
+        "tape_lanes": 0,
+        "tape_aliases": 1,
+        "tape_calls": 1,
+        "tape_answers": 3,
+        "tape_anchors": 0,
+        "tape_clears": 0,
+        "tape_slots": 1,
+    }[table]
+    return int(row[index])
+
+
+def rows_of(view: View) -> dict[str, set[tuple[Any, ...]]]:
+    """Return the rows that the tables must hold for a view, each without the tape's number."""
+    return {
+        "tape_live": {(lane, ordinal, row.placed, row.since, row.body) for (lane, ordinal), row in view.live.items()},
+        "tape_past": {
+            (lane, ordinal, since, row.placed, row.body, row.until, row.why)
+            for (lane, ordinal, since), row in view.past.items()
+        },
+        "tape_lanes": {(lane, 0, base.lane, base.ordinal) for lane, base in view.lanes.items()},
+        "tape_aliases": set(view.aliases.items()),
+        "tape_calls": {(call_key(call), seq, place.lane, place.ordinal) for call, seq, place in view.calls},
+        "tape_answers": {
+            (0, maker.lane, maker.ordinal, place.lane, place.ordinal, call_key(call))
+            for maker, call, place in view.answers
+        },
+        "tape_anchors": {(seq, name, 0, place.lane, place.ordinal) for seq, (name, place) in view.anchors.items()},
+        "tape_clears": {
+            (seq, 0, row.place.lane, row.place.ordinal, row.hidden, int(row.touched), row.until)
+            for seq, row in view.clears.items()
+        },
+        "tape_slots": {(slot, since, until) for (slot, since), until in view.slots.items()},
+    }
+
+
+def rebuild(database: Database, reader: Reader, recorder: Recorder, tape: str | None) -> int:
+    """Replace the view of one tape or of all by what their entries give; one transaction per tape."""
+    count = 0
+    for name in [tape] if tape is not None else _names(database, reader):
+        database.write(name, lambda tx, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
+        recorder.forget(name)
+        log.info("tape.rebuilt", tape=name)
+        count += 1
+    return count
+
+
+def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
+    tx.lock(tape)
+    scope = reader.scope(tx, tape)
+    if scope is None:
+        raise TapeNotFound(tape)
+    view = View()
+    last = 0
+    while rows := tx.all(tx.statements.entries_after, (scope.id, last, 2**62, _PAGE)):
+        for row in rows:
+            seq = row[2]
+            if row[8] is None:
+                raise Corrupt(tape, seq, "the payload is gone, so the view cannot be made again")
+            try:
+                payload = payloads.decode(row[3], row[11], row[8])
+                view.fold(seq, bytes(row[12]), row[10], Place(row[14], row[15]), row[4], payload)
+            except (Corrupt, KeyError) as error:
+                raise Corrupt(tape, seq, f"the entry cannot be folded: {error}") from error
+            last = seq
+    for statement in tx.statements.wipe:
+        tx.run(statement, (scope.id,))
+    inserts = {
+        "tape_live": tx.statements.open_row,
+        "tape_past": tx.statements.insert_past,
+        "tape_lanes": tx.statements.insert_lane,
+        "tape_aliases": tx.statements.insert_alias,
+        "tape_calls": tx.statements.insert_call,
+        "tape_answers": tx.statements.insert_answer,
+        "tape_anchors": tx.statements.insert_anchor,
+        "tape_clears": tx.statements.insert_clear,
+        "tape_slots": tx.statements.insert_slot,
+    }
+    for name, found in rows_of(view).items():
+        tx.many(inserts[name], [(scope.id, *row) for row in found])
+    tx.run(tx.statements.move_head, (*head_values(view.head), scope.id))
+    set_status(tx, scope.id, view.head)

@@ -1,0 +1,120 @@
+"""Opening engines: URLs, SQLite's pragmas, PostgreSQL's session settings, and connections that are kept.
+
+A raw driver connection is taken from SQLAlchemy's pool once and kept, since a checkout costs as much as two statements.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.pool import StaticPool
+
+from tape.errors import InvalidEntry, StoreFailed
+
+__all__ = ["DURABILITIES", "make_engine", "parse_url", "sqlite_loses_pages"]
+
+DURABILITIES = ("full", "normal")
+
+
+def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
+    """Return the database that a path, ``:memory:`` or URL names; raises InvalidEntry for anything else."""
+    if isinstance(url, sa.URL):
+        parsed = url
+    else:
+        text = os.fspath(url)
+        if not isinstance(text, str) or not text:
+            raise InvalidEntry("url", "must be a path, ':memory:' or a database URL")
+        if text == ":memory:":
+            parsed = sa.URL.create("sqlite")
+        elif "://" in text:
+            try:
+                parsed = sa.make_url(text)
+            except sa.exc.ArgumentError as error:
+                raise InvalidEntry("url", str(error)) from error
+        else:
+            parsed = sa.URL.create("sqlite", database=text)
+    backend = parsed.get_backend_name()
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise InvalidEntry("url", f"{backend!r} is not supported; use SQLite or PostgreSQL")
+    return parsed.set(drivername="sqlite+pysqlite")
+
+
+def is_memory(url: sa.URL) -> bool:
+    """Whether the database lives in this process only."""
+    return url.get_backend_name() == "sqlite" and (not url.database or url.database == ":memory:")
+
+
+def make_engine(url: sa.URL, *, durability: str, timeout: float) -> sa.Engine:
+    """Return an engine whose every connection is set up for the store."""
+    if durability not in DURABILITIES:
+        raise InvalidEntry("durability", f"must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+    if url.get_backend_name() == "postgresql":
+        return _postgresql(url, durability, timeout)
+    return _sqlite(url, durability, timeout)
+
+
+def _sqlite(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
+    options: dict[str, Any] = {"check_same_thread": False, "isolation_level": None, "cached_statements": 256}
+    if sys.version_info >= (3, 12):
+        # Both newer modes begin and end transactions behind our back.
+        options["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
+    memory = is_memory(url)
+    if not memory:
+        folder = Path(url.database or "").resolve().parent
+        if not folder.is_dir():
+            raise StoreFailed(f"the folder {str(folder)!r} does not exist")
+    # In memory every connection would be a database of its own.
+    engine = sa.create_engine(url, connect_args=options, **({"poolclass": StaticPool} if memory else {}))
+
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
+        run = connection.execute
+        # The wait comes first: switching to WAL takes a lock that another opener may hold.
+        run(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
+        if not memory:
+            run("PRAGMA journal_mode = WAL")
+        run(f"PRAGMA synchronous = {durability.upper()}")
+        run("PRAGMA temp_store = MEMORY")
+        run("PRAGMA cache_size = -32768")
+
+    event.listen(engine, "connect", prepare)
+    return engine
+
+
+def _postgresql(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
+    try:
+        from psycopg.types.numeric import Int8Dumper
+    except ImportError as error:
+        raise StoreFailed("PostgreSQL needs psycopg 3: pip install 'tape-store[postgres]'") from error
+    engine = sa.create_engine(url, pool_size=16, max_overflow=48)
+
+    def prepare(connection: Any, _: object) -> None:
+        # One type for every integer: psycopg would otherwise prepare a statement anew for each mix of sizes.
+        connection.adapters.register_dumper(int, Int8Dumper)
+        connection.autocommit = True
+        connection.execute(f"SET lock_timeout = {int(timeout * 1000)}")
+        if durability == "normal":
+            connection.execute("SET synchronous_commit = off")
+
+    event.listen(engine, "connect", prepare)
+    return engine
+
+
+def sqlite_loses_pages(version: tuple[int, int, int] | None = None) -> bool:
+    """Whether this SQLite can lose committed pages when two connections write and checkpoint at one instant.
+
+    Fixed in 3.51.3, 3.50.7 and 3.44.6. The store avoids the fault by checkpointing only under its writer lock, which
+    other programs that write the same file do not take.
+    """
+    version = version or sqlite3.sqlite_version_info[:3]
+    fixed = {(3, 50): 7, (3, 44): 6}
+    if version[:2] in fixed:
+        return version[2] < fixed[version[:2]]
+    return version < (3, 51, 3)

@@ -1,0 +1,32 @@
+"""The log of the store: stable event names through the standard ``tape`` logger, never a payload.
+
+Events: ``tape.recorded`` (debug), ``tape.slow``, ``tape.busy_wait``, ``tape.retry``, ``tape.commit_settled``, ``tape.migrated``, ``tape.rebuilt``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+__all__ = ["log", "verbose"]
+
+_logger = logging.getLogger("tape")
+_logger.addHandler(logging.NullHandler())
+
+log: Any = structlog.wrap_logger(
+    _logger,
+    wrapper_class=structlog.stdlib.BoundLogger,
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.stdlib.add_log_level,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["event"]),
+    ],
+)
+
+
+def verbose() -> bool:
+    """Whether debug events are wanted; asked first, since the hot path cannot afford to build them."""
+    return _logger.isEnabledFor(logging.DEBUG)

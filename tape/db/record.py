@@ -1,0 +1,446 @@
+"""Recording: from an intent to a committed entry and its projection.
+
+One append goes: plan (what the entry says) → seal (seq, time, hash) → fold (what it changes) → apply (rows) → commit. The head of a tape is kept in memory
+between appends, so the usual append reads nothing: if another process wrote in between, the insert collides with its seq, the transaction is
+rolled back, and the second attempt reads everything afresh under the lock. That second attempt is also where keys are looked up
+and where every refusal is decided, before any other check, so that a retry after a lost reply is a duplicate and never an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tape.core import chain, ids, payloads
+from tape.core.fold import CLOSED, Head, Op, OpenRow, fold
+from tape.core.payloads import Payload, Place
+from tape.core.plan import HEAD, AddMessage, Intent, Plain, Planned, Taken, Unchanged, canonical
+from tape.core.records import Receipt
+from tape.db.log import log, verbose
+from tape.db.lookup import TapeLookup
+from tape.db.project import apply, head_values
+from tape.db.rows import head_from_row
+from tape.db.transaction import Again, Collision, Database, Lost, Transaction, lock_key
+from tape.errors import (
+    CommitUnknown,
+    Corrupt,
+    HeadMoved,
+    ProvenanceConflict,
+    StoreBusy,
+    StoreFailed,
+    TapeClosed,
+    TapeError,
+    TapeExists,
+    TapeNotFound,
+)
+
+__all__ = ["Call", "Recorder"]
+
+_CACHED_HEADS = 10_000
+_ATTEMPTS = 12
+
+
+class Call(Struct):
+    """What the caller said beside the entries themselves."""
+
+    tape: str
+    actor: str | None = None
+    meta: bytes | None = None
+    expected_head: int | None = None
+    batch: str | None = None
+    """The caller's key of a whole batch, whose entries are keyed by their index."""
+    create: payloads.Open | None = None
+    """The tape must not exist yet; this is its first entry."""
+    tape_meta: bytes | None = None
+
+
+class _Stale(Exception):
+    """The kept head may be out of date; decide again with everything read afresh."""
+
+
+class Recorder:
+    """Records intents on tapes of one database."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        owner: str | None,
+        clock: Callable[[], int],
+        keep_heads: bool,
+        slow: float,
+    ) -> None:
+        self._db = database
+        self._sql = database.statements
+        self._owner = owner
+        self._clock = clock
+        self._slow = slow
+        self._heads: dict[str, tuple[int, Head]] | None = {} if keep_heads else None
+
+    def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
+        """Record all of ``intents`` in one transaction, or none of them."""
+        fresh = self._heads is None or call.create is not None or (self._db.postgres and not _hot(intents))
+        unknown = False
+        began = time.monotonic()
+        for attempt in range(_ATTEMPTS):
+            try:
+                receipts = self._db.write(call.tape, lambda tx: self._attempt(tx, call, intents, fresh))
+            except (_Stale, Collision) as error:
+                if fresh and attempt > 2:
+                    raise Corrupt(call.tape, 0, f"the entry collides with one that cannot be found: {error}") from error
+                fresh = True
+            except Again:
+                log.info("tape.retry", tape=call.tape, attempt=attempt)
+                fresh = True
+            except Lost as error:
+                # The entry may be there. Its key was fixed before the first attempt, so the next one finds out.
+                log.warning("tape.connection_lost", tape=call.tape, key=intents[0].key, attempt=attempt)
+                fresh = unknown = True
+                for intent in intents:
+                    intent.settle_by_key()
+                if attempt >= 2:
+                    raise CommitUnknown(call.tape, intents[0].key) from error
+            except StoreFailed as error:
+                if unknown:
+                    raise CommitUnknown(call.tape, intents[0].key) from error
+                raise
+            else:
+                self._tell(call, receipts, time.monotonic() - began)
+                return receipts
+        raise StoreBusy(time.monotonic() - began)
+
+    def forget(self, tape: str) -> None:
+        """Drop what is kept of a tape's head."""
+        if self._heads is not None:
+            self._heads.pop(tape, None)
+
+    def _tell(self, call: Call, receipts: list[Receipt], took: float) -> None:
+        if took > self._slow:
+            log.warning("tape.slow", tape=call.tape, seconds=round(took, 3), entries=len(receipts))
+        if verbose():
+            for receipt in receipts:
+                log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
+
+    # -- one attempt
+
+    def _attempt(self, tx: Transaction, call: Call, intents: Sequence[Intent], fresh: bool) -> list[Receipt]:
+        kept = None if fresh or self._heads is None else self._heads.get(call.tape)
+        if kept is None:
+            fresh = True
+            tx.lock(call.tape)
+            kept = self._load(tx, call)
+        else:
+            fresh = False
+        writing = _Writing(self, tx, call, kept)
+        if fresh:
+            return self._finish(writing, self._checked(writing, intents))
+        try:
+            self._check_head(call, writing.head, intents)
+            receipts = [self._one(writing, intent) for intent in intents]
+        except (TapeError, Taken, Unchanged) as error:
+            raise _Stale from error
+        return self._finish(writing, receipts, cached=kept)
+
+    def _load(self, tx: Transaction, call: Call) -> tuple[int, Head] | None:
+        row = tx.one(self._sql.head, (call.tape,))
+        if row is None:
+            return None
+        if row[2] == "purged" or (self._owner is not None and row[1] != self._owner):
+            raise TapeNotFound(call.tape)
+        return row[0], head_from_row(row)
+
+    def _checked(self, writing: _Writing, intents: Sequence[Intent]) -> list[Receipt]:
+        """Answer what was recorded before, refuse what cannot be recorded, and plan the rest."""
+        call = writing.call
+        if call.create is not None and writing.existed:
+            raise TapeExists(call.tape)
+        before = self._before(writing, intents)
+        new = [intent for intent in intents if intent.key not in before]
+        if new:
+            self._check_head(call, writing.head, new)
+        receipts = []
+        for intent in intents:
+            found = before.get(intent.key)
+            if found is not None:
+                writing.previous = found[1]
+                receipts.append(found[0])
+                continue
+            try:
+                receipts.append(self._one(writing, intent))
+            except (Taken, Unchanged) as taken:
+                receipt, place = self._same(writing, taken.seq, None if isinstance(taken, Unchanged) else intent)
+                writing.previous = place
+                receipts.append(receipt)
+        return receipts
+
+    def _before(self, writing: _Writing, intents: Sequence[Intent]) -> dict[str, tuple[Receipt, Place]]:
+        """Return the receipts of those intents whose keys are on the tape already."""
+        found: dict[str, tuple[Receipt, Place]] = {}
+        if not writing.existed:
+            return found
+        for intent in intents:
+            if intent.asked and intent.key not in found:
+                row = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, intent.key))
+                if row is not None:
+                    found[intent.key] = self._same(writing, row[2], intent)
+        batch = writing.call.batch
+        if batch is not None and found:
+            beyond = ids.batch_key(batch, len(intents))
+            extra = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, beyond))
+            if extra is not None or len(found) != len(intents):
+                raise ProvenanceConflict(
+                    writing.call.tape,
+                    batch,
+                    next(iter(found.values()))[0].seq,
+                    "a batch of another length",
+                    "",
+                )
+        return found
+
+    def _same(self, writing: _Writing, seq: int, intent: Intent | None) -> tuple[Receipt, Place]:
+        """Return the receipt of the entry at ``seq`` if it says what the intent says."""
+        writing.flush()
+        row = writing.tx.one(self._sql.entry, (writing.tape_id, seq))
+        if row is None or row[8] is None:
+            raise Corrupt(writing.call.tape, seq, "the entry cannot be read")
+        payload = payloads.decode(row[3], row[11], row[8])
+        if intent is not None:
+            stored, given = canonical(payloads.content(payload)), canonical(intent.content())
+            if stored != given:
+                raise ProvenanceConflict(writing.call.tape, row[4], seq, _hex(stored), _hex(given))
+        receipt = Receipt(
+            tape=writing.call.tape,
+            seq=seq,
+            key=row[4],
+            message_id=message_of(payload),
+            hash=bytes(row[12]).hex(),
+            duplicate=True,
+            position=row[0],
+        )
+        return receipt, Place(row[14], row[15])
+
+    def _check_head(self, call: Call, head: Head, intents: Sequence[Intent]) -> None:
+        if call.expected_head is not None and call.expected_head != head.seq:
+            raise HeadMoved(call.tape, call.expected_head, head.seq)
+        if head.status in CLOSED and any(intent.changes_view for intent in intents):
+            raise TapeClosed(call.tape, head.status, head.reason)
+
+    def _one(self, writing: _Writing, intent: Intent) -> Receipt:
+        earlier = writing.keys.get(intent.key)
+        if earlier is not None:
+            # The same message twice in one batch.
+            if canonical(earlier[0].content()) != canonical(intent.content()):
+                raise ProvenanceConflict(
+                    writing.call.tape,
+                    intent.key,
+                    earlier[1].seq,
+                    _hex(canonical(earlier[0].content())),
+                    _hex(canonical(intent.content())),
+                )
+            return msgspec.structs.replace(earlier[1], duplicate=True)
+        if not writing.existed and writing.head.seq == 0:
+            writing.create()
+        planned = intent.plan(writing.head, writing.look, writing.previous)
+        receipt = writing.add(planned, intent)
+        if intent.asked:
+            writing.keys[intent.key] = (intent, receipt)
+        if type(intent) is AddMessage:
+            writing.previous = planned.place
+        return receipt
+
+    def _finish(
+        self, writing: _Writing, receipts: list[Receipt], cached: tuple[int, Head] | None = None
+    ) -> list[Receipt]:
+        if writing.written:
+            writing.commit(cached)
+            if self._heads is not None:
+                kept = (writing.tape_id, writing.head)
+                writing.tx.after_commit.append(lambda: self._keep(writing.call.tape, kept))
+        return receipts
+
+    def _keep(self, tape: str, kept: tuple[int, Head]) -> None:
+        heads = self._heads
+        if heads is not None:
+            if len(heads) >= _CACHED_HEADS:
+                heads.clear()
+            heads[tape] = kept
+
+
+class _Writing:
+    """One transaction's worth of entries on one tape: planned against a moving head, sent in few statements."""
+
+    def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: tuple[int, Head] | None) -> None:
+        self.tx = tx
+        self.call = call
+        self.existed = kept is not None
+        self.tape_id, self.head = kept if kept is not None else (0, Head.blank(chain.ZERO))
+        self.previous: Place | None = None
+        self.keys: dict[str, tuple[Intent, Receipt]] = {}
+        self.written = False
+        self.look = TapeLookup(tx, call.tape, self.tape_id, self.flush)
+        self._recorder = recorder
+        self._db = recorder._db
+        self._entries: list[tuple[Any, ...]] = []
+        self._ops: list[Op] = []
+
+    def create(self) -> None:
+        """Make the tape and its first entry."""
+        opening = self.call.create or payloads.Open(owner=self._recorder._owner)
+        stamp = self._recorder._clock()
+        labels = msgspec.json.encode(opening.labels) if opening.labels else None
+        row = self.tx.one(
+            self.tx.statements.create_tape,
+            (
+                self.call.tape,
+                opening.owner,
+                opening.agent,
+                opening.name,
+                labels,
+                self.call.tape_meta,
+                "active",
+                None,
+                stamp,
+                None,
+            ),
+        )
+        assert row is not None
+        self.tape_id = row[0]
+        self.look = TapeLookup(self.tx, self.call.tape, self.tape_id, self.flush)
+        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head)))
+        self.existed = True
+        self.add(Planned(opening, self.head.place), Plain(key=ids.new_id(), payload=opening))
+
+    def add(self, planned: Planned, intent: Intent) -> Receipt:
+        """Seal the entry, fold it, and keep both for the flush."""
+        head, call, payload, place = self.head, self.call, planned.payload, planned.place
+        now = self._recorder._clock()
+        meta = call.meta
+        stamp = now
+        if now < head.stamp:
+            # Time never runs backwards on a tape; what the clock said is kept beside it.
+            stamp = head.stamp
+            told = msgspec.json.decode(meta) if meta is not None else {}
+            meta = msgspec.json.encode({**told, "tape.clock": now})
+        key = intent.key
+        if planned.key is not None:
+            key = intent.derived_key = planned.key
+        raw = payloads.encode(payload)
+        seq = head.seq + 1
+        source = intent.source if type(intent) is AddMessage else None
+        kind, version = payload.kind, payload.version
+        sealed = chain.link(
+            head.hash,
+            chain.digest(raw),
+            call.tape,
+            seq,
+            kind,
+            key,
+            call.actor,
+            source,
+            meta,
+            stamp,
+            version,
+            place,
+        )
+        self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
+        source_tape, source_seq = source if source is not None else (None, None)
+        self._entries.append(
+            (
+                self.tape_id,
+                seq,
+                kind,
+                key,
+                call.actor,
+                source_tape,
+                source_seq,
+                raw,
+                meta,
+                stamp,
+                version,
+                sealed,
+                0,
+                place.lane,
+                place.ordinal,
+            )
+        )
+        self._ops += ops
+        self.written = True
+        return Receipt(call.tape, seq, key, planned.message_id, sealed.hex())
+
+    def flush(self) -> None:
+        """Send what is pending, so that a question to the database sees it."""
+        if not self._entries:
+            return
+        entries, ops = self._entries, self._ops
+        self._entries, self._ops = [], []
+        self._db.point("entry")
+        if len(entries) == 1:
+            self.tx.run(self.tx.statements.insert_entry, entries[0])
+        else:
+            self.tx.many(self.tx.statements.insert_entry, entries)
+        self._db.point("view")
+        apply(self.tx, self.tape_id, ops, self.head)
+
+    def commit(self, cached: tuple[int, Head] | None) -> None:
+        """Send the rest and move the head."""
+        if self.tx.postgres and cached is not None:
+            self._commit_hot(cached[1])
+            return
+        self.flush()
+        self._db.point("head")
+        if self.tx.run(self.tx.statements.move_head, (*head_values(self.head), self.tape_id)) != 1:
+            raise _Stale
+
+    def _commit_hot(self, before: Head) -> None:
+        """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
+        statement = self.tx.statements.append_hot
+        if statement is None or len(self._entries) != 1 or len(self._ops) != 1 or type(self._ops[0]) is not OpenRow:
+            raise _Stale
+        op = self._ops[0]
+        self._db.point("entry")
+        params = (
+            lock_key(self.call.tape),
+            *head_values(self.head),
+            self.tape_id,
+            before.seq,
+            *self._entries[0],
+            self.tape_id,
+            op.place.lane,
+            op.place.ordinal,
+            op.placed,
+            op.since,
+            op.body,
+        )
+        if not self.tx.hot(statement, params):
+            raise _Stale
+
+
+def _hot(intents: Sequence[Intent]) -> bool:
+    """Whether this is likely a plain append behind the head, which needs nothing but the kept head."""
+    first = intents[0]
+    return (
+        len(intents) == 1
+        and type(first) is AddMessage
+        and first.parent is HEAD
+        and first.derived
+        and not first.calls
+        and not first.answers
+    )
+
+
+def message_of(payload: Payload) -> str | None:
+    """Return the id of the one message that an entry is about, if it is about one."""
+    if isinstance(payload, payloads.Append | payloads.Revise | payloads.Switch):
+        return payload.id
+    if isinstance(payload, payloads.Retract | payloads.Restore) and len(payload.ids) == 1:
+        return payload.ids[0]
+    return None
+
+
+def _hex(content: bytes) -> str:
+    return blake2b(content, digest_size=32).hexdigest()

@@ -1,0 +1,548 @@
+"""A tape: the handle through which one history is written and read. It is cheap and holds nothing but its id."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, overload
+
+from msgspec import UNSET
+
+from tape.core import ids, payloads, strict
+from tape.core.context import Context
+from tape.core.plan import (
+    CHAIN,
+    HEAD,
+    AddAnchor,
+    AddMessage,
+    ChooseHead,
+    Intent,
+    Plain,
+    RestoreMessages,
+    RetractMessages,
+    ReviseMessage,
+    compose,
+)
+from tape.core.records import Anchor, Entry, Message, Page, Receipt, Report, TapeInfo
+from tape.db.record import Call
+from tape.errors import InvalidEntry, UnknownMessage
+
+if TYPE_CHECKING:
+    from tape.db.read import Point
+    from tape.store import Store
+
+__all__ = ["Snapshot", "Tape"]
+
+
+class Snapshot:
+    """The reads of a tape, as of one point of it (``tape.at(…)``) or, on the tape itself, as of now."""
+
+    def __init__(self, store: Store, id: str, point: Point = None) -> None:
+        self._store = store
+        self._id = id
+        self._point = point
+
+    @property
+    def id(self) -> str:
+        """The tape's id."""
+        return self._id
+
+    def info(self) -> TapeInfo:
+        """Return what is known of the tape without reading it. An unwritten tape has ``head`` 0."""
+        return self._store._reader.info(self._id, self._point) or TapeInfo(id=self._id, owner=self._store._owner)
+
+    @overload
+    def messages(self, *, branch: str | None = None) -> list[Message]: ...
+
+    @overload
+    def messages(
+        self,
+        *,
+        branch: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        max_bytes: int | None = None,
+    ) -> list[Message] | Page[Message]: ...
+
+    def messages(
+        self,
+        *,
+        branch: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        max_bytes: int | None = None,
+    ) -> list[Message] | Page[Message]:
+        """Return the messages from the root to the head, or to the message ``branch``, root first.
+
+        With any of the other arguments the result is a Page: the last ``limit`` messages, those before or after the
+        message with the given id, or as many of the last as fit into ``max_bytes`` (at least one).
+        """
+        if limit is None and before is None and after is None and max_bytes is None:
+            return self._store._reader.messages(self._id, self._point, branch)
+        return self._store._reader.page(self._id, self._point, branch, limit, before, after, max_bytes)
+
+    def message(self, id: str) -> Message:
+        """Return one message. Raises UnknownMessage when it is not in the view."""
+        return self._store._reader.message(self._id, self._point, id)
+
+    def find(self, id: str) -> Message | None:
+        """Return one message, or None when it is not in the view."""
+        try:
+            return self.message(id)
+        except UnknownMessage:
+            return None
+
+    def children(self, id: str) -> list[Message]:
+        """Return the messages that directly follow one, in the order in which they were placed."""
+        return self._store._reader.children(self._id, self._point, id)
+
+    def heads(self) -> list[Message]:
+        """Return the last message of every branch, in the order in which they were placed."""
+        return self._store._reader.heads(self._id, self._point)
+
+    def entries(
+        self, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int | None = None
+    ) -> Iterator[Entry]:
+        """Yield the tape's own entries in order of seq."""
+        wanted = None if kinds is None else frozenset(kinds)
+        for kind in wanted or ():
+            if kind not in payloads.KINDS:
+                raise InvalidEntry("kinds", f"{kind!r} is not a kind of entry")
+        return self._store._reader.entries(self._id, self._point, after, wanted, limit)
+
+    def anchors(self, limit: int = 20, before: int | None = None) -> list[Anchor]:
+        """Return the last anchors and handoffs, newest last; ``before`` a seq for the page before."""
+        return self._store._reader.anchors(self._id, self._point, limit, before)
+
+    def context(self, *, budget: int | None = None, branch: str | None = None) -> Context:
+        """Return what a model should see: the latest anchor on the path and the messages after it.
+
+        Raises BudgetExceeded when even the last turn is larger than ``budget`` tokens.
+        """
+        return self._store._reader.context(self._id, self._point, branch, budget)
+
+
+class Tape(Snapshot):
+    """One history, open for reading and writing. Every write is atomic and returns a receipt."""
+
+    def __repr__(self) -> str:
+        return f"<tape.Tape {self._id!r}>"
+
+    def at(self, point: int | datetime | str) -> Snapshot:
+        """Return the reads of this tape frozen at a seq, at a moment, or at the newest anchor of a name.
+
+        The id of a message gives the view as it is now with that message as the head.
+        """
+        frozen = Snapshot(self._store, self._id, point)
+        if point is None:
+            raise InvalidEntry("point", "must be a seq, a datetime or a name")
+        self._store._db.read(lambda tx: self._store._reader.scope(tx, self._id, point))
+        return frozen
+
+    # -- writing messages
+
+    def append(
+        self,
+        message: dict[str, Any] | None = None,
+        /,
+        *,
+        role: str | None = None,
+        content: Any = UNSET,
+        id: str | None = None,
+        parent: str | None = HEAD,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Append a message behind the head, behind ``parent``, or (``parent=None``) as a new root.
+
+        The same key (or, without one, the same message id) with the same content writes nothing and returns the first
+        receipt; with other content it is a ProvenanceConflict.
+        """
+        intent = _add(compose(message, role, content, id), key, parent)
+        return self._record([intent], actor, meta, expected_head)[0]
+
+    def extend(
+        self,
+        messages: Iterable[dict[str, Any]],
+        *,
+        parent: str | None = HEAD,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> list[Receipt]:
+        """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``."""
+        intents = message_intents(messages, key, parent)
+        if not intents:
+            return []
+        return self._record(intents, actor, meta, expected_head, batch=key)
+
+    def upsert(
+        self,
+        message: dict[str, Any],
+        /,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
+        composed = compose(message, None, UNSET, id)
+        if composed[1] or self.find(composed[0]) is None:
+            return self.append(message, id=id, key=key, actor=actor, meta=meta, expected_head=expected_head)
+        return self.revise(composed[0], message, key=key, actor=actor, meta=meta, expected_head=expected_head)
+
+    def revise(
+        self,
+        message_id: str,
+        message: dict[str, Any] | None = None,
+        /,
+        *,
+        content: Any = UNSET,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Replace a message, or only its content; its place and role stay. An equal one is a duplicate."""
+        strict.identifier(message_id, "message_id")
+        if (message is None) == (content is UNSET):
+            raise InvalidEntry("message", "give either a message or content=")
+        if message is not None:
+            if not isinstance(message, dict):
+                raise InvalidEntry("message", f"must be a dict, not {type(message).__name__}")
+            strict.encode(message, "message")
+            if message.get("id", message_id) != message_id:
+                raise InvalidEntry("message.id", f"differs from {message_id!r}")
+            message = dict(message)
+        else:
+            strict.encode(content, "content")
+        intent = ReviseMessage(
+            key=_key(key),
+            asked=key is not None,
+            id=message_id,
+            message=message,
+            new_content=None if content is UNSET else content,
+            derive_key=key is None,
+        )
+        return self._record([intent], actor, meta, expected_head)[0]
+
+    def retract(
+        self,
+        *ids: str,
+        reason: str | None = None,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Take messages out of the view, with the results of the tool calls they made. They stay on the tape."""
+        if not ids:
+            raise InvalidEntry("ids", "name the messages to retract, or use clear()")
+        intent = RetractMessages(key=_key(key), asked=key is not None, ids=_ids(ids), reason=_reason(reason))
+        return self._record([intent], actor, meta, expected_head)[0]
+
+    def restore(
+        self,
+        *ids: str,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Bring retracted messages back, with what went along with them; without ids, undo the last clear."""
+        intent = RestoreMessages(key=_key(key), asked=key is not None, ids=_ids(ids))
+        return self._record([intent], actor, meta, expected_head)[0]
+
+    def clear(
+        self,
+        reason: str | None = None,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Take every message out of the view at once, on all branches, and end the anchors."""
+        return self._plain(payloads.Clear(reason=_reason(reason)), key, actor, meta, expected_head)
+
+    def switch(
+        self,
+        message_id: str,
+        /,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Make a message the head: reads end there and the next message goes behind it."""
+        intent = ChooseHead(key=_key(key), asked=key is not None, id=strict.identifier(message_id, "message_id"))
+        return self._record([intent], actor, meta, expected_head)[0]
+
+    def replace_history(
+        self,
+        messages: Iterable[dict[str, Any]],
+        *,
+        reason: str | None = None,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> list[Receipt]:
+        """Clear the view and write these messages from a new root, in one step. The old ones stay on the tape.
+
+        A message whose id is on the tape already gets a new one; its entry cites the old as its source.
+        """
+        fresh = []
+        for message in messages:
+            given = message.get("id") if isinstance(message, dict) else None
+            placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
+            renamed = {**message, "id": ids.new_id()} if placed is not None else message
+            fresh.append((renamed, (self._id, placed) if placed is not None else None))
+        clear = Plain(key=_key(key), asked=key is not None, payload=payloads.Clear(reason=_reason(reason)))
+        adding = message_intents([message for message, _ in fresh], key, None)
+        for intent, (_, source) in zip(adding, fresh, strict=True):
+            intent.source = source
+        return self._record([clear, *adding], actor, meta, expected_head)
+
+    # -- writing checkpoints and facts
+
+    def anchor(
+        self,
+        name: str,
+        state: Any = None,
+        *,
+        parents: Iterable[int] = (),
+        source_ids: Iterable[str] = (),
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Set a checkpoint: context starts after it, with its state. ``parents`` are seqs of earlier anchors."""
+        strict.encode(state, "state")
+        payload = payloads.Anchor(
+            name=strict.identifier(name, "name"),
+            state=state,
+            parents=[_seq(seq, "parents") for seq in parents],
+            source_ids=_ids(source_ids, "source_ids"),
+        )
+        return self._anchor(payload, key, actor, meta, expected_head)
+
+    def handoff(
+        self,
+        name: str,
+        *,
+        summary: str,
+        phase: str | None = None,
+        next_steps: Iterable[str] = (),
+        source_ids: Iterable[str] = (),
+        owner: str | None = None,
+        state: Any = None,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Set a checkpoint with a contract: what was done (``summary``, required) and what comes next."""
+        if isinstance(next_steps, str):
+            raise InvalidEntry("next_steps", "must be a list of strings, not one string")
+        strict.encode(state, "state")
+        payload = payloads.Handoff(
+            name=strict.identifier(name, "name"),
+            summary=strict.text(summary, "summary"),
+            phase=None if phase is None else strict.text(phase, "phase"),
+            next_steps=[strict.text(step, "next_steps") for step in next_steps],
+            source_ids=_ids(source_ids, "source_ids"),
+            owner=None if owner is None else strict.identifier(owner, "owner"),
+            state=state,
+        )
+        return self._anchor(payload, key, actor, meta, expected_head)
+
+    def event(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Record a fact that never enters context: a run, a score, a label, a note."""
+        strict.encode(data, "data")
+        payload = payloads.Event(name=strict.identifier(name, "name"), data=data)
+        return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
+
+    # -- the tape's status
+
+    def complete(
+        self,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Close the tape: its work is done. What changes the view is refused until ``reopen``."""
+        return self._status("completed", None, key, actor, meta, expected_head)
+
+    def abandon(
+        self,
+        reason: str | None = None,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Close the tape: its work was given up."""
+        return self._status("abandoned", _reason(reason), key, actor, meta, expected_head)
+
+    def end(
+        self,
+        reason: str,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Close the tape for a reason of the caller's."""
+        return self._status("ended", strict.text(reason, "reason"), key, actor, meta, expected_head)
+
+    def reopen(
+        self,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Open a closed tape again."""
+        return self._status("active", None, key, actor, meta, expected_head)
+
+    # -- checking
+
+    def verify(self, *, against: Receipt | None = None) -> Report:
+        """Recompute this tape's hashes and view; ``against`` a kept receipt also finds a cut or recomputed chain."""
+        return self._store.verify(self._id, against=against)
+
+    # -- how a write is made
+
+    def _plain(
+        self,
+        payload: payloads.Payload,
+        key: str | None,
+        actor: str | None,
+        meta: dict[str, Any] | None,
+        expected_head: int | None,
+        *,
+        changes_view: bool = True,
+    ) -> Receipt:
+        intent = Plain(key=_key(key), asked=key is not None, payload=payload, changes_view=changes_view)
+        return self._record([intent], actor, meta, expected_head)[0]
+
+    def _anchor(
+        self,
+        payload: payloads.Payload,
+        key: str | None,
+        actor: str | None,
+        meta: dict[str, Any] | None,
+        expected_head: int | None,
+    ) -> Receipt:
+        intent = AddAnchor(key=_key(key), asked=key is not None, payload=payload)
+        return self._record([intent], actor, meta, expected_head)[0]
+
+    def _status(
+        self,
+        status: str,
+        reason: str | None,
+        key: str | None,
+        actor: str | None,
+        meta: dict[str, Any] | None,
+        expected_head: int | None,
+    ) -> Receipt:
+        payload = payloads.Status(status=status, reason=reason)
+        return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
+
+    def _record(
+        self,
+        intents: typing.Sequence[Intent],
+        actor: str | None,
+        meta: dict[str, Any] | None,
+        expected_head: int | None,
+        batch: str | None = None,
+    ) -> list[Receipt]:
+        if actor is not None:
+            strict.identifier(actor, "actor")
+        raw = None
+        if meta is not None:
+            if not isinstance(meta, dict):
+                raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
+            raw = strict.encode(meta, "meta")
+        if expected_head is not None:
+            _seq(expected_head, "expected_head")
+        call = Call(self._id, actor, raw, expected_head, batch)
+        return self._store._recorder.record(call, intents)
+
+
+def _add(composed: tuple[str, bool, bytes, list[str], list[str]], key: str | None, parent: Any) -> AddMessage:
+    id, generated, raw, calls, answers = composed
+    if parent is not HEAD and parent is not CHAIN and parent is not None:
+        strict.identifier(parent, "parent")
+    return AddMessage(
+        key=ids.message_key(id) if key is None else strict.identifier(key, "key"),
+        asked=key is not None or not generated,
+        id=id,
+        generated=generated,
+        raw=raw,
+        calls=calls,
+        answers=answers,
+        parent=parent,
+        derived=key is None,
+    )
+
+
+def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
+    """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
+    if isinstance(messages, dict | str | bytes):
+        raise InvalidEntry("messages", f"must be a list of messages, not a {type(messages).__name__}")
+    if key is not None:
+        strict.identifier(key, "key")
+    intents = []
+    for index, message in enumerate(messages):
+        composed = compose(message, None, UNSET, None, field=f"messages[{index}]")
+        intent = _add(composed, None, CHAIN if index else parent)
+        if key is not None:
+            intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
+        intents.append(intent)
+    return intents
+
+
+def _key(key: str | None) -> str:
+    return ids.new_id() if key is None else strict.identifier(key, "key")
+
+
+def _ids(values: Iterable[str], field: str = "ids") -> list[str]:
+    if isinstance(values, str):
+        raise InvalidEntry(field, "must be a list of ids, not one string")
+    return list(dict.fromkeys(strict.identifier(value, field) for value in values))
+
+
+def _reason(reason: str | None) -> str | None:
+    return None if reason is None else strict.text(reason, "reason")
+
+
+def _seq(value: Any, field: str) -> int:
+    if type(value) is not int or value < 0:
+        raise InvalidEntry(field, f"must be a seq, not {value!r}")
+    return value
