@@ -8,6 +8,7 @@ with tape.open("agent.db") as store:
     prompt = chat.context(budget=8_000).to_openai()
 """
 
+from tape.aio import AsyncSnapshot, AsyncStore, AsyncTape, open_async
 from tape.core.context import Context
 from tape.core.records import Anchor, Entry, Message, Page, Problem, Receipt, Report, Source, TapeInfo
 from tape.errors import (
@@ -36,6 +37,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Anchor",
+    "AsyncSnapshot",
+    "AsyncStore",
+    "AsyncTape",
     "BudgetExceeded",
     "CommitUnknown",
     "Context",
@@ -66,4 +70,5 @@ __all__ = [
     "TapeNotFound",
     "UnknownMessage",
     "open",
+    "open_async",
 ]

@@ -40,11 +40,11 @@ def open(
 ) -> Store:
     """Open a store, creating or upgrading its schema.
 
-    ``url`` is a path, ``":memory:"``, ``sqlite:///…`` or ``postgresql+psycopg://…``. With ``owner`` the store sees and creates only tapes of that
-    owner. ``durability="full"`` (the default) loses nothing that was acknowledged, not even when the power fails;
-    ``"normal"`` is faster and may lose the last commits then, but never corrupts. ``schema`` is a PostgreSQL schema to live in.
-    ``timeout`` bounds every wait for another writer, ``slow`` is the time after which a write is logged. ``clock`` returns
-    microseconds since 1970 and is for tests.
+    ``url`` is a path, ``":memory:"``, ``sqlite:///…`` or ``postgresql+psycopg://…``. With ``owner`` the store sees
+    and creates only tapes of that owner. ``durability="full"`` (the default) loses nothing that was acknowledged,
+    not even when the power fails; ``"normal"`` is faster and may lose the last commits then, but never corrupts.
+    ``schema`` is a PostgreSQL schema to live in. ``timeout`` bounds every wait for another writer, ``slow`` is the
+    time after which a write is logged. ``clock`` returns microseconds since 1970 and is for tests.
 
     Raises SchemaTooNew for a database of a newer release, and StoreFailed when it cannot be opened.
     """
@@ -136,7 +136,8 @@ class Store:
         return Tape(self, strict.identifier(id, "id"))
 
     def bind(self, connection: sa.Connection) -> Store:
-        """Return this store on a connection of the caller's: what it writes commits or rolls back with the caller's own rows.
+        """Return this store on a connection of the caller's: what it writes commits or rolls back with the caller's
+        own rows.
 
         On SQLite the caller's transaction takes the write lock with the first call. Nothing is committed here.
         """
@@ -149,7 +150,8 @@ class Store:
     def verify(self, id: str | None = None, *, against: Any = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
 
-        With ``against`` (a receipt kept by the caller) a tape whose end was cut off or whose chain was recomputed is found, too.
+        With ``against`` (a receipt kept by the caller) a tape whose end was cut off or whose chain was recomputed
+        is found, too.
         """
         if id is not None:
             self.get(id)

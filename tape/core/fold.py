@@ -11,7 +11,6 @@ at that place, each held between two seqs. A path is one range of rows per lane 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -176,7 +175,7 @@ def fold(
     head: Head, seq: int, hash: bytes, stamp: int, place: Place, key: str, payload: Payload
 ) -> tuple[Head, list[Op]]:
     """Return the head after the entry, and what the entry changes in the view."""
-    after = copy.copy(head)
+    after: Head = head.__copy__()  # type: ignore[attr-defined]
     after.seq = seq
     after.hash = hash
     after.stamp = stamp

@@ -36,12 +36,13 @@ def new_id() -> str:
     """
     global _last
     with _lock:
-        # 48 bits of milliseconds and 12 of a sub-millisecond counter that never repeats nor runs back.
-        stamp = (time.time_ns() // 1_000_000) << 12
-        _last = stamp = max(stamp, _last + 1)
+        # 48 bits of milliseconds and 12 of a counter within them that never repeats nor runs back.
+        _last = stamp = max((time.time_ns() // 1_000_000) << 12, _last + 1)
         noise = _random.getrandbits(62)
-    value = f"{stamp >> 12:012x}7{stamp & 0xFFF:03x}{0x8000000000000000 | noise:016x}"
-    return f"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"
+    return (
+        f"{stamp >> 28:08x}-{stamp >> 12 & 0xFFFF:04x}-7{stamp & 0xFFF:03x}"
+        f"-{noise >> 48 | 0x8000:04x}-{noise & 0xFFFFFFFFFFFF:012x}"
+    )
 
 
 def fits(key: str) -> str:

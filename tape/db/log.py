@@ -1,6 +1,7 @@
 """The log of the store: stable event names through the standard ``tape`` logger, never a payload.
 
-Events: ``tape.recorded`` (debug), ``tape.slow``, ``tape.busy_wait``, ``tape.retry``, ``tape.commit_settled``, ``tape.migrated``, ``tape.rebuilt``.
+Events: ``tape.recorded`` (debug), ``tape.slow``, ``tape.busy_wait``, ``tape.retry``, ``tape.commit_settled``,
+``tape.migrated``, ``tape.rebuilt``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Schema versions at open: create what is not there, upgrade what is old, refuse what is newer.
 
-The version is compared with a constant first; Alembic, whose import alone takes longer than opening a store, is loaded only for a
-database that is behind. Creation and upgrade run in one transaction under a lock that every opener takes, and look again
-once they hold it: of any number of simultaneous openers one does the work.
+The version is compared with a constant first; Alembic, whose import alone takes longer than opening a store, is
+loaded only for a database that is behind. Creation and upgrade run in one transaction under a lock that every
+opener takes, and look again once they hold it: of any number of simultaneous openers one does the work.
 """
 
 from __future__ import annotations

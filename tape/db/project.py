@@ -43,16 +43,20 @@ def head_values(head: Head) -> tuple[Any, ...]:
 
 def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head) -> None:
     """Change the rows of the view as the fold says, in its order, neighbours of one sort together."""
+    if len(ops) == 1:
+        _APPLY[type(ops[0])](tx, tape_id, ops, head)
+        return
     for sort, run in groupby(ops, type):
         _APPLY[sort](tx, tape_id, list(run), head)
 
 
 def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head) -> None:
+    if len(ops) == 1:
+        op = ops[0]
+        tx.run(tx.statements.open_row, (tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
+        return
     rows = [(tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body) for op in ops]
-    if len(rows) == 1:
-        tx.run(tx.statements.open_row, rows[0])
-    else:
-        tx.many(tx.statements.open_row, rows)
+    tx.many(tx.statements.open_row, rows)
 
 
 def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head) -> None:
@@ -115,7 +119,7 @@ def set_status(tx: Transaction, tape: int, head: Head) -> None:
     tx.run(tx.statements.set_status, (head.status, head.reason, head.completed or None, tape))
 
 
-_APPLY: dict[type[Op], Callable[[Transaction, int, list[Any], Head], None]] = {
+_APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head], None]] = {
     f.OpenRow: _open,
     f.Close: _close,
     f.Mark: _mark,

@@ -1,7 +1,7 @@
 """Reading the view: the current one, or the one that held at an earlier seq, by the same indexed queries.
 
-A path is read as ranges: one per lane that it crosses. What a read costs depends on what it returns, not on how long the tape is or how often
-its messages were revised.
+A path is read as ranges: one per lane that it crosses. What a read costs depends on what it returns, not on how
+long the tape is or how often its messages were revised.
 """
 
 from __future__ import annotations
@@ -410,9 +410,8 @@ class Reader:
             continued: set[int] = set()
             # Lanes are numbered in the order in which they were opened, so children come after their parents.
             for lane, up, at in reversed(lanes):
-                if lane in ends or lane in continued:
-                    if up not in ends or at >= ends[up][0]:
-                        continued.add(up)
+                if (lane in ends or lane in continued) and (up not in ends or at >= ends[up][0]):
+                    continued.add(up)
             found = [row for lane, row in ends.items() if lane not in continued]
             found.sort(key=lambda row: row[1])
             return [self._messages(tx, scope, [row])[0] for row in found]

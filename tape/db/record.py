@@ -1,15 +1,17 @@
 """Recording: from an intent to a committed entry and its projection.
 
-One append goes: plan (what the entry says) → seal (seq, time, hash) → fold (what it changes) → apply (rows) → commit. The head of a tape is kept in memory
-between appends, so the usual append reads nothing: if another process wrote in between, the insert collides with its seq, the transaction is
-rolled back, and the second attempt reads everything afresh under the lock. That second attempt is also where keys are looked up
-and where every refusal is decided, before any other check, so that a retry after a lost reply is a duplicate and never an error.
+One append goes: plan (what the entry says) → seal (seq, time, hash) → fold (what it changes) → apply (rows) →
+commit. The head of a tape is kept in memory between appends, so the usual append reads nothing: if another process
+wrote in between, the insert collides with its seq, the transaction is rolled back, and the second attempt reads
+everything afresh under the lock. That second attempt is also where keys are looked up and where every refusal is
+decided, before any other check, so that a retry after a lost reply is a duplicate and never an error.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -89,7 +91,7 @@ class Recorder:
         began = time.monotonic()
         for attempt in range(_ATTEMPTS):
             try:
-                receipts = self._db.write(call.tape, lambda tx: self._attempt(tx, call, intents, fresh))
+                receipts = self._db.write(call.tape, partial(self._attempt, call, intents, fresh))
             except (_Stale, Collision) as error:
                 if fresh and attempt > 2:
                     raise Corrupt(call.tape, 0, f"the entry collides with one that cannot be found: {error}") from error
@@ -128,7 +130,7 @@ class Recorder:
 
     # -- one attempt
 
-    def _attempt(self, tx: Transaction, call: Call, intents: Sequence[Intent], fresh: bool) -> list[Receipt]:
+    def _attempt(self, call: Call, intents: Sequence[Intent], fresh: bool, tx: Transaction) -> list[Receipt]:
         kept = None if fresh or self._heads is None else self._heads.get(call.tape)
         if kept is None:
             fresh = True
@@ -245,7 +247,7 @@ class Recorder:
             return msgspec.structs.replace(earlier[1], duplicate=True)
         if not writing.existed and writing.head.seq == 0:
             writing.create()
-        planned = intent.plan(writing.head, writing.look, writing.previous)
+        planned = intent.plan(writing.head, writing, writing.previous)
         receipt = writing.add(planned, intent)
         if intent.asked:
             writing.keys[intent.key] = (intent, receipt)
@@ -259,8 +261,7 @@ class Recorder:
         if writing.written:
             writing.commit(cached)
             if self._heads is not None:
-                kept = (writing.tape_id, writing.head)
-                writing.tx.after_commit.append(lambda: self._keep(writing.call.tape, kept))
+                writing.tx.after_commit.append(partial(self._keep, writing.tape, (writing.tape_id, writing.head)))
         return receipts
 
     def _keep(self, tape: str, kept: tuple[int, Head]) -> None:
@@ -271,18 +272,24 @@ class Recorder:
             heads[tape] = kept
 
 
-class _Writing:
-    """One transaction's worth of entries on one tape: planned against a moving head, sent in few statements."""
+class _Writing(TapeLookup):
+    """One transaction's worth of entries on one tape: planned against a moving head, sent in few statements.
+
+    It answers the plans' questions itself: with a lookup of its own the two would refer to each other, and every append
+    would leave a cycle behind for the garbage collector.
+    """
+
+    __slots__ = ("_db", "_entries", "_ops", "_recorder", "call", "existed", "head", "keys", "previous", "written")
 
     def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: tuple[int, Head] | None) -> None:
-        self.tx = tx
+        tape_id, head = kept if kept is not None else (0, Head.blank(chain.ZERO))
+        super().__init__(tx, call.tape, tape_id)
         self.call = call
         self.existed = kept is not None
-        self.tape_id, self.head = kept if kept is not None else (0, Head.blank(chain.ZERO))
+        self.head = head
         self.previous: Place | None = None
         self.keys: dict[str, tuple[Intent, Receipt]] = {}
         self.written = False
-        self.look = TapeLookup(tx, call.tape, self.tape_id, self.flush)
         self._recorder = recorder
         self._db = recorder._db
         self._entries: list[tuple[Any, ...]] = []
@@ -310,7 +317,6 @@ class _Writing:
         )
         assert row is not None
         self.tape_id = row[0]
-        self.look = TapeLookup(self.tx, self.call.tape, self.tape_id, self.flush)
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head)))
         self.existed = True
         self.add(Planned(opening, self.head.place), Plain(key=ids.new_id(), payload=opening))

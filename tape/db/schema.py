@@ -1,7 +1,8 @@
 """The tables. All are named ``tape_*``, so that they can live beside an application's own.
 
-``tape_entries`` is the truth and is guarded by triggers. ``tape_tapes`` is what rarely changes of a tape, ``tape_heads``
-what every append changes. All other tables are the view: rows that the projector derives and ``rebuild`` can make again.
+``tape_entries`` is the truth and is guarded by triggers. ``tape_tapes`` is what rarely changes of a tape,
+``tape_heads`` what every append changes. All other tables are the view: rows that the projector derives and
+``rebuild`` can make again.
 
 Every key but that of the tape's name begins with the tape's number, and no index holds a column that every append
 changes. That keeps appends cheap and lets the tables be distributed by tape.
@@ -28,8 +29,9 @@ _ID = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 class Tables:
     """The tables of one store, in the given PostgreSQL schema if there is one."""
 
-    def __init__(self, schema: str | None = None) -> None:
+    def __init__(self, dialect: str, schema: str | None = None) -> None:
         self.schema = schema
+        postgres = dialect == "postgresql"
         self.metadata = metadata = sa.MetaData(schema=schema)
 
         def table(name: str, *columns: sa.Column[object] | SchemaItem, rowid: bool = False) -> sa.Table:
@@ -77,7 +79,9 @@ class Tables:
 
         self.entries = table(
             "tape_entries",
-            sa.Column("position", _BIG, sa.Identity(always=True), primary_key=True),
+            # SQLite clusters the table by this number, which makes it the cheapest key there is and the order of the
+            # feed. PostgreSQL needs no index on it, and a distributed table could not have one without the tape.
+            sa.Column("position", _BIG, sa.Identity(always=True), primary_key=not postgres, nullable=False),
             number("tape_id"),
             number("seq"),
             sa.Column("kind", sa.Text, nullable=False),
@@ -94,7 +98,7 @@ class Tables:
             number("lane"),
             number("ordinal"),
             number("xid"),
-            sa.UniqueConstraint("tape_id", "seq", name="tape_entries_seq"),
+            (sa.PrimaryKeyConstraint if postgres else sa.UniqueConstraint)("tape_id", "seq", name="tape_entries_seq"),
             sa.UniqueConstraint("tape_id", "key", name="tape_entries_key"),
             sa.CheckConstraint(f"kind IN ({', '.join(repr(kind) for kind in KINDS)})", name="tape_entries_kind"),
             rowid=True,

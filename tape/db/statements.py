@@ -1,7 +1,8 @@
 """Every SQL statement that the store runs, each written once in SQLAlchemy Core and compiled once per engine.
 
-SQLAlchemy is the one place where SQL is written and the dialects are told apart; at run time the compiled text goes straight to the
-driver's cursor with positional parameters, which is three to eight times as fast as executing the construct.
+SQLAlchemy is the one place where SQL is written and the dialects are told apart; at run time the compiled text goes
+straight to the driver's cursor with positional parameters, which is three to eight times as fast as executing the
+construct.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NONE: sa.ColumnClause[int] = sa.literal_column("0")
 class Statement:
     """A compiled statement: its text, and the order in which its parameters are passed."""
 
-    __slots__ = ("_order", "name", "sql")
+    __slots__ = ("name", "order", "sql")
 
     def __init__(self, name: str, construct: sa.ClauseElement, dialect: sa.Dialect, params: Sequence[str]) -> None:
         compiled = construct.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
@@ -35,11 +36,12 @@ class Statement:
         if set(wanted) != set(params):
             raise AssertionError(f"{name} takes {sorted(set(wanted))}, not {sorted(params)}")
         order = tuple(params.index(one) for one in wanted)
-        self._order = None if order == tuple(range(len(params))) else order
+        self.order = None if order == tuple(range(len(params))) else order
+        """Which parameter stands at each position of the text; None when they are passed as they are."""
 
     def bind(self, params: Sequence[Any]) -> Sequence[Any]:
         """Return the parameters in the order in which the text names them."""
-        return params if self._order is None else [params[index] for index in self._order]
+        return params if self.order is None else [params[index] for index in self.order]
 
 
 def _dialect(name: str) -> sa.Dialect:

@@ -1,8 +1,9 @@
 """Transactions: who may write when, what is committed, and what an error of the database means.
 
-``Database.write`` runs a piece of work in one writing transaction, ``Database.read`` in one snapshot. Errors are judged by
-the codes of the drivers, never by their texts, and leave here as one of a few: ``Collision`` (a unique key is
-taken), ``Again`` (the database says that nothing happened), ``Lost`` (it cannot say), StoreBusy, StoreFailed.
+``Database.write`` runs a piece of work in one writing transaction, ``Database.read`` in one snapshot. Errors are
+judged by the codes of the drivers, never by their texts, and leave here as one of a few: ``Collision`` (a unique
+key is taken), ``Again`` (the database says that nothing happened), ``Lost`` (it cannot say), StoreBusy,
+StoreFailed.
 """
 
 from __future__ import annotations
@@ -66,13 +67,15 @@ class Transaction:
 
     def run(self, statement: Statement, params: Row) -> int:
         """Run a change and return how many rows it touched."""
-        self._cursor.execute(statement.sql, statement.bind(params))
-        count: int = self._cursor.rowcount
+        cursor = self._cursor
+        cursor.execute(statement.sql, params if statement.order is None else statement.bind(params))
+        count: int = cursor.rowcount
         return count
 
     def many(self, statement: Statement, rows: Iterable[Row]) -> None:
         """Run a change once per row."""
-        self._cursor.executemany(statement.sql, [statement.bind(row) for row in rows])
+        bound = rows if statement.order is None else (statement.bind(row) for row in rows)
+        self._cursor.executemany(statement.sql, bound)
 
     def lock(self, tape: str) -> None:
         """Make this the only writer of ``tape`` until the transaction ends."""
@@ -96,7 +99,7 @@ class Database:
 
     def __init__(self, engine: sa.Engine, schema: str | None) -> None:
         self.engine = engine
-        self.tables = Tables(schema)
+        self.tables = Tables(engine.dialect.name, schema)
         self.statements = Statements(engine.dialect.name, self.tables)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
@@ -143,13 +146,13 @@ class SqliteDatabase(Database):
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
-        self._writer: Any = None
+        self._pooled: Any = None
+        self._writer: tuple[sqlite3.Connection, sqlite3.Cursor] | None = None
         self._writing = False
         self._idle: deque[Any] = deque()
 
     def _connect(self) -> Any:
         try:
-            # Kept until close: a checkout per operation costs as much as the statements it runs.
             return self.engine.raw_connection()
         except sa.exc.DBAPIError as error:
             raise _sqlite_error(error.orig, self._timeout) from error
@@ -157,23 +160,31 @@ class SqliteDatabase(Database):
     def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
         self._check_open()
-        if not self._lock.acquire(timeout=self._timeout):
+        lock, turn = self._lock, self._turn
+        if not lock.acquire(blocking=False) and not lock.acquire(timeout=self._timeout):
             raise StoreBusy(self._timeout)
         try:
             if self._writing:
                 raise StoreFailed("a write was started from inside a write of the same store")
-            if self._writer is None:
-                connection = self._connect()
-                self._writer = (connection, connection.driver_connection.cursor())
-            connection, cursor = self._writer
+            driver, cursor = self._writer_cursor()
+            turn.take()
             self._writing = True
             try:
-                with self._turn:
-                    return self._run(connection.driver_connection, cursor, work)
+                return self._run(driver, cursor, work)
             finally:
                 self._writing = False
+                turn.give()
         finally:
-            self._lock.release()
+            lock.release()
+
+    def _writer_cursor(self) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
+        """Return the one connection that writes, and its cursor."""
+        if self._writer is None:
+            # Kept until close: a checkout per operation costs as much as the statements it runs.
+            self._pooled = self._connect()
+            driver: Any = self._pooled.driver_connection
+            self._writer = (driver, driver.cursor())
+        return self._writer
 
     def _run(self, connection: sqlite3.Connection, cursor: sqlite3.Cursor, work: Callable[[Transaction], R]) -> R:
         transaction = Transaction(cursor, self.statements, postgres=False)
@@ -199,27 +210,20 @@ class SqliteDatabase(Database):
         if self._memory:
             # There is one connection: readers wait for the writer, or they would see half of its work.
             with self._lock:
-                return self._read(self._memory_connection(), work)
+                return self._read(self._writer_cursor()[0], work)
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
         try:
-            return self._read(connection, work)
+            return self._read(connection.driver_connection, work)
         finally:
             if self._closed:
                 connection.close()
             else:
                 self._idle.append(connection)
 
-    def _memory_connection(self) -> Any:
-        if self._writer is None:
-            connection = self._connect()
-            self._writer = (connection, connection.driver_connection.cursor())
-        return self._writer[0]
-
-    def _read(self, connection: Any, work: Callable[[Transaction], R]) -> R:
-        driver = connection.driver_connection
+    def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R]) -> R:
         cursor = driver.cursor()
         try:
             cursor.execute("BEGIN")
@@ -240,9 +244,8 @@ class SqliteDatabase(Database):
                 while self._idle:
                     self._idle.pop().close()
             if self._writer is not None:
-                connection, cursor = self._writer
-                cursor.close()
-                connection.close()
+                self._writer[1].close()
+                self._pooled.close()
                 self._writer = None
             super().close()
             self._turn.close()

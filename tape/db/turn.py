@@ -1,15 +1,15 @@
 """Taking turns: a fair lock between the processes that write one SQLite file.
 
-SQLite's own busy handler polls, so under contention some writer waits a hundred times longer than the rest. A ``flock`` on a side
-file queues writers in the kernel instead. It is also held while SQLite checkpoints, which keeps clear of a fault that can
-lose pages when two connections write and checkpoint at one instant. Correctness does not rest on it: BEGIN IMMEDIATE does.
+SQLite's own busy handler polls, so under contention some writer waits a hundred times longer than the rest. A
+``flock`` on a side file queues writers in the kernel instead. It is also held while SQLite checkpoints, which keeps
+clear of a fault that can lose pages when two connections write and checkpoint at one instant. Correctness does not
+rest on it: BEGIN IMMEDIATE does.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from types import TracebackType
 
 try:
     import fcntl
@@ -29,7 +29,8 @@ class Turn:
         self._timeout = timeout
         self._file: int | None = None
 
-    def __enter__(self) -> None:
+    def take(self) -> None:
+        """Wait for the turn. Raises StoreBusy after the timeout."""
         if self._path is None:
             return
         if self._file is None:
@@ -68,9 +69,8 @@ class Turn:
                     self._file = None
                     raise StoreBusy(self._timeout)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def give(self) -> None:
+        """Let the next one have its turn."""
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 

@@ -1,0 +1,345 @@
+"""The core: entries with their guards, heads, and the view."""
+
+import sqlalchemy as sa
+
+from alembic import context, op
+
+revision = "0001"
+down_revision = None
+
+# Frozen text, not the live metadata: a revision must do the same for ever. "@" stands for the PostgreSQL schema.
+SQLITE = (
+    """CREATE TABLE tape_aliases (
+  tape_id INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (tape_id, id)
+)
+ WITHOUT ROWID""",
+    """CREATE TABLE tape_anchors (
+  tape_id INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  head_tape INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  PRIMARY KEY (tape_id, seq)
+)
+ WITHOUT ROWID""",
+    """CREATE INDEX tape_anchors_name ON tape_anchors (tape_id, name, seq)""",
+    """CREATE INDEX tape_anchors_place ON tape_anchors (tape_id, head_tape, lane, ordinal, seq)""",
+    """CREATE TABLE tape_answers (
+  tape_id INTEGER NOT NULL,
+  maker_tape INTEGER NOT NULL,
+  maker_lane INTEGER NOT NULL,
+  maker_ordinal INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  call TEXT NOT NULL,
+  PRIMARY KEY (tape_id, maker_tape, maker_lane, maker_ordinal, lane, ordinal, call)
+)
+ WITHOUT ROWID""",
+    """CREATE TABLE tape_calls (
+  tape_id INTEGER NOT NULL,
+  call TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  PRIMARY KEY (tape_id, call, seq)
+)
+ WITHOUT ROWID""",
+    """CREATE TABLE tape_clears (
+  tape_id INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  head_tape INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  hidden INTEGER NOT NULL,
+  touched INTEGER NOT NULL,
+  until INTEGER,
+  PRIMARY KEY (tape_id, seq)
+)
+ WITHOUT ROWID""",
+    """CREATE TABLE tape_entries (
+  position INTEGER NOT NULL,
+  tape_id INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  "key" TEXT NOT NULL,
+  actor TEXT,
+  source_tape TEXT,
+  source_seq INTEGER,
+  payload BLOB,
+  meta BLOB,
+  stamp INTEGER NOT NULL,
+  version INTEGER NOT NULL,
+  hash BLOB NOT NULL,
+  head_tape INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  xid INTEGER NOT NULL,
+  PRIMARY KEY (position),
+  CONSTRAINT tape_entries_seq UNIQUE (tape_id, seq),
+  CONSTRAINT tape_entries_key UNIQUE (tape_id, "key"),
+  CONSTRAINT tape_entries_kind CHECK (kind IN ('open', 'append', 'revise', 'retract', 'restore', 'clear', 'anchor', 'handoff', 'compact', 'state', 'block', 'usage', 'event', 'fork', 'merge', 'discard', 'switch', 'status', 'label', 'erase'))
+)""",
+    """CREATE TABLE tape_heads (
+  tape_id INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  hash BLOB NOT NULL,
+  stamp INTEGER NOT NULL,
+  head_tape INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  lo INTEGER NOT NULL,
+  tip INTEGER NOT NULL,
+  cleared INTEGER NOT NULL,
+  messages INTEGER NOT NULL,
+  last_message INTEGER NOT NULL,
+  aliased INTEGER NOT NULL,
+  xid INTEGER NOT NULL,
+  PRIMARY KEY (tape_id)
+)""",
+    """CREATE TABLE tape_lanes (
+  tape_id INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  base_tape INTEGER NOT NULL,
+  base_lane INTEGER NOT NULL,
+  base_ordinal INTEGER NOT NULL,
+  PRIMARY KEY (tape_id, lane)
+)
+ WITHOUT ROWID""",
+    """CREATE INDEX tape_lanes_base ON tape_lanes (tape_id, base_lane, base_ordinal)""",
+    """CREATE TABLE tape_live (
+  tape_id INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  placed INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  body INTEGER NOT NULL,
+  PRIMARY KEY (tape_id, lane, ordinal)
+)
+ WITHOUT ROWID""",
+    """CREATE TABLE tape_past (
+  tape_id INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  ordinal INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  placed INTEGER NOT NULL,
+  body INTEGER NOT NULL,
+  until INTEGER NOT NULL,
+  why TEXT NOT NULL,
+  PRIMARY KEY (tape_id, lane, ordinal, since)
+)
+ WITHOUT ROWID""",
+    """CREATE TABLE tape_slots (
+  tape_id INTEGER NOT NULL,
+  slot TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  until INTEGER,
+  PRIMARY KEY (tape_id, slot, since)
+)
+ WITHOUT ROWID""",
+    """CREATE TABLE tape_tapes (
+  id INTEGER NOT NULL,
+  tape TEXT NOT NULL,
+  owner TEXT,
+  agent TEXT,
+  name TEXT,
+  labels BLOB,
+  meta BLOB,
+  status TEXT NOT NULL,
+  reason TEXT,
+  created_at INTEGER NOT NULL,
+  completed_at INTEGER,
+  PRIMARY KEY (id),
+  UNIQUE (tape)
+)""",
+    """CREATE TRIGGER tape_entries_no_replace BEFORE INSERT ON tape_entries
+WHEN EXISTS (SELECT 1 FROM tape_entries WHERE tape_id = NEW.tape_id AND key = NEW.key)
+  OR EXISTS (SELECT 1 FROM tape_entries WHERE tape_id = NEW.tape_id AND seq = NEW.seq)
+  OR EXISTS (SELECT 1 FROM tape_entries WHERE position = NEW.position)
+BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
+    """CREATE TRIGGER tape_entries_no_update BEFORE UPDATE ON tape_entries
+WHEN NOT (
+  NEW.payload IS NULL AND OLD.payload IS NOT NULL
+  AND EXISTS (SELECT 1 FROM tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
+              AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
+  AND NEW.position IS OLD.position AND NEW.tape_id IS OLD.tape_id AND NEW.seq IS OLD.seq
+  AND NEW.kind IS OLD.kind AND NEW.key IS OLD.key AND NEW.actor IS OLD.actor
+  AND NEW.source_tape IS OLD.source_tape AND NEW.source_seq IS OLD.source_seq
+  AND NEW.meta IS OLD.meta AND NEW.stamp IS OLD.stamp AND NEW.version IS OLD.version
+  AND NEW.hash IS OLD.hash AND NEW.head_tape IS OLD.head_tape AND NEW.lane IS OLD.lane
+  AND NEW.ordinal IS OLD.ordinal AND NEW.xid IS OLD.xid)
+BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
+    """CREATE TRIGGER tape_entries_no_delete BEFORE DELETE ON tape_entries
+WHEN NOT EXISTS (SELECT 1 FROM tape_tapes t WHERE t.id = OLD.tape_id AND t.status = 'purged')
+BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
+)
+
+POSTGRESQL = (
+    """CREATE TABLE @tape_aliases (
+  tape_id BIGINT NOT NULL,
+  id TEXT COLLATE "C" NOT NULL,
+  seq BIGINT NOT NULL,
+  PRIMARY KEY (tape_id, id)
+)""",
+    """CREATE TABLE @tape_anchors (
+  tape_id BIGINT NOT NULL,
+  seq BIGINT NOT NULL,
+  name TEXT COLLATE "C" NOT NULL,
+  head_tape BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  PRIMARY KEY (tape_id, seq)
+)""",
+    """CREATE INDEX tape_anchors_name ON @tape_anchors (tape_id, name, seq)""",
+    """CREATE INDEX tape_anchors_place ON @tape_anchors (tape_id, head_tape, lane, ordinal, seq)""",
+    """CREATE TABLE @tape_answers (
+  tape_id BIGINT NOT NULL,
+  maker_tape BIGINT NOT NULL,
+  maker_lane BIGINT NOT NULL,
+  maker_ordinal BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  call TEXT COLLATE "C" NOT NULL,
+  PRIMARY KEY (tape_id, maker_tape, maker_lane, maker_ordinal, lane, ordinal, call)
+)""",
+    """CREATE TABLE @tape_calls (
+  tape_id BIGINT NOT NULL,
+  call TEXT COLLATE "C" NOT NULL,
+  seq BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  PRIMARY KEY (tape_id, call, seq)
+)""",
+    """CREATE TABLE @tape_clears (
+  tape_id BIGINT NOT NULL,
+  seq BIGINT NOT NULL,
+  head_tape BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  hidden BIGINT NOT NULL,
+  touched BIGINT NOT NULL,
+  until BIGINT,
+  PRIMARY KEY (tape_id, seq)
+)""",
+    """CREATE TABLE @tape_entries (
+  position BIGINT GENERATED ALWAYS AS IDENTITY,
+  tape_id BIGINT NOT NULL,
+  seq BIGINT NOT NULL,
+  kind TEXT NOT NULL,
+  key TEXT COLLATE "C" NOT NULL,
+  actor TEXT,
+  source_tape TEXT,
+  source_seq BIGINT,
+  payload BYTEA,
+  meta BYTEA,
+  stamp BIGINT NOT NULL,
+  version BIGINT NOT NULL,
+  hash BYTEA NOT NULL,
+  head_tape BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  xid BIGINT NOT NULL,
+  CONSTRAINT tape_entries_seq PRIMARY KEY (tape_id, seq),
+  CONSTRAINT tape_entries_key UNIQUE (tape_id, key),
+  CONSTRAINT tape_entries_kind CHECK (kind IN ('open', 'append', 'revise', 'retract', 'restore', 'clear', 'anchor', 'handoff', 'compact', 'state', 'block', 'usage', 'event', 'fork', 'merge', 'discard', 'switch', 'status', 'label', 'erase'))
+)""",
+    """CREATE TABLE @tape_heads (
+  tape_id BIGINT NOT NULL,
+  seq BIGINT NOT NULL,
+  hash BYTEA NOT NULL,
+  stamp BIGINT NOT NULL,
+  head_tape BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  lo BIGINT NOT NULL,
+  tip BIGINT NOT NULL,
+  cleared BIGINT NOT NULL,
+  messages BIGINT NOT NULL,
+  last_message BIGINT NOT NULL,
+  aliased BIGINT NOT NULL,
+  xid BIGINT NOT NULL,
+  PRIMARY KEY (tape_id)
+)""",
+    """CREATE TABLE @tape_lanes (
+  tape_id BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  base_tape BIGINT NOT NULL,
+  base_lane BIGINT NOT NULL,
+  base_ordinal BIGINT NOT NULL,
+  PRIMARY KEY (tape_id, lane)
+)""",
+    """CREATE INDEX tape_lanes_base ON @tape_lanes (tape_id, base_lane, base_ordinal)""",
+    """CREATE TABLE @tape_live (
+  tape_id BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  placed BIGINT NOT NULL,
+  since BIGINT NOT NULL,
+  body BIGINT NOT NULL,
+  PRIMARY KEY (tape_id, lane, ordinal)
+)""",
+    """CREATE TABLE @tape_past (
+  tape_id BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  ordinal BIGINT NOT NULL,
+  since BIGINT NOT NULL,
+  placed BIGINT NOT NULL,
+  body BIGINT NOT NULL,
+  until BIGINT NOT NULL,
+  why TEXT NOT NULL,
+  PRIMARY KEY (tape_id, lane, ordinal, since)
+)""",
+    """CREATE TABLE @tape_slots (
+  tape_id BIGINT NOT NULL,
+  slot TEXT COLLATE "C" NOT NULL,
+  since BIGINT NOT NULL,
+  until BIGINT,
+  PRIMARY KEY (tape_id, slot, since)
+)""",
+    """CREATE TABLE @tape_tapes (
+  id BIGSERIAL NOT NULL,
+  tape TEXT COLLATE "C" NOT NULL,
+  owner TEXT COLLATE "C",
+  agent TEXT COLLATE "C",
+  name TEXT,
+  labels BYTEA,
+  meta BYTEA,
+  status TEXT NOT NULL,
+  reason TEXT,
+  created_at BIGINT NOT NULL,
+  completed_at BIGINT,
+  PRIMARY KEY (id),
+  UNIQUE (tape)
+)""",
+    """CREATE FUNCTION @tape_entries_guard() RETURNS trigger LANGUAGE plpgsql AS $guard$
+BEGIN
+  IF TG_OP = 'DELETE' THEN
+    IF EXISTS (SELECT 1 FROM @tape_tapes t WHERE t.id = OLD.tape_id AND t.status = 'purged') THEN
+      RETURN OLD;
+    END IF;
+  ELSIF TG_OP = 'UPDATE' THEN
+    IF NEW.payload IS NULL AND OLD.payload IS NOT NULL
+       AND EXISTS (SELECT 1 FROM @tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
+                   AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
+       AND (to_jsonb(NEW) - 'payload') = (to_jsonb(OLD) - 'payload') THEN
+      RETURN NEW;
+    END IF;
+  END IF;
+  RAISE EXCEPTION 'tape: entries are immutable' USING ERRCODE = 'integrity_constraint_violation';
+END $guard$""",
+    """CREATE TRIGGER tape_entries_no_change BEFORE UPDATE OR DELETE ON @tape_entries
+FOR EACH ROW EXECUTE FUNCTION @tape_entries_guard()""",
+    """CREATE TRIGGER tape_entries_no_truncate BEFORE TRUNCATE ON @tape_entries
+FOR EACH STATEMENT EXECUTE FUNCTION @tape_entries_guard()""",
+)
+
+
+def upgrade() -> None:
+    schema = context.config.attributes.get("schema")
+    at = f'"{schema}".' if schema else ""
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    for ddl in SQLITE if sqlite else POSTGRESQL:
+        op.get_bind().execute(sa.DDL(ddl.replace("@", at).replace("%", "%%")))

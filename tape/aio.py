@@ -1,0 +1,227 @@
+"""The async twin: the same store and tape, awaited.
+
+Every call is one hop to a worker thread around the synchronous core. A cancelled call is either not started, and
+nothing was written, or it runs to its end in the thread: an append is wholly there or wholly absent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+
+from tape import store as sync
+from tape.core.records import Entry
+from tape.handle import Snapshot, Tape
+
+__all__ = ["AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PAGE = 256
+
+
+class _Hop:
+    """What an async face needs: the synchronous object behind it, and the threads to run it in."""
+
+    def __init__(self, inner: Any, threads: ThreadPoolExecutor) -> None:
+        self._inner = inner
+        self._threads = threads
+
+    async def _run(self, call: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Awaitable[R]]:
+    """Return ``method`` to be awaited: same arguments, same result, in a worker thread."""
+
+    @functools.wraps(method)
+    async def hopped(self: _Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(lambda: method(self._inner, *args, **kwargs))
+
+    return hopped
+
+
+async def _pages(face: _Hop, make: Callable[[], Iterator[Entry]]) -> AsyncIterator[Entry]:
+    """Yield what an iterator yields, fetching a page of it per hop."""
+    source = await face._run(make)
+
+    def some() -> list[Entry]:
+        return [entry for entry, _ in zip(source, range(_PAGE), strict=False)]
+
+    while page := await face._run(some):
+        for entry in page:
+            yield entry
+
+
+class AsyncSnapshot(_Hop):
+    """The reads of a tape, awaited; see ``Snapshot``."""
+
+    _inner: Snapshot
+
+    @property
+    def id(self) -> str:
+        """The tape's id."""
+        return self._inner.id
+
+    info = _hop(Snapshot.info)
+    messages = _hop(Snapshot.messages)
+    message = _hop(Snapshot.message)
+    find = _hop(Snapshot.find)
+    children = _hop(Snapshot.children)
+    heads = _hop(Snapshot.heads)
+    anchors = _hop(Snapshot.anchors)
+    context = _hop(Snapshot.context)
+
+    def entries(
+        self, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int | None = None
+    ) -> AsyncIterator[Entry]:
+        """Yield the tape's own entries in order of seq."""
+        return _pages(self, lambda: self._inner.entries(after=after, kinds=kinds, limit=limit))
+
+
+class AsyncTape(AsyncSnapshot):
+    """One history, open for reading and writing, awaited; see ``Tape``."""
+
+    _inner: Tape
+
+    def __repr__(self) -> str:
+        return f"<tape.AsyncTape {self.id!r}>"
+
+    async def at(self, point: int | datetime | str) -> AsyncSnapshot:
+        """Return the reads of this tape frozen at a seq, a moment, or the newest anchor of a name."""
+        return AsyncSnapshot(await self._run(lambda: self._inner.at(point)), self._threads)
+
+    append = _hop(Tape.append)
+    extend = _hop(Tape.extend)
+    upsert = _hop(Tape.upsert)
+    revise = _hop(Tape.revise)
+    retract = _hop(Tape.retract)
+    restore = _hop(Tape.restore)
+    clear = _hop(Tape.clear)
+    switch = _hop(Tape.switch)
+    replace_history = _hop(Tape.replace_history)
+    anchor = _hop(Tape.anchor)
+    handoff = _hop(Tape.handoff)
+    event = _hop(Tape.event)
+    complete = _hop(Tape.complete)
+    abandon = _hop(Tape.abandon)
+    end = _hop(Tape.end)
+    reopen = _hop(Tape.reopen)
+    verify = _hop(Tape.verify)
+
+
+class AsyncStore(_Hop):
+    """A database of tapes, awaited; see ``Store``. Use it in an ``async with`` statement, or ``await close()``."""
+
+    _inner: sync.Store
+
+    async def __aenter__(self) -> AsyncStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def owner(self) -> str | None:
+        """The owner whose tapes this store sees, or None for all."""
+        return self._inner.owner
+
+    async def create(
+        self,
+        id: str | None = None,
+        *,
+        name: str | None = None,
+        owner: str | None = None,
+        agent: str | None = None,
+        labels: Iterable[str] | None = None,
+        meta: dict[str, Any] | None = None,
+        messages: Iterable[dict[str, Any]] | None = None,
+    ) -> AsyncTape:
+        """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id."""
+        inner = await self._run(
+            lambda: self._inner.create(
+                id, name=name, owner=owner, agent=agent, labels=labels, meta=meta, messages=messages
+            )
+        )
+        return AsyncTape(inner, self._threads)
+
+    async def get(self, id: str) -> AsyncTape:
+        """Return the tape with this id. Raises TapeNotFound when there is none."""
+        return AsyncTape(await self._run(lambda: self._inner.get(id)), self._threads)
+
+    def tape(self, id: str) -> AsyncTape:
+        """Return the tape with this id; it reads as empty, and is created with its first write."""
+        return AsyncTape(self._inner.tape(id), self._threads)
+
+    verify = _hop(sync.Store.verify)
+    rebuild = _hop(sync.Store.rebuild)
+
+    async def close(self) -> None:
+        """Wait for calls under way, then give back every connection."""
+        await self._run(self._inner.close)
+        self._threads.shutdown(wait=False)
+
+
+class _Opening:
+    """What ``open_async`` returns: await it for a store, or enter it with ``async with``."""
+
+    def __init__(self, make: Callable[[], sync.Store], threads: ThreadPoolExecutor) -> None:
+        self._make = make
+        self._threads = threads
+        self._store: AsyncStore | None = None
+
+    async def _open(self) -> AsyncStore:
+        try:
+            inner = await asyncio.get_running_loop().run_in_executor(self._threads, self._make)
+        except BaseException:
+            self._threads.shutdown(wait=False)
+            raise
+        return AsyncStore(inner, self._threads)
+
+    def __await__(self) -> Any:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncStore:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def open_async(
+    url: str | os.PathLike[str] | sa.URL = "tape.db",
+    *,
+    owner: str | None = None,
+    durability: str = "full",
+    schema: str | None = None,
+    timeout: float = 30.0,
+    slow: float = 1.0,
+    clock: Callable[[], int] | None = None,
+    threads: int = 8,
+) -> _Opening:
+    """Open a store for use with asyncio: ``async with tape.open_async(…) as store``, or ``await`` it.
+
+    Takes what ``tape.open`` takes, and the number of worker ``threads``.
+    """
+
+    def make() -> sync.Store:
+        return sync.open(
+            url, owner=owner, durability=durability, schema=schema, timeout=timeout, slow=slow, clock=clock
+        )
+
+    return _Opening(make, ThreadPoolExecutor(threads, thread_name_prefix="tape"))
