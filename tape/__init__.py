@@ -8,9 +8,25 @@ with tape.open("agent.db") as store:
     prompt = chat.context(budget=8_000).to_openai()
 """
 
-from tape.aio import AsyncSnapshot, AsyncStore, AsyncTape, open_async
+from tape.aio import AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
 from tape.core.context import Context
-from tape.core.records import Anchor, Entry, Message, Page, Problem, Receipt, Report, Source, TapeInfo
+from tape.core.diff import Diff, Revised
+from tape.core.merge import Conflict
+from tape.core.records import (
+    Ancestor,
+    Anchor,
+    Descendant,
+    Entry,
+    Lineage,
+    MergeReceipt,
+    Message,
+    Page,
+    Problem,
+    Receipt,
+    Report,
+    Source,
+    TapeInfo,
+)
 from tape.errors import (
     BudgetExceeded,
     CommitUnknown,
@@ -30,31 +46,40 @@ from tape.errors import (
     TapeNotFound,
     UnknownMessage,
 )
-from tape.handle import Snapshot, Tape
+from tape.handle import Fork, Snapshot, Tape
 from tape.store import Store, open
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Ancestor",
     "Anchor",
+    "AsyncFork",
     "AsyncSnapshot",
     "AsyncStore",
     "AsyncTape",
     "BudgetExceeded",
     "CommitUnknown",
+    "Conflict",
     "Context",
     "Corrupt",
+    "Descendant",
+    "Diff",
     "Entry",
+    "Fork",
     "HeadMoved",
     "ImportFailed",
     "InvalidEntry",
+    "Lineage",
     "MergeConflict",
+    "MergeReceipt",
     "Message",
     "Page",
     "Problem",
     "ProvenanceConflict",
     "Receipt",
     "Report",
+    "Revised",
     "SchemaTooNew",
     "Snapshot",
     "Source",

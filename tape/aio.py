@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
@@ -18,10 +18,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from tape import store as sync
-from tape.core.records import Entry
-from tape.handle import Snapshot, Tape
+from tape.core.diff import Diff
+from tape.core.records import Entry, MergeReceipt
+from tape.handle import Fork, Snapshot, Tape
 
-__all__ = ["AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
+__all__ = ["AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -117,6 +118,104 @@ class AsyncTape(AsyncSnapshot):
     end = _hop(Tape.end)
     reopen = _hop(Tape.reopen)
     verify = _hop(Tape.verify)
+    discard = _hop(Tape.discard)
+    lineage = _hop(Tape.lineage)
+
+    def fork(
+        self,
+        id: str | None = None,
+        *,
+        at: int | datetime | str | None = None,
+        name: str | None = None,
+        strategy: str = "replay",
+        on_conflict: str = "fail",
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> _Forking:
+        """Fork this tape: ``await`` it for the fork, or enter it with ``async with`` to have it merged or discarded."""
+        return _Forking(
+            self,
+            lambda: self._inner.fork(
+                id,
+                at=at,
+                name=name,
+                strategy=strategy,
+                on_conflict=on_conflict,
+                actor=actor,
+                meta=meta,
+                expected_head=expected_head,
+            ),
+        )
+
+    async def merge(
+        self,
+        child: AsyncTape | str,
+        *,
+        strategy: str = "replay",
+        on_conflict: str = "fail",
+        summary: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+        **message: Any,
+    ) -> MergeReceipt:
+        """Take what is new on a fork of this tape; see ``Tape.merge``."""
+        return await self._run(
+            lambda: self._inner.merge(
+                child.id if isinstance(child, AsyncTape) else child,
+                strategy=strategy,
+                on_conflict=on_conflict,
+                summary=summary,
+                actor=actor,
+                meta=meta,
+                expected_head=expected_head,
+                **message,
+            )
+        )
+
+    async def linked(self, child: AsyncTape | str) -> AsyncSnapshot:
+        """Return a merged or linked fork as it was then; see ``Tape.linked``."""
+        wanted = child.id if isinstance(child, AsyncTape) else child
+        return AsyncSnapshot(await self._run(lambda: self._inner.linked(wanted)), self._threads)
+
+    async def diff(self, a: int | datetime | str | AsyncSnapshot, b: int | datetime | str | AsyncSnapshot) -> Diff:
+        """Return what changed from one point or tape to another; see ``Tape.diff``."""
+        before = a._inner if isinstance(a, AsyncSnapshot) else a
+        after = b._inner if isinstance(b, AsyncSnapshot) else b
+        return await self._run(lambda: self._inner.diff(before, after))
+
+
+class AsyncFork(AsyncTape):
+    """A tape forked off another, awaited; see ``Fork``."""
+
+    _inner: Fork
+
+
+class _Forking:
+    """What ``AsyncTape.fork`` returns: await it for the fork, or enter it to have it merged or discarded."""
+
+    def __init__(self, parent: AsyncTape, make: Callable[[], Fork]) -> None:
+        self._parent = parent
+        self._make = make
+        self._fork: AsyncFork | None = None
+
+    async def _open(self) -> AsyncFork:
+        return AsyncFork(await self._parent._run(self._make), self._parent._threads)
+
+    def __await__(self) -> Generator[Any, None, AsyncFork]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncFork:
+        self._fork = await self._open()
+        return self._fork
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        fork = self._fork
+        if fork is not None:
+            await fork._run(lambda: fork._inner.__exit__(kind, error, trace))
 
 
 class AsyncStore(_Hop):
@@ -189,7 +288,7 @@ class _Opening:
             raise
         return AsyncStore(inner, self._threads)
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, None, AsyncStore]:
         return self._open().__await__()
 
     async def __aenter__(self) -> AsyncStore:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import UNSET
 
 from tape.core import ids, payloads, strict
 from tape.core.context import Context
+from tape.core.diff import Diff, compare
 from tape.core.plan import (
     CHAIN,
     HEAD,
@@ -24,7 +26,7 @@ from tape.core.plan import (
     ReviseMessage,
     compose,
 )
-from tape.core.records import Anchor, Entry, Message, Page, Receipt, Report, TapeInfo
+from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record import Call
 from tape.errors import InvalidEntry, UnknownMessage
 
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from tape.db.read import Point
     from tape.store import Store
 
-__all__ = ["Snapshot", "Tape"]
+__all__ = ["Fork", "Snapshot", "Tape"]
+
+_ALL_ANCHORS = 2**31 - 1
 
 
 class Snapshot:
@@ -306,7 +310,7 @@ class Tape(Snapshot):
             given = message.get("id") if isinstance(message, dict) else None
             placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
             renamed = {**message, "id": ids.new_id()} if placed is not None else message
-            fresh.append((renamed, (self._id, placed) if placed is not None else None))
+            fresh.append((renamed, placed))
         clear = Plain(key=_key(key), asked=key is not None, payload=payloads.Clear(reason=_reason(reason)))
         adding = message_intents([message for message, _ in fresh], key, None)
         for intent, (_, source) in zip(adding, fresh, strict=True):
@@ -430,6 +434,97 @@ class Tape(Snapshot):
         """Open a closed tape again."""
         return self._status("active", None, key, actor, meta, expected_head)
 
+    # -- forks
+
+    def fork(
+        self,
+        id: str | None = None,
+        *,
+        at: int | datetime | str | None = None,
+        name: str | None = None,
+        strategy: str = "replay",
+        on_conflict: str = "fail",
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Fork:
+        """Fork this tape: a new one that inherits the view at a point (now, a seq, a moment, an anchor, a message).
+
+        Nothing is copied. The fork never sees what this tape records later, nor this tape what the fork records
+        before it is merged. In a ``with`` statement it is merged with ``strategy`` at the end, and discarded when
+        an exception leaves the block. The same call with the same ``id`` returns the same fork; any other use of a
+        taken id is TapeExists.
+        """
+        if name is not None:
+            strict.text(name, "name")
+        child = ids.new_id() if id is None else strict.identifier(id, "id")
+        call = self._call(actor, meta, expected_head)
+        self._store._branching.fork(call, child, at, name)
+        return Fork(self._store, child, parent=self, strategy=strategy, on_conflict=on_conflict)
+
+    def merge(
+        self,
+        child: Tape | str,
+        *,
+        strategy: str = "replay",
+        on_conflict: str = "fail",
+        summary: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+        **message: Any,
+    ) -> MergeReceipt:
+        """Take what is new on a fork of this tape, in one step on both.
+
+        ``replay`` continues the active branch with the fork's messages and carries over what it did to inherited
+        ones; ``squash`` writes one message with ``summary`` (or the fork's last content) and further message fields
+        such as ``role="tool", tool_call_id=…``; ``link`` records only how far the fork may be read from here. With
+        nothing new the last receipt comes back. Where both changed the same message: MergeConflict, or as
+        ``on_conflict`` says.
+        """
+        if summary is not None:
+            message["content"] = strict.text(summary, "summary")
+        call = self._call(actor, meta, expected_head)
+        return self._store._branching.merge(call, _tape_id(child), strategy, on_conflict, message)
+
+    def discard(
+        self,
+        reason: str | None = None,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Close this fork for good, with a receipt on its parent. Only a fork that was never merged can be discarded."""
+        if key is not None:
+            strict.identifier(key, "key")
+        return self._store._branching.discard(self._call(actor, meta, expected_head), key, _reason(reason))
+
+    def lineage(self) -> Lineage:
+        """Return this tape's ancestors and descendants, its merges, and where each merged message came from."""
+        return self._store._reader.lineage(self._id)
+
+    def linked(self, child: Tape | str) -> Snapshot:
+        """Return a merged or linked fork as it was then: what it recorded later never shows."""
+        wanted = _tape_id(child)
+        for receipt in reversed(self.lineage().merges):
+            if receipt.child == wanted:
+                return Snapshot(self._store, wanted, receipt.child_head)
+        raise InvalidEntry("child", f"{wanted!r} was never merged into or linked to {self._id!r}")
+
+    def diff(self, a: int | datetime | str | Snapshot, b: int | datetime | str | Snapshot) -> Diff:
+        """Return what was added, revised, retracted and anchored from one point to another, or from one tape to another."""
+        before = a if isinstance(a, Snapshot) else self.at(a)
+        after = b if isinstance(b, Snapshot) else self.at(b)
+        return compare(
+            before.messages(),
+            after.messages(),
+            before.anchors(limit=_ALL_ANCHORS),
+            after.anchors(limit=_ALL_ANCHORS),
+            lambda message_id: after.find(message_id) is not None,
+        )
+
     # -- checking
 
     def verify(self, *, against: Receipt | None = None) -> Report:
@@ -482,6 +577,11 @@ class Tape(Snapshot):
         expected_head: int | None,
         batch: str | None = None,
     ) -> list[Receipt]:
+        call = self._call(actor, meta, expected_head)
+        call.batch = batch
+        return self._store._recorder.record(call, intents)
+
+    def _call(self, actor: str | None, meta: dict[str, Any] | None, expected_head: int | None) -> Call:
         if actor is not None:
             strict.identifier(actor, "actor")
         raw = None
@@ -491,8 +591,29 @@ class Tape(Snapshot):
             raw = strict.encode(meta, "meta")
         if expected_head is not None:
             _seq(expected_head, "expected_head")
-        call = Call(self._id, actor, raw, expected_head, batch)
-        return self._store._recorder.record(call, intents)
+        return Call(self._id, actor, raw, expected_head)
+
+
+class Fork(Tape):
+    """A tape forked off another. As a context manager it is merged at the end, or discarded on an exception."""
+
+    def __init__(self, store: Store, id: str, *, parent: Tape, strategy: str, on_conflict: str) -> None:
+        super().__init__(store, id)
+        self._parent = parent
+        self._strategy = strategy
+        self._on_conflict = on_conflict
+
+    def __enter__(self) -> Fork:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._parent.merge(self, strategy=self._strategy, on_conflict=self._on_conflict)
+        elif isinstance(error, Exception):
+            self.discard(reason=f"{type(error).__name__}: {error}"[:500].replace("\0", ""))
+        # A cancellation or an interrupt says nothing about the work: the fork stays open.
 
 
 def _add(composed: tuple[str, bool, bytes, list[str], list[str]], key: str | None, parent: Any) -> AddMessage:
@@ -526,6 +647,10 @@ def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent:
             intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
         intents.append(intent)
     return intents
+
+
+def _tape_id(child: Tape | str) -> str:
+    return child.id if isinstance(child, Snapshot) else strict.identifier(child, "child")
 
 
 def _key(key: str | None) -> str:

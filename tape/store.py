@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from tape.core import ids, payloads, strict
 from tape.core.records import Report
 from tape.db import audit
+from tape.db.branching import Branching
 from tape.db.connect import parse_url
 from tape.db.migrate import migrate
 from tape.db.read import Reader
@@ -77,6 +78,7 @@ class Store:
         self._slow = slow
         self._recorder = Recorder(database, owner=owner, clock=clock, keep_heads=not bound, slow=slow)
         self._reader = Reader(database, owner=owner)
+        self._branching = Branching(self._recorder, self._reader)
 
     def __enter__(self) -> Store:
         return self

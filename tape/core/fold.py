@@ -29,6 +29,8 @@ __all__ = [
     "CallRow",
     "ClearRow",
     "Close",
+    "ForkRow",
+    "ForkState",
     "Head",
     "LaneRow",
     "Mark",
@@ -85,6 +87,8 @@ class OpenRow(Op, frozen=True, gc=False):
     placed: int
     since: int
     body: int
+    of: str | None = None
+    """The ancestor that the body lies in, when an inherited message comes back unchanged."""
 
 
 class Close(Op, frozen=True, gc=False):
@@ -99,6 +103,7 @@ class Mark(Op, frozen=True, gc=False):
     """The reason why nothing holds at a place changes."""
 
     place: Place
+    seq: int
     why: str
 
 
@@ -149,9 +154,10 @@ class ClearRow(Op, frozen=True, gc=False):
 
 
 class Touch(Op, frozen=True, gc=False):
-    """One of the messages that a clear took came back by itself."""
+    """One of the messages that a clear took came back by itself; only the tape's own were counted."""
 
     seq: int
+    own: bool
 
 
 class Uncleared(Op, frozen=True, gc=False):
@@ -159,6 +165,20 @@ class Uncleared(Op, frozen=True, gc=False):
 
     seq: int
     until: int
+
+
+class ForkRow(Op, frozen=True, gc=False):
+    """The tape is a fork of another."""
+
+    parent: p.ForkPoint
+
+
+class ForkState(Op, frozen=True, gc=False):
+    """The fork was merged up to one of its seqs by an entry of its parent, or discarded."""
+
+    state: str
+    merged: int
+    merge_seq: int
 
 
 class SlotRow(Op, frozen=True, gc=False):
@@ -206,24 +226,32 @@ def _append(head: Head, seq: int, entry: p.Append) -> list[Op]:
 
 
 def _hide(head: Head, seq: int, places: list[Place]) -> list[Op]:
-    head.messages -= len(places)
+    head.messages -= _own(places)
     return [Close(place, seq, HIDDEN) for place in places]
+
+
+def _own(places: list[Place]) -> int:
+    """Return how many places are the tape's own: what a fork inherits is not counted as its."""
+    return sum(place.tape is None for place in places)
 
 
 def _show(head: Head, seq: int, shows: list[p.Reopened]) -> list[Op]:
     ops: list[Op] = []
     for back in shows:
         if back.clear:
-            # The row under the clear still lies among the live ones: end it before the next begins.
-            ops.append(Close(back.place, seq, CLEARED))
-            ops.append(Touch(back.clear))
-        ops.append(OpenRow(back.place, back.placed, seq, back.body))
-    head.messages += len(shows)
+            if back.place.tape is None:
+                # The row under the clear still lies among the live ones: end it before the next begins.
+                ops.append(Close(back.place, seq, CLEARED))
+            ops.append(Touch(back.clear, back.place.tape is None))
+        ops.append(OpenRow(back.place, back.placed, seq, back.body, back.of))
+    head.messages += _own([back.place for back in shows])
     return ops
 
 
 def _revise(head: Head, seq: int, entry: p.Revise) -> list[Op]:
-    ops: list[Op] = [Close(entry.place, seq, REVISED), OpenRow(entry.place, entry.placed, seq, seq)]
+    ops: list[Op] = [OpenRow(entry.place, entry.placed, seq, seq)]
+    if entry.place.tape is None:
+        ops.insert(0, Close(entry.place, seq, REVISED))
     ops.extend(CallRow(call, seq, entry.place) for call in entry.calls)
     ops.extend(_hide(head, seq, entry.hides))
     ops.extend(_show(head, seq, entry.shows))
@@ -232,8 +260,8 @@ def _revise(head: Head, seq: int, entry: p.Revise) -> list[Op]:
 
 def _retract(head: Head, seq: int, entry: p.Retract) -> list[Op]:
     ops: list[Op] = [Close(place, seq, OUT) for place in entry.places]
-    head.messages -= len(entry.places)
-    ops.extend(Mark(place, OUT) for place in entry.marks)
+    head.messages -= _own(entry.places)
+    ops.extend(Mark(place, seq, OUT) for place in entry.marks)
     ops.extend(_hide(head, seq, entry.hides))
     return ops
 
@@ -243,9 +271,9 @@ def _restore(head: Head, seq: int, entry: p.Restore) -> list[Op]:
     for back in entry.marks:
         if back.clear:
             ops.append(Close(back.place, seq, HIDDEN))
-            ops.append(Touch(back.clear))
+            ops.append(Touch(back.clear, back.place.tape is None))
         else:
-            ops.append(Mark(back.place, HIDDEN))
+            ops.append(Mark(back.place, seq, HIDDEN))
     if entry.undoes:
         ops.append(Uncleared(entry.undoes, seq))
         head.messages += entry.returned
@@ -279,12 +307,30 @@ def _status(head: Head, seq: int, entry: p.Status) -> list[Op]:
     return [SlotRow("status", seq)]
 
 
+def _open(head: Head, seq: int, entry: p.Open) -> list[Op]:
+    if entry.parent is None:
+        return []
+    head.lo = entry.parent.lo
+    return [ForkRow(entry.parent)]
+
+
+def _merge(head: Head, seq: int, entry: p.Merge) -> list[Op]:
+    return [] if entry.into else [ForkState("merged", seq, entry.seq)]
+
+
+def _discard(head: Head, seq: int, entry: p.Discard) -> list[Op]:
+    if entry.into:
+        return []
+    head.status, head.reason, head.completed = "discarded", entry.reason, head.stamp
+    return [ForkState("discarded", 0, entry.seq), SlotRow("status", seq)]
+
+
 def _nothing(head: Head, seq: int, entry: Payload) -> list[Op]:
     return []
 
 
 _RULES: dict[str, Rule] = {
-    "open": _nothing,
+    "open": _open,
     "append": _append,
     "revise": _revise,
     "retract": _retract,
@@ -296,4 +342,7 @@ _RULES: dict[str, Rule] = {
     "event": _nothing,
     "erase": _nothing,
     "status": _status,
+    "fork": _nothing,
+    "merge": _merge,
+    "discard": _discard,
 }

@@ -10,7 +10,17 @@ from hashlib import blake2b
 
 from tape.core.strict import MAX_ID, RESERVED
 
-__all__ = ["batch_key", "fits", "message_key", "new_id", "revision_key"]
+__all__ = [
+    "batch_key",
+    "copy_key",
+    "discard_key",
+    "fits",
+    "fork_key",
+    "merge_key",
+    "message_key",
+    "new_id",
+    "revision_key",
+]
 
 _lock = threading.Lock()
 _random = random.Random(os.urandom(32))
@@ -60,6 +70,26 @@ def message_key(message_id: str) -> str:
 def revision_key(seq: int, tape: str | None = None) -> str:
     """Return the key of the entry that supersedes the body recorded at ``seq`` (of an ancestor, if named)."""
     return fits(f"{RESERVED}r:{seq}" if tape is None else f"{RESERVED}r:{seq}@{tape}")
+
+
+def fork_key(child: str) -> str:
+    """Return the key of the parent's receipt of a fork."""
+    return fits(f"{RESERVED}f:{child}")
+
+
+def discard_key(other: str) -> str:
+    """Return the key of the receipt of a discard."""
+    return fits(f"{RESERVED}d:{other}")
+
+
+def merge_key(other: str, seq: int) -> str:
+    """Return the key of the receipt of a merge that takes the other tape up to ``seq``."""
+    return fits(f"{RESERVED}g:{seq}@{other}")
+
+
+def copy_key(child: str, seq: int) -> str:
+    """Return the key of an entry that carries over what the child recorded at ``seq``."""
+    return fits(f"{RESERVED}c:{seq}@{child}")
 
 
 def batch_key(key: str, index: int) -> str:

@@ -21,9 +21,14 @@ __all__ = [
     "Answer",
     "Append",
     "Clear",
+    "Discard",
     "Erase",
     "Event",
+    "Fork",
+    "ForkPoint",
     "Handoff",
+    "Layer",
+    "Merge",
     "Open",
     "Payload",
     "Place",
@@ -86,14 +91,34 @@ class Payload(Struct, omit_defaults=True):
     version: ClassVar[int] = 1
 
 
+class Layer(Struct, frozen=True, array_like=True, gc=False):
+    """An ancestor as a fork sees it: up to which seq, which clear was in force then, whether it had overrides."""
+
+    tape: str
+    asof: int
+    cleared: int
+    overriding: bool
+
+
+class ForkPoint(Struct, frozen=True, omit_defaults=True):
+    """Where a tape was forked off: the parent, its seq and hash there, and every ancestor, nearest first."""
+
+    tape: str
+    seq: int
+    hash: str
+    layers: list[Layer] = []
+    lo: int = 0
+
+
 class Open(Payload):
-    """The first entry of every tape."""
+    """The first entry of every tape. A fork's head is where its parent's stood at the fork."""
 
     kind = "open"
     name: str | None = None
     owner: str | None = None
     agent: str | None = None
     labels: list[str] = []
+    parent: ForkPoint | None = None
 
 
 class Answer(Struct, array_like=True, omit_defaults=True, gc=False):
@@ -130,6 +155,8 @@ class Revise(Payload):
     place: Place
     placed: int
     supersedes: int
+    supersedes_of: str | None = None
+    """The ancestor that the superseded body lies in, if it does."""
     whole: bool = True
     """False when only new content was given and the rest of the message stays as it was."""
     calls: list[str] = []
@@ -145,6 +172,8 @@ class Reopened(Struct, array_like=True, omit_defaults=True, gc=False):
     body: int
     clear: int = 0
     """The clear that took it, when it was that and no retraction of its own."""
+    of: str | None = None
+    """The ancestor that the body lies in, if it does."""
 
 
 class Retract(Payload):
@@ -222,6 +251,53 @@ class Event(Payload):
     data: Any = None
 
 
+class Fork(Payload):
+    """The receipt on the parent of a fork made from it."""
+
+    kind = "fork"
+    child: str
+    at: int
+    head: Place
+    name: str | None = None
+
+
+class Merge(Payload):
+    """A merge, recorded on both tapes: on the parent with what it took, on the child with where it went."""
+
+    kind = "merge"
+    tape: str
+    """The other tape."""
+    seq: int
+    """Its seq at the merge: of the child, all up to here was taken; of the parent, its merge entry."""
+    hash: str
+    strategy: str
+    since: int = 0
+    """The child's seq up to which an earlier merge had taken it."""
+    into: bool = False
+    """True on the parent."""
+    previous: int = 0
+    """The parent's entry of the merge before this one."""
+    squashed: int = 0
+    """The child's seq up to which a squash stands for it: none of that is ever replayed."""
+    messages: list[tuple[str, int]] = []
+    """The messages written to the parent, each with the child's seq that it comes from."""
+    changed: list[str] = []
+    """Inherited or merged messages that were revised, retracted or restored as the child had them."""
+    kept: list[str] = []
+    """Messages that both sides had changed and that stayed as the parent has them."""
+
+
+class Discard(Payload):
+    """A fork given up, recorded on both tapes."""
+
+    kind = "discard"
+    tape: str
+    seq: int
+    hash: str
+    into: bool = False
+    reason: str | None = None
+
+
 class Erase(Payload):
     """A payload taken away on purpose: the entry's seq is the source, and its digest keeps the chain whole."""
 
@@ -267,7 +343,23 @@ def content(payload: Payload) -> Any:
 
 _TYPES: dict[str, type[Payload]] = {
     cls.kind: cls
-    for cls in (Open, Append, Revise, Retract, Restore, Clear, Switch, Anchor, Handoff, Event, Erase, Status)
+    for cls in (
+        Open,
+        Append,
+        Revise,
+        Retract,
+        Restore,
+        Clear,
+        Switch,
+        Anchor,
+        Handoff,
+        Event,
+        Erase,
+        Status,
+        Fork,
+        Merge,
+        Discard,
+    )
 }
 _decoders = {kind: msgspec.json.Decoder(cls).decode for kind, cls in _TYPES.items()}
 _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}

@@ -61,6 +61,8 @@ class Standing(Struct, frozen=True, gc=False):
     body: int
     live: bool
     why: str = ""
+    of: str | None = None
+    """The ancestor that the body lies in, if it does."""
 
     def visible(self, cleared: int) -> bool:
         """Whether readers see it, given the clear in force."""
@@ -76,16 +78,20 @@ class Lookup(Protocol):
 
     tape: str
 
+    @property
+    def forked(self) -> bool:
+        """Whether the tape inherits messages, so that an id may be taken by an ancestor."""
+
     def place(self, message_id: str) -> tuple[Place, int] | None:
         """Return where a message was placed and by which entry."""
 
     def standing(self, place: Place) -> Standing:
         """Return how the message at a place stands."""
 
-    def body(self, seq: int) -> Body:
-        """Return the message in an entry."""
+    def body(self, seq: int, of: str | None = None) -> Body:
+        """Return the message in an entry, of this tape or of an ancestor."""
 
-    def bindings(self, placed: int) -> list[Answer]:
+    def bindings(self, place: Place, placed: int) -> list[Answer]:
         """Return the calls that a message was bound to when it was appended."""
 
     def makers(self, call: str) -> list[Place]:
@@ -94,8 +100,8 @@ class Lookup(Protocol):
     def answers(self, maker: Place) -> list[Place]:
         """Return the places of the messages bound to calls of the message at ``maker``."""
 
-    def lane(self, lane: int) -> tuple[int, int]:
-        """Return the depth at which a lane branches off and the depth of its last place."""
+    def lane(self, place: Place) -> tuple[int, int]:
+        """Return the depth at which a place's lane branches off, and that of its last place if it can be extended."""
 
     def contains(self, end: Place, place: Place) -> bool:
         """Whether ``place`` is on the path from the root to ``end``."""
@@ -121,19 +127,21 @@ class Planned(Struct, gc=False):
 
 
 class Taken(Exception):
-    """The message id exists under another key; ``seq`` is the entry that placed it."""
+    """The message id exists under another key or on an ancestor; ``seq`` is the entry that placed it."""
 
-    def __init__(self, seq: int) -> None:
-        super().__init__(seq)
+    def __init__(self, seq: int, tape: str | None = None) -> None:
+        super().__init__(seq, tape)
         self.seq = seq
+        self.tape = tape
 
 
 class Unchanged(Exception):
     """The entry at ``seq`` says the same already."""
 
-    def __init__(self, seq: int) -> None:
-        super().__init__(seq)
+    def __init__(self, seq: int, tape: str | None = None) -> None:
+        super().__init__(seq, tape)
         self.seq = seq
+        self.tape = tape
 
 
 class Intent(Struct, kw_only=True):
@@ -143,6 +151,8 @@ class Intent(Struct, kw_only=True):
     asked: bool = False
     """Whether the key says something (the caller's, or derived); a random one is never looked up."""
     changes_view: bool = True
+    source: tuple[str, int] | None = None
+    """The entry that this one copies or cites."""
     derived_key: str | None = None
     """The key that the last plan derived, under which a lost attempt may have been recorded."""
 
@@ -203,7 +213,6 @@ class AddMessage(Intent, kw_only=True):
     parent: Any = HEAD
     derived: bool = True
     """Whether the key is derived from the message id, so that the key alone finds the message again."""
-    source: tuple[str, int] | None = None
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
@@ -222,17 +231,17 @@ class AddMessage(Intent, kw_only=True):
             before, extend = head.place, head.tip
         elif self.parent is CHAIN and previous is not None:
             before = previous
-            extend = look.lane(before.lane)[1] == before.ordinal
+            extend = look.lane(before)[1] == before.ordinal
         elif self.parent is None:
             before, extend, parent = ROOT, False, None
         else:
             parent = self.parent
             before, _ = _visible(look, head, self.parent)
-            extend = look.lane(before.lane)[1] == before.ordinal
-        if (not self.derived and not self.generated) or (self.derived and not self.generated and head.aliased):
+            extend = look.lane(before)[1] == before.ordinal
+        if not self.generated and (not self.derived or head.aliased or look.forked):
             taken = look.place(self.id)
             if taken is not None:
-                raise Taken(taken[1])
+                raise Taken(taken[1], taken[0].tape)
         payload = payloads.Append(
             id=self.id,
             message=msgspec.Raw(self.raw),
@@ -243,8 +252,8 @@ class AddMessage(Intent, kw_only=True):
         )
         if extend:
             place = Place(before.lane, before.ordinal + 1)
-            if before.lane != lane:
-                payload.lo = look.lane(before.lane)[0]
+            if before.lane != lane or head.place.tape is not None:
+                payload.lo = look.lane(before)[0]
         else:
             place = Place(head.seq + 1, before.ordinal + 1)
             payload.base = None if before == ROOT else before
@@ -271,11 +280,11 @@ class ReviseMessage(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the body that holds, and settle which tool results go and which return with the new one."""
         place, standing = _visible(look, head, self.id)
-        held = look.body(standing.body)
+        held = look.body(standing.body, standing.of)
         message = _revised(held.message, self.message, self.new_content)
         raw = strict.encode(message, "message")
         if same(message, held.message):
-            raise Unchanged(standing.body)
+            raise Unchanged(standing.body, standing.of)
         calls, _ = toolcalls.find(message)
         hides, shows = _settle(look, {place: (True, frozenset(calls))}, head.cleared)
         payload = payloads.Revise(
@@ -284,12 +293,13 @@ class ReviseMessage(Intent, kw_only=True):
             place=place,
             placed=standing.placed,
             supersedes=standing.body,
+            supersedes_of=standing.of,
             whole=self.message is not None,
             calls=calls,
             hides=hides,
             shows=shows,
         )
-        key = ids.revision_key(standing.body) if self.derive_key else None
+        key = ids.revision_key(standing.body, standing.of) if self.derive_key else None
         return Planned(payload, head.place, self.id, key)
 
 
@@ -349,19 +359,19 @@ class RestoreMessages(Intent, kw_only=True):
                 raise InvalidEntry("ids", f"message {message_id!r} {why}")
             # Under several clears a message belongs to the first that came after it.
             clear = min((seq for seq, _ in clears if seq >= standing.since), default=0) if standing.live else 0
-            named[place] = Reopened(place, placed, standing.body, clear)
+            named[place] = Reopened(place, placed, standing.body, clear, standing.of)
         # A result named together with its call is visible if the call is, so decide calls before results.
         changed: dict[Place, tuple[bool, frozenset[str]]] = {}
         shows: list[Reopened] = []
         marks: list[Reopened] = []
         for place, back in sorted(named.items(), key=lambda item: item[0].ordinal):
-            bound = look.bindings(back.placed)
+            bound = look.bindings(place, back.placed)
             if bound and not any(_makes(look, changed, answer, head.cleared) for answer in bound):
                 marks.append(back)
                 changed[place] = (False, frozenset())
             else:
                 shows.append(back)
-                changed[place] = (True, frozenset(look.body(back.body).calls))
+                changed[place] = (True, frozenset(look.body(back.body, back.of).calls))
         _, more = _settle(look, changed, head.cleared)
         payload = payloads.Restore(ids=self.ids, shows=shows + more, marks=marks)
         return Planned(payload, head.place, self.ids[0] if len(self.ids) == 1 else None)
@@ -378,13 +388,13 @@ class RestoreMessages(Intent, kw_only=True):
         for place in look.returned(clear):
             standing = look.standing(place)
             if not standing.live and standing.why == HIDDEN:
-                bound = look.bindings(standing.placed)
+                bound = look.bindings(place, standing.placed)
                 if any(_makes(look, changed, answer, beneath) for answer in bound):
-                    shows.append(Reopened(place, standing.placed, standing.body))
-                    changed[place] = (True, frozenset(look.body(standing.body).calls))
+                    shows.append(Reopened(place, standing.placed, standing.body, 0, standing.of))
+                    changed[place] = (True, frozenset(look.body(standing.body, standing.of).calls))
                     continue
             live = standing.visible(beneath)
-            changed[place] = (live, frozenset(look.body(standing.body).calls if live else ()))
+            changed[place] = (live, frozenset(look.body(standing.body, standing.of).calls if live else ()))
         hides, more = _settle(look, changed, beneath)
         return payloads.Restore(ids=[], shows=shows + more, hides=hides, undoes=clear, returned=hidden, beneath=beneath)
 
@@ -401,7 +411,7 @@ class ChooseHead(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the message's place and whether the next message can extend its lane."""
         place, _ = _visible(look, head, self.id)
-        lo, tip = look.lane(place.lane)
+        lo, tip = look.lane(place)
         return Planned(payloads.Switch(id=self.id, lo=lo, tip=tip == place.ordinal), place, self.id)
 
 
@@ -474,7 +484,7 @@ def _bind(look: Lookup, head: Head, before: Place, answered: Sequence[str]) -> l
             for maker in look.makers(call)
             if look.contains(before, maker)
             and (standing := look.standing(maker)).visible(head.cleared)
-            and call in look.body(standing.body).calls
+            and call in look.body(standing.body, standing.of).calls
         ]
         if above:
             bound.append(Answer(call, max(above, key=lambda place: place.ordinal)))
@@ -487,7 +497,7 @@ def _makes(look: Lookup, changed: dict[Place, tuple[bool, frozenset[str]]], answ
         live, calls = changed[answer.maker]
         return live and answer.call in calls
     standing = look.standing(answer.maker)
-    return standing.visible(cleared) and answer.call in look.body(standing.body).calls
+    return standing.visible(cleared) and answer.call in look.body(standing.body, standing.of).calls
 
 
 def _settle(
@@ -504,13 +514,13 @@ def _settle(
             standing = look.standing(place)
             if standing.out(cleared):
                 continue
-            wanted = any(_makes(look, changed, answer, cleared) for answer in look.bindings(standing.placed))
+            wanted = any(_makes(look, changed, answer, cleared) for answer in look.bindings(place, standing.placed))
             if wanted == standing.visible(cleared):
                 continue
             if wanted:
-                shows.append(Reopened(place, standing.placed, standing.body))
+                shows.append(Reopened(place, standing.placed, standing.body, 0, standing.of))
             else:
                 hides.append(place)
-            changed[place] = (wanted, frozenset(look.body(standing.body).calls if wanted else ()))
+            changed[place] = (wanted, frozenset(look.body(standing.body, standing.of).calls if wanted else ()))
             queue.append(place)
     return hides, shows

@@ -12,8 +12,12 @@ from msgspec import Struct, field
 from tape.core.payloads import Payload, Place
 
 __all__ = [
+    "Ancestor",
     "Anchor",
+    "Descendant",
     "Entry",
+    "Lineage",
+    "MergeReceipt",
     "Message",
     "Page",
     "Problem",
@@ -56,6 +60,52 @@ class Receipt(Struct, frozen=True):
     hash: str
     duplicate: bool = False
     position: int | None = None
+
+
+class MergeReceipt(Struct, frozen=True):
+    """The promise that a merge is recorded on both tapes; ``duplicate`` tells that there was nothing new."""
+
+    tape: str
+    seq: int
+    key: str
+    hash: str
+    duplicate: bool
+    child: str
+    child_head: int
+    """The child's seq up to which it was taken."""
+    strategy: str
+    message_ids: list[str]
+    """The messages that the merge wrote, by their ids in the parent."""
+    changed: list[str]
+    """The parent's messages that the merge revised or retracted."""
+    kept: list[str]
+    """Those that both had changed and that stayed as the parent has them."""
+
+
+class Ancestor(Struct, frozen=True):
+    """A tape that another inherits from, and the seq up to which it does."""
+
+    tape: str
+    seq: int
+
+
+class Descendant(Struct, frozen=True):
+    """A fork of a tape or of one of its forks: its parent, where it was forked off, and its state."""
+
+    tape: str
+    parent: str
+    seq: int
+    state: str
+
+
+class Lineage(Struct, frozen=True):
+    """A tape's family: ancestors nearest first, descendants parents first, and where merged messages came from."""
+
+    ancestors: list[Ancestor]
+    descendants: list[Descendant]
+    merges: list[MergeReceipt]
+    sources: dict[str, Source]
+    """The ids of merged messages, each with the child and the seq that it was copied from."""
 
 
 class Entry(Struct, frozen=True):

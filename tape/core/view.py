@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from tape.core import fold as f
 from tape.core.chain import ZERO
 from tape.core.fold import Head, Op
-from tape.core.payloads import ROOT, Payload, Place
+from tape.core.payloads import ROOT, ForkPoint, Payload, Place
 
 __all__ = ["Held", "Past", "View"]
 
@@ -46,6 +46,16 @@ class Cleared(Struct, frozen=True, gc=False):
     touched: bool = False
 
 
+class Override(Struct, frozen=True, gc=False):
+    """What a fork made of an inherited message: another body, or none."""
+
+    placed: int
+    body: int | None
+    of: str | None
+    until: int | None
+    why: str
+
+
 class View(Struct):
     """Every row of one tape's view."""
 
@@ -60,6 +70,11 @@ class View(Struct):
     clears: dict[int, Cleared] = field(default_factory=dict)
     slots: dict[tuple[str, int], int | None] = field(default_factory=dict)
     """(slot, since) to the seq at which another value took its place."""
+    overrides: dict[tuple[Place, int], Override] = field(default_factory=dict)
+    """(inherited place, since) to what holds there for this tape."""
+    fork: tuple[ForkPoint, str, int, int] | None = None
+    """The fork point, the fork's state, the seq up to which it was merged, and the parent's entry for that."""
+    _override_since: dict[Place, int] = field(default_factory=dict)
     _last: dict[Spot, int] = field(default_factory=dict)
     """The since of the newest past row at a place, so that marking it needs no search."""
     _slot_since: dict[str, int] = field(default_factory=dict)
@@ -75,9 +90,9 @@ class View(Struct):
             _APPLY[type(op)](self, op)
 
     def path(self) -> list[Held]:
-        """Return what holds on the path from the root to the head, root first."""
+        """Return what the tape itself holds on the path from the root to the head, root first."""
         place, found = self.head.place, []
-        while place != ROOT:
+        while place != ROOT and place.tape is None:
             base = self.lanes[place.lane]
             for ordinal in range(place.ordinal, base.ordinal, -1):
                 row = self.live.get((place.lane, ordinal))
@@ -89,7 +104,7 @@ class View(Struct):
     def anchor(self) -> int | None:
         """Return the seq of the latest anchor on the path to the head: the deepest, then the newest."""
         place, on_path = self.head.place, {(0, 0)}
-        while place != ROOT:
+        while place != ROOT and place.tape is None:
             base = self.lanes[place.lane]
             on_path.update((place.lane, ordinal) for ordinal in range(base.ordinal + 1, place.ordinal + 1))
             place = base
@@ -100,15 +115,32 @@ class View(Struct):
         ]
         return max(standing)[1] if standing else None
 
+    def _override(self, place: Place, since: int, placed: int, body: int | None, of: str | None, why: str) -> None:
+        before = self._override_since.get(place)
+        if before is not None:
+            row = self.overrides[place, before]
+            self.overrides[place, before] = Override(row.placed, row.body, row.of, since, row.why)
+        self.overrides[place, since] = Override(placed, body, of, None, why)
+        self._override_since[place] = since
+
     def _open(self, op: f.OpenRow) -> None:
+        if op.place.tape is not None:
+            self._override(op.place, op.since, op.placed, op.body, op.of, "")
+            return
         self.live[op.place.lane, op.place.ordinal] = Held(op.placed, op.since, op.body)
 
     def _close(self, op: f.Close) -> None:
+        if op.place.tape is not None:
+            self._override(op.place, op.until, 0, None, None, op.why)
+            return
         row = self.live.pop((op.place.lane, op.place.ordinal))
         self.past[op.place.lane, op.place.ordinal, row.since] = Past(row.placed, row.body, op.until, op.why)
         self._last[op.place.lane, op.place.ordinal] = row.since
 
     def _mark(self, op: f.Mark) -> None:
+        if op.place.tape is not None:
+            self._override(op.place, op.seq, 0, None, None, op.why)
+            return
         spot = (op.place.lane, op.place.ordinal)
         since = self._last[spot]
         row = self.past[(*spot, since)]
@@ -134,7 +166,7 @@ class View(Struct):
 
     def _touch(self, op: f.Touch) -> None:
         row = self.clears[op.seq]
-        self.clears[op.seq] = Cleared(row.place, row.hidden - 1, row.until, row.touched)
+        self.clears[op.seq] = Cleared(row.place, row.hidden - op.own, row.until, row.touched)
         for seq, row in self.clears.items():
             if row.until is None:
                 self.clears[seq] = Cleared(row.place, row.hidden, None, True)
@@ -142,6 +174,13 @@ class View(Struct):
     def _uncleared(self, op: f.Uncleared) -> None:
         row = self.clears[op.seq]
         self.clears[op.seq] = Cleared(row.place, row.hidden, op.until, row.touched)
+
+    def _fork(self, op: f.ForkRow) -> None:
+        self.fork = (op.parent, "open", 0, 0)
+
+    def _fork_state(self, op: f.ForkState) -> None:
+        if self.fork is not None:
+            self.fork = (self.fork[0], op.state, op.merged or self.fork[2], op.merge_seq)
 
     def _slot(self, op: f.SlotRow) -> None:
         before = self._slot_since.get(op.slot)
@@ -164,4 +203,6 @@ _APPLY: dict[type[Op], Callable[[View, Any], None]] = {
     f.Touch: View._touch,
     f.Uncleared: View._uncleared,
     f.SlotRow: View._slot,
+    f.ForkRow: View._fork,
+    f.ForkState: View._fork_state,
 }

@@ -9,8 +9,9 @@ from tape.core import chain, payloads
 from tape.core.payloads import Place
 from tape.core.records import Problem, Receipt, Report
 from tape.core.view import View
+from tape.db.family import place_at
 from tape.db.log import log
-from tape.db.project import call_key, head_values, set_status
+from tape.db.project import call_key, fork_values, head_values, set_status, tape_of
 from tape.db.read import Reader, Scope
 from tape.db.record import Recorder
 from tape.db.transaction import Database, Transaction
@@ -59,6 +60,8 @@ class _Check:
         self.erased: list[Problem] = []
         self.entries = 0
         self.view = View()
+        self.cited: list[tuple[int, tuple[str, int, str]]] = []
+        """Seqs that cite an entry of another tape by its hash: the tape, the seq there, the hash."""
 
     def wrong(self, seq: int, what: str) -> None:
         self.problems.append(Problem(self.tape, seq, what))
@@ -98,7 +101,7 @@ class _Check:
                 else:
                     digest = chain.digest(raw)
                 source = None if row[7] is None else (row[6], row[7])
-                place = Place(row[14], row[15])
+                place = place_at(row[14], row[15], row[13], scope.family)
                 expected = chain.link(
                     before, digest, self.tape, seq, kind, key, row[5], source, row[9], row[10], row[11], place
                 )
@@ -126,6 +129,10 @@ class _Check:
         try:
             payload = payloads.decode(row[3], row[11], row[8])
             self.view.fold(seq, hash, row[10], place, row[4], payload)
+            if isinstance(payload, payloads.Merge | payloads.Discard):
+                self.cited.append((seq, (payload.tape, payload.seq, payload.hash)))
+            elif isinstance(payload, payloads.Open) and payload.parent is not None and payload.parent.seq:
+                self.cited.append((seq, (payload.parent.tape, payload.parent.seq, payload.parent.hash)))
         except (Corrupt, KeyError) as error:
             self.wrong(seq, f"the entry cannot be folded: {error}")
             return False
@@ -133,7 +140,7 @@ class _Check:
 
     def _compare(self, tx: Transaction, scope: Scope) -> None:
         """Compare every row of the view with what the fold gives."""
-        if head_values(self.view.head) != head_values(scope.head):
+        if head_values(self.view.head, scope.family) != head_values(scope.head, scope.family):
             self.wrong(scope.head.seq, "the head is not what the entries give")
         if (self.view.head.status, self.view.head.reason, self.view.head.completed) != (
             scope.head.status,
@@ -141,19 +148,37 @@ class _Check:
             scope.head.completed,
         ):
             self.wrong(scope.head.seq, "the status is not what the entries give")
-        expected = rows_of(self.view)
+        expected = rows_of(self.view, scope)
         for name, statement in tx.statements.dump.items():
-            stored = {tuple(row) for row in tx.all(statement, (scope.id,))}
+            stored = {_plain(row) for row in tx.all(statement, (scope.id,))}
             for row in sorted(stored ^ expected[name], key=repr):
                 seq = _seq_of(name, row)
                 which = "is not what the entries give" if row in stored else "is missing"
                 self.wrong(seq, f"a row of {name} {which}")
+        self._graph(tx, scope)
         opening = tx.one(tx.statements.entry, (scope.id, 1))
         facts = tx.one(tx.statements.info, (self.tape,))
         if opening is not None and facts is not None and opening[8] is not None:
             payload = payloads.decode(opening[3], opening[11], opening[8])
             if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts[2], facts[3]):
                 self.wrong(1, "owner or agent are not those that the tape was opened with")
+
+    def _graph(self, tx: Transaction, scope: Scope) -> None:
+        """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
+        for seq, cited in self.cited:
+            row = tx.one(tx.statements.head, (cited[0],))
+            found = tx.one(tx.statements.entry, (row[0], cited[1])) if row is not None else None
+            if row is not None and row[2] == "purged":
+                continue
+            if found is None:
+                self.wrong(seq, f"cites seq {cited[1]} of tape {cited[0]!r}, which is not there")
+            elif bytes(found[12]).hex() != cited[2]:
+                self.wrong(seq, f"cites another seq {cited[1]} of tape {cited[0]!r} than there is")
+
+
+def _plain(row: Any) -> tuple[Any, ...]:
+    """Return a row with its bytes as bytes, whatever the driver made of them."""
+    return tuple(bytes(value) if isinstance(value, memoryview) else value for value in row)
 
 
 def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
@@ -182,28 +207,56 @@ def _seq_of(table: str, row: tuple[Any, ...]) -> int:
         "tape_anchors": 0,
         "tape_clears": 0,
         "tape_slots": 1,
+        "tape_forks": 1,
+        "tape_overrides": 3,
     }[table]
     return int(row[index])
 
 
-def rows_of(view: View) -> dict[str, set[tuple[Any, ...]]]:
+def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
     """Return the rows that the tables must hold for a view, each without the tape's number."""
+    family = scope.family
+
+    def at(place: Place) -> int:
+        return tape_of(place, family)
+
+    forks = set()
+    if view.fork is not None and family is not None:
+        point, state, merged, merge_seq = view.fork
+        forks.add(fork_values(scope.id, point, family, state, merged, merge_seq)[1:])
     return {
+        "tape_forks": forks,
+        "tape_overrides": {
+            (
+                at(place),
+                place.lane,
+                place.ordinal,
+                since,
+                row.placed,
+                0 if row.body is None else scope.id if row.of is None or family is None else family.number(row.of),
+                row.body,
+                row.until,
+                row.why,
+            )
+            for (place, since), row in view.overrides.items()
+        },
         "tape_live": {(lane, ordinal, row.placed, row.since, row.body) for (lane, ordinal), row in view.live.items()},
         "tape_past": {
             (lane, ordinal, since, row.placed, row.body, row.until, row.why)
             for (lane, ordinal, since), row in view.past.items()
         },
-        "tape_lanes": {(lane, 0, base.lane, base.ordinal) for lane, base in view.lanes.items()},
+        "tape_lanes": {(lane, at(base), base.lane, base.ordinal) for lane, base in view.lanes.items()},
         "tape_aliases": set(view.aliases.items()),
-        "tape_calls": {(call_key(call), seq, place.lane, place.ordinal) for call, seq, place in view.calls},
+        "tape_calls": {(call_key(call), seq, place.lane, place.ordinal, at(place)) for call, seq, place in view.calls},
         "tape_answers": {
-            (0, maker.lane, maker.ordinal, place.lane, place.ordinal, call_key(call))
+            (at(maker), maker.lane, maker.ordinal, place.lane, place.ordinal, call_key(call))
             for maker, call, place in view.answers
         },
-        "tape_anchors": {(seq, name, 0, place.lane, place.ordinal) for seq, (name, place) in view.anchors.items()},
+        "tape_anchors": {
+            (seq, name, at(place), place.lane, place.ordinal) for seq, (name, place) in view.anchors.items()
+        },
         "tape_clears": {
-            (seq, 0, row.place.lane, row.place.ordinal, row.hidden, int(row.touched), row.until)
+            (seq, at(row.place), row.place.lane, row.place.ordinal, row.hidden, int(row.touched), row.until)
             for seq, row in view.clears.items()
         },
         "tape_slots": {(slot, since, until) for (slot, since), until in view.slots.items()},
@@ -235,7 +288,9 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
                 raise Corrupt(tape, seq, "the payload is gone, so the view cannot be made again")
             try:
                 payload = payloads.decode(row[3], row[11], row[8])
-                view.fold(seq, bytes(row[12]), row[10], Place(row[14], row[15]), row[4], payload)
+                view.fold(
+                    seq, bytes(row[12]), row[10], place_at(row[14], row[15], row[13], scope.family), row[4], payload
+                )
             except (Corrupt, KeyError) as error:
                 raise Corrupt(tape, seq, f"the entry cannot be folded: {error}") from error
             last = seq
@@ -251,8 +306,10 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
         "tape_anchors": tx.statements.insert_anchor,
         "tape_clears": tx.statements.insert_clear,
         "tape_slots": tx.statements.insert_slot,
+        "tape_forks": tx.statements.insert_fork,
+        "tape_overrides": tx.statements.insert_override,
     }
-    for name, found in rows_of(view).items():
+    for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])
-    tx.run(tx.statements.move_head, (*head_values(view.head), scope.id))
+    tx.run(tx.statements.move_head, (*head_values(view.head, scope.family), scope.id))
     set_status(tx, scope.id, view.head)

@@ -1,101 +1,209 @@
-"""What a plan asks of the view, answered by indexed queries inside the recording transaction."""
+"""What a plan asks of the view, answered by indexed queries inside the recording transaction.
+
+On a fork every question goes to the whole lineage: what the tape itself holds, what it made of inherited messages,
+and what its ancestors held when it was forked off. The nearest tape that says something of a message decides.
+"""
 
 from __future__ import annotations
 
 from tape.core import ids, payloads
+from tape.core.fold import OUT
 from tape.core.payloads import ROOT, Answer, Body, Place
 from tape.core.plan import Standing
-from tape.db.project import call_key
+from tape.db.family import Family, Member, place_at
+from tape.db.project import call_key, tape_of
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt
 
 __all__ = ["TapeLookup"]
 
+_NOW = 2**62
+
 
 class TapeLookup:
     """The view of one tape, as the transaction sees it."""
 
-    __slots__ = ("sql", "tape", "tape_id", "tx")
+    __slots__ = ("family", "sql", "tape", "tape_id", "tx")
 
-    def __init__(self, tx: Transaction, tape: str, tape_id: int) -> None:
+    def __init__(self, tx: Transaction, tape: str, tape_id: int, family: Family | None) -> None:
         self.tape = tape
         self.tape_id = tape_id
+        self.family = family
         self.tx = tx
         self.sql = tx.statements
+
+    @property
+    def forked(self) -> bool:
+        """Whether the tape inherits messages, so that an id may be taken by an ancestor."""
+        return self.family is not None
 
     def flush(self) -> None:
         """Send what is still pending to the database; called before every question."""
 
+    def _lineage(self) -> str:
+        assert self.family is not None
+        return self.family.parameter((self.tape_id, _NOW, 0, 1))
+
+    def _number(self, tape: str | None) -> int:
+        """Return the number of this tape or of an ancestor."""
+        return self.tape_id if tape is None or self.family is None else self.family.number(tape)
+
+    def _placed(self, lane: int, ordinal: int, number: int) -> Place:
+        """Return a place on the tape with this number, as this tape calls it."""
+        return place_at(lane, ordinal, 0 if number == self.tape_id else number, self.family)
+
     def place(self, message_id: str) -> tuple[Place, int] | None:
-        """Return where a message was placed and by which entry."""
+        """Return where a message was placed and by which entry of the tape it was placed on."""
         self.flush()
-        row = self.tx.one(self.sql.place_by_key, (self.tape_id, ids.message_key(message_id)))
+        key = ids.message_key(message_id)
+        if self.family is None:
+            row = self.tx.one(self.sql.place_by_key, (self.tape_id, key))
+            if row is None:
+                row = self.tx.one(self.sql.place_by_alias, (self.tape_id, message_id))
+            return None if row is None else (Place(row[0], row[1]), row[2])
+        row = self.tx.one(self.sql.family_place_by_key, (self._lineage(), key))
         if row is None:
-            row = self.tx.one(self.sql.place_by_alias, (self.tape_id, message_id))
-        return None if row is None else (Place(row[0], row[1]), row[2])
+            row = self.tx.one(self.sql.family_place_by_alias, (self._lineage(), message_id))
+        return None if row is None else (self._placed(row[0], row[1], row[3]), row[2])
 
     def standing(self, place: Place) -> Standing:
         """Return how the message at a place stands."""
         self.flush()
+        if place.tape is not None and self.family is not None:
+            return self._inherited(place, self.family)
         at = (self.tape_id, place.lane, place.ordinal)
         row = self.tx.one(self.sql.held, at)
         if row is not None:
             return Standing(row[0], row[1], row[2], True)
-        row = self.tx.one(self.sql.held_last, at)
+        row = self.tx.one(self.sql.held_last, (*at, _NOW))
         if row is None:
             raise Corrupt(self.tape, 0, f"nothing was ever held at lane {place.lane}, depth {place.ordinal}")
         return Standing(row[0], row[1], row[2], False, row[3])
 
-    def body(self, seq: int) -> Body:
+    def _inherited(self, place: Place, family: Family) -> Standing:
+        """Return how an inherited message stands for this tape. Its since is 1: before any clear of the tape's own."""
+        number = tape_of(place, family)
+        at = (self._lineage(), number, place.lane, place.ordinal)
+        overrides = {row[0]: row for row in self.tx.all(self.sql.overrides_at, at)}
+        for n, member in enumerate(family.members, start=0):
+            row = overrides.get(n)
+            cleared = 0 if n == 0 else family.members[n - 1].cleared
+            if row is not None and row[4] > cleared:
+                if row[3] is not None:
+                    of = None if row[2] == self.tape_id else family.name(row[2])
+                    return Standing(row[1], row[4] if n == 0 else 1, row[3], True, "", of)
+                return self._last_body(place, family, row[5])
+            if n > 0 and cleared:
+                return self._last_body(place, family, OUT)
+            if member.number == number:
+                return self._at_origin(place, family, member)
+        raise Corrupt(self.tape, 0, f"tape {place.tape!r} is not an ancestor")
+
+    def _at_origin(self, place: Place, family: Family, member: Member) -> Standing:
+        """Return how a message stood on the ancestor that placed it, when that was forked."""
+        rows = self.tx.all(
+            self.sql.rows_then,
+            (member.number, place.lane, place.ordinal - 1, place.ordinal, member.cleared, member.asof, 1),
+        )
+        if rows:
+            return Standing(rows[0][1], 1, rows[0][2], True, "", member.tape)
+        last = self.tx.one(self.sql.held_last, (member.number, place.lane, place.ordinal, member.asof))
+        if last is not None:
+            return Standing(last[0], 1, last[2], False, last[3], member.tape)
+        live = self.tx.one(self.sql.held, (member.number, place.lane, place.ordinal))
+        if live is None or live[0] > member.asof:
+            raise Corrupt(self.tape, 0, f"nothing was held at lane {place.lane}, depth {place.ordinal} at the fork")
+        return Standing(live[0], 1, live[2], False, OUT, member.tape)
+
+    def _last_body(self, place: Place, family: Family, why: str) -> Standing:
+        """Return a message that is out, with the body it would come back with."""
+        number = tape_of(place, family)
+        row = self.tx.one(self.sql.last_override, (self._lineage(), number, place.lane, place.ordinal))
+        if row is not None:
+            of = None if row[1] == self.tape_id else family.name(row[1])
+            return Standing(row[0], 1, row[2], False, why, of)
+        member = next(one for one in family.members if one.number == number)
+        base = self._at_origin(place, family, member)
+        return Standing(base.placed, 1, base.body, False, why, base.of)
+
+    def body(self, seq: int, of: str | None = None) -> Body:
         """Return the message in an entry."""
         self.flush()
-        row = self.tx.one(self.sql.body, (self.tape_id, seq))
+        row = self.tx.one(self.sql.body, (self._number(of), seq))
         if row is None or row[2] is None:
-            raise Corrupt(self.tape, seq, "the entry that holds the body is missing")
+            raise Corrupt(of or self.tape, seq, "the entry that holds the body is missing")
         return payloads.body_of(row[0], row[1], row[2])
 
-    def bindings(self, placed: int) -> list[Answer]:
+    def bindings(self, place: Place, placed: int) -> list[Answer]:
         """Return the calls that a message was bound to when it was appended."""
         self.flush()
-        row = self.tx.one(self.sql.body, (self.tape_id, placed))
+        row = self.tx.one(self.sql.body, (self._number(place.tape), placed))
         if row is None or row[2] is None:
-            raise Corrupt(self.tape, placed, "the entry that placed the message is missing")
+            raise Corrupt(place.tape or self.tape, placed, "the entry that placed the message is missing")
         entry = payloads.decode(row[0], row[1], row[2])
-        return entry.answers if isinstance(entry, payloads.Append) else []
+        found = entry.answers if isinstance(entry, payloads.Append) else []
+        if place.tape is None:
+            return found
+        # What the ancestor calls its own is inherited here.
+        return [Answer(a.call, Place(a.maker.lane, a.maker.ordinal, a.maker.tape or place.tape)) for a in found]
 
     def makers(self, call: str) -> list[Place]:
         """Return the places of the messages that ever made a call."""
         self.flush()
-        rows = self.tx.all(self.sql.makers, (self.tape_id, call_key(call)))
-        return [Place(row[0], row[1]) for row in rows]
+        if self.family is None:
+            rows = self.tx.all(self.sql.makers, (self.tape_id, call_key(call)))
+            return [Place(row[0], row[1]) for row in rows]
+        rows = self.tx.all(self.sql.family_makers, (self._lineage(), call_key(call)))
+        return list({self._placed(row[0], row[1], row[2] or row[3]): None for row in rows})
 
     def answers(self, maker: Place) -> list[Place]:
         """Return the places of the messages bound to calls of the message at ``maker``, in order of place."""
         self.flush()
-        rows = self.tx.all(self.sql.answers, (self.tape_id, 0, maker.lane, maker.ordinal))
-        return [Place(row[0], row[1]) for row in sorted(tuple(row) for row in rows)]
+        if self.family is None:
+            rows = self.tx.all(self.sql.answers, (self.tape_id, 0, maker.lane, maker.ordinal))
+            return [Place(row[0], row[1]) for row in sorted(tuple(row) for row in rows)]
+        number = self._number(maker.tape)
+        rows = self.tx.all(self.sql.family_answers, (self._lineage(), number, maker.lane, maker.ordinal))
+        found = []
+        for lane, ordinal, tape, _ in sorted(tuple(row) for row in rows):
+            place = self._placed(lane, ordinal, tape)
+            if place.tape is None or self._existed(place, self.family):
+                found.append(place)
+        return found
 
-    def lane(self, lane: int) -> tuple[int, int]:
-        """Return the depth at which a lane branches off and the depth of its last place."""
-        if lane == ROOT.lane:
+    def _existed(self, place: Place, family: Family) -> bool:
+        """Whether an ancestor had placed the message by the time it was forked."""
+        member = next(one for one in family.members if one.tape == place.tape)
+        row = self.tx.one(self.sql.held, (member.number, place.lane, place.ordinal))
+        row = row or self.tx.one(self.sql.held_last, (member.number, place.lane, place.ordinal, _NOW))
+        return row is not None and row[0] <= member.asof
+
+    def lane(self, place: Place) -> tuple[int, int]:
+        """Return the depth at which a place's lane branches off, and that of its last place if it can be extended."""
+        if place.lane == ROOT.lane:
             return 0, -1
         self.flush()
-        row = self.tx.one(self.sql.lane, (self.tape_id, lane))
-        tips = self.tx.one(self.sql.lane_tip, (self.tape_id, lane))
-        if row is None or tips is None:
-            raise Corrupt(self.tape, lane, "the lane is missing")
+        number = self._number(place.tape)
+        row = self.tx.one(self.sql.lane, (number, place.lane))
+        if row is None:
+            raise Corrupt(self.tape, place.lane, "the lane is missing")
+        if place.tape is not None:
+            return row[2], -1
+        tips = self.tx.one(self.sql.lane_tip, (number, place.lane))
+        assert tips is not None
         return row[2], max(tips[0] or 0, tips[1] or 0)
 
     def contains(self, end: Place, place: Place) -> bool:
         """Whether ``place`` is on the path from the root to ``end``."""
-        if end.lane == place.lane:
+        if end.lane == place.lane and end.tape == place.tape:
             return place.ordinal <= end.ordinal
         self.flush()
-        rows = self.tx.all(self.sql.walk, (self.tape_id, end.lane, end.ordinal, place.ordinal - 1))
-        return any(lane == place.lane and lo < place.ordinal <= hi for lane, lo, hi in rows)
+        number = self._number(place.tape)
+        walk = self.tx.all(self.sql.walk, (self._number(end.tape), end.lane, end.ordinal, max(place.ordinal - 1, 0)))
+        return any(at == number and lane == place.lane and lo < place.ordinal <= hi for at, lane, lo, hi in walk)
 
     def clears(self) -> list[tuple[int, int]]:
-        """Return the clears in force as (seq, messages still hidden), newest first."""
+        """Return the tape's own clears in force as (seq, messages still hidden), newest first."""
         self.flush()
         return [(row[0], row[1]) for row in self.tx.all(self.sql.clears, (self.tape_id,))]
 
@@ -108,5 +216,8 @@ class TapeLookup:
     def returned(self, clear: int) -> list[Place]:
         """Return the places of messages that a clear took and that were brought back by themselves."""
         self.flush()
-        rows = self.tx.all(self.sql.returned, (self.tape_id, clear))
-        return sorted((Place(row[0], row[1]) for row in rows), key=lambda place: (place.ordinal, place.lane))
+        found = [Place(row[0], row[1]) for row in self.tx.all(self.sql.returned, (self.tape_id, clear))]
+        if self.family is not None:
+            rows = self.tx.all(self.sql.returned_inherited, (self.tape_id, clear))
+            found += [place_at(row[1], row[2], row[0], self.family) for row in rows]
+        return sorted(found, key=lambda place: (place.ordinal, place.lane, place.tape or ""))

@@ -9,7 +9,9 @@ from typing import Any
 
 from tape.core import fold as f
 from tape.core.fold import Head, Op
+from tape.core.payloads import ForkPoint, Place
 from tape.core.strict import MAX_ID
+from tape.db.family import Family
 from tape.db.transaction import Transaction
 
 __all__ = ["apply", "call_key", "head_values"]
@@ -22,14 +24,14 @@ def call_key(call: str) -> str:
     return "#" + blake2b(call.encode(), digest_size=32).hexdigest()
 
 
-def head_values(head: Head) -> tuple[Any, ...]:
+def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
     """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
     place = head.place
     return (
         head.seq,
         head.hash,
         head.stamp,
-        0,
+        tape_of(place, family),
         place.lane,
         place.ordinal,
         head.lo,
@@ -41,77 +43,149 @@ def head_values(head: Head) -> tuple[Any, ...]:
     )
 
 
-def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head) -> None:
+def tape_of(place: Place, family: Family | None) -> int:
+    """Return the number of the tape that a place is on, or 0 for the tape itself."""
+    return 0 if place.tape is None or family is None else family.number(place.tape)
+
+
+def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, family: Family | None) -> None:
     """Change the rows of the view as the fold says, in its order, neighbours of one sort together."""
     if len(ops) == 1:
-        _APPLY[type(ops[0])](tx, tape_id, ops, head)
+        _APPLY[type(ops[0])](tx, tape_id, ops, head, family)
         return
     for sort, run in groupby(ops, type):
-        _APPLY[sort](tx, tape_id, list(run), head)
+        _APPLY[sort](tx, tape_id, list(run), head, family)
 
 
-def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head) -> None:
-    if len(ops) == 1:
-        op = ops[0]
-        tx.run(tx.statements.open_row, (tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
-        return
-    rows = [(tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body) for op in ops]
-    tx.many(tx.statements.open_row, rows)
+def _override(
+    tx: Transaction,
+    tape: int,
+    family: Family | None,
+    place: Place,
+    since: int,
+    placed: int,
+    body: int | None,
+    of: str | None,
+    why: str,
+) -> None:
+    """Let something else hold at an inherited place, for this tape alone."""
+    origin = tape_of(place, family)
+    tx.run(tx.statements.end_override, (since, tape, origin, place.lane, place.ordinal))
+    body_tape = 0 if body is None else tape if of is None or family is None else family.number(of)
+    tx.run(
+        tx.statements.insert_override,
+        (tape, origin, place.lane, place.ordinal, since, placed, body_tape, body, None, why),
+    )
 
 
-def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head) -> None:
-    tx.many(tx.statements.keep_row, [(op.until, op.why, tape, op.place.lane, op.place.ordinal) for op in ops])
-    tx.many(tx.statements.drop_row, [(tape, op.place.lane, op.place.ordinal) for op in ops])
+def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, family: Family | None) -> None:
+    rows = []
+    for op in ops:
+        if op.place.tape is not None:
+            _override(tx, tape, family, op.place, op.since, op.placed, op.body, op.of, "")
+        else:
+            rows.append((tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
+    if len(rows) == 1:
+        tx.run(tx.statements.open_row, rows[0])
+    elif rows:
+        tx.many(tx.statements.open_row, rows)
 
 
-def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head) -> None:
-    tx.many(tx.statements.mark_row, [(op.why, tape, op.place.lane, op.place.ordinal) for op in ops])
+def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head, family: Family | None) -> None:
+    for op in ops:
+        if op.place.tape is not None:
+            _override(tx, tape, family, op.place, op.until, 0, None, None, op.why)
+    own = [op for op in ops if op.place.tape is None]
+    if own:
+        tx.many(tx.statements.keep_row, [(op.until, op.why, tape, op.place.lane, op.place.ordinal) for op in own])
+        tx.many(tx.statements.drop_row, [(tape, op.place.lane, op.place.ordinal) for op in own])
 
 
-def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head) -> None:
-    tx.many(tx.statements.insert_lane, [(tape, op.lane, 0, op.base.lane, op.base.ordinal) for op in ops])
+def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head, family: Family | None) -> None:
+    for op in ops:
+        if op.place.tape is not None:
+            _override(tx, tape, family, op.place, op.seq, 0, None, None, op.why)
+        else:
+            tx.run(tx.statements.mark_row, (op.why, tape, op.place.lane, op.place.ordinal))
 
 
-def _alias(tx: Transaction, tape: int, ops: list[f.AliasRow], head: Head) -> None:
+def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head, family: Family | None) -> None:
+    rows = [(tape, op.lane, tape_of(op.base, family), op.base.lane, op.base.ordinal) for op in ops]
+    tx.many(tx.statements.insert_lane, rows)
+
+
+def _alias(tx: Transaction, tape: int, ops: list[f.AliasRow], head: Head, family: Family | None) -> None:
     tx.many(tx.statements.insert_alias, [(tape, op.id, op.seq) for op in ops])
 
 
-def _call(tx: Transaction, tape: int, ops: list[f.CallRow], head: Head) -> None:
-    rows = [(tape, call_key(op.call), op.seq, op.place.lane, op.place.ordinal) for op in ops]
+def _call(tx: Transaction, tape: int, ops: list[f.CallRow], head: Head, family: Family | None) -> None:
+    rows = [(tape, call_key(op.call), op.seq, op.place.lane, op.place.ordinal, tape_of(op.place, family)) for op in ops]
     tx.many(tx.statements.insert_call, rows)
 
 
-def _answer(tx: Transaction, tape: int, ops: list[f.AnswerRow], head: Head) -> None:
+def _answer(tx: Transaction, tape: int, ops: list[f.AnswerRow], head: Head, family: Family | None) -> None:
     rows = [
-        (tape, 0, op.maker.lane, op.maker.ordinal, op.place.lane, op.place.ordinal, call_key(op.call)) for op in ops
+        (
+            tape,
+            tape_of(op.maker, family),
+            op.maker.lane,
+            op.maker.ordinal,
+            op.place.lane,
+            op.place.ordinal,
+            call_key(op.call),
+        )
+        for op in ops
     ]
     tx.many(tx.statements.insert_answer, rows)
 
 
-def _anchor(tx: Transaction, tape: int, ops: list[f.AnchorRow], head: Head) -> None:
-    rows = [(tape, op.seq, op.name, 0, op.place.lane, op.place.ordinal) for op in ops]
+def _anchor(tx: Transaction, tape: int, ops: list[f.AnchorRow], head: Head, family: Family | None) -> None:
+    rows = [(tape, op.seq, op.name, tape_of(op.place, family), op.place.lane, op.place.ordinal) for op in ops]
     tx.many(tx.statements.insert_anchor, rows)
 
 
-def _clear(tx: Transaction, tape: int, ops: list[f.ClearRow], head: Head) -> None:
-    rows = [(tape, op.seq, 0, op.place.lane, op.place.ordinal, op.hidden, 0, None) for op in ops]
+def _clear(tx: Transaction, tape: int, ops: list[f.ClearRow], head: Head, family: Family | None) -> None:
+    rows = [
+        (tape, op.seq, tape_of(op.place, family), op.place.lane, op.place.ordinal, op.hidden, 0, None) for op in ops
+    ]
     tx.many(tx.statements.insert_clear, rows)
 
 
-def _touch(tx: Transaction, tape: int, ops: list[f.Touch], head: Head) -> None:
-    tx.many(tx.statements.untally_clear, [(tape, op.seq) for op in ops])
+def _touch(tx: Transaction, tape: int, ops: list[f.Touch], head: Head, family: Family | None) -> None:
+    counted = [(tape, op.seq) for op in ops if op.own]
+    if counted:
+        tx.many(tx.statements.untally_clear, counted)
     tx.run(tx.statements.touch_clears, (tape,))
 
 
-def _uncleared(tx: Transaction, tape: int, ops: list[f.Uncleared], head: Head) -> None:
+def _uncleared(tx: Transaction, tape: int, ops: list[f.Uncleared], head: Head, family: Family | None) -> None:
     tx.many(tx.statements.end_clear, [(op.until, tape, op.seq) for op in ops])
 
 
-def _slot(tx: Transaction, tape: int, ops: list[f.SlotRow], head: Head) -> None:
+def _slot(tx: Transaction, tape: int, ops: list[f.SlotRow], head: Head, family: Family | None) -> None:
     for op in ops:
         tx.run(tx.statements.end_slot, (op.seq, tape, op.slot))
         tx.run(tx.statements.insert_slot, (tape, op.slot, op.seq, None))
     set_status(tx, tape, head)
+
+
+def _fork(tx: Transaction, tape: int, ops: list[f.ForkRow], head: Head, family: Family | None) -> None:
+    for op in ops:
+        if family is None:
+            raise AssertionError("a fork knows its family before its first entry")
+        tx.run(tx.statements.insert_fork, fork_values(tape, op.parent, family, "open", 0, 0))
+
+
+def fork_values(
+    tape: int, parent: ForkPoint, family: Family, state: str, merged: int, merge_seq: int
+) -> tuple[Any, ...]:
+    """Return the row of a fork."""
+    return (tape, family.number(parent.tape), parent.seq, family.encoded(), state, merged, merge_seq)
+
+
+def _fork_state(tx: Transaction, tape: int, ops: list[f.ForkState], head: Head, family: Family | None) -> None:
+    for op in ops:
+        tx.run(tx.statements.set_fork, (op.state, op.merged, op.merge_seq, tape))
 
 
 def set_status(tx: Transaction, tape: int, head: Head) -> None:
@@ -119,7 +193,7 @@ def set_status(tx: Transaction, tape: int, head: Head) -> None:
     tx.run(tx.statements.set_status, (head.status, head.reason, head.completed or None, tape))
 
 
-_APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head], None]] = {
+_APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Family | None], None]] = {
     f.OpenRow: _open,
     f.Close: _close,
     f.Mark: _mark,
@@ -132,4 +206,6 @@ _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head], None]] = {
     f.Touch: _touch,
     f.Uncleared: _uncleared,
     f.SlotRow: _slot,
+    f.ForkRow: _fork,
+    f.ForkState: _fork_state,
 }

@@ -16,8 +16,22 @@ from tape.core import context as contexts
 from tape.core import ids, payloads
 from tape.core.fold import Head
 from tape.core.payloads import ROOT, Place
-from tape.core.records import Anchor, Entry, Message, Page, TapeInfo, micros, moment
-from tape.db.rows import anchor_from, entry_from_row, head_from_row, message_from_row
+from tape.core.records import (
+    Ancestor,
+    Anchor,
+    Descendant,
+    Entry,
+    Lineage,
+    MergeReceipt,
+    Message,
+    Page,
+    Source,
+    TapeInfo,
+    micros,
+    moment,
+)
+from tape.db.family import Family, place_at
+from tape.db.rows import anchor_from, entry_from_row, head_from_row, merge_receipt, message_from_row
 from tape.db.statements import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Database, Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
@@ -32,20 +46,59 @@ Row = Sequence[Any]
 
 
 class Scope(msgspec.Struct):
-    """A tape as of a seq: where its head stood, and which clear was in force."""
+    """A tape as of a seq: where its head stood, which clear was in force, and what it inherits."""
 
     tape: str
     id: int
     seq: int
     now: bool
     head: Head
-    clear: tuple[int, int, int, bool] | None
-    """The clear in force: its seq, lane, ordinal, and whether messages came back from under it."""
+    clear: tuple[int, Place, bool] | None
+    """The clear in force: its seq, where the head stood, and whether messages came back from under it."""
+    family: Family | None = None
 
     @property
     def cleared(self) -> int:
         """The seq up to which nothing holds."""
         return self.clear[0] if self.clear is not None else 0
+
+    def number(self, place: Place) -> int:
+        """Return the number of the tape that a place is on."""
+        return self.id if place.tape is None or self.family is None else self.family.number(place.tape)
+
+    def at(self, lane: int, ordinal: int, number: int) -> Place:
+        """Return the place that a row names, where 0 and the tape's own number both mean this tape."""
+        return place_at(lane, ordinal, 0 if number == self.id else number, self.family)
+
+    def layers(self) -> list[tuple[int, int, int, int]]:
+        """Return this tape and its ancestors, nearest first: number, seen up to, cleared up to, with overrides.
+
+        What lies behind a clear of a nearer tape is gone with it, so the list ends there.
+        """
+        found = [(self.id, self.seq, self.cleared, 1)]
+        for member in self.family.members if self.family is not None else ():
+            if found[-1][2]:
+                break
+            found.append((member.number, member.asof, member.cleared, int(member.overriding)))
+        return found
+
+    def lineage(self) -> str:
+        """Return the layers as statements take them."""
+        return msgspec.json.encode(self.layers()).decode()
+
+    def name(self, number: int) -> str:
+        """Return the name of this tape or of an ancestor."""
+        return self.tape if number == self.id or self.family is None else self.family.name(number) or self.tape
+
+    def placed_on(self, row: Row) -> int:
+        """Return the number of the tape that placed the message in a row; rows of the tape itself do not say."""
+        return int(row[8]) if len(row) > 8 else self.id
+
+    def age(self, row: Row) -> tuple[int, int]:
+        """Return what orders messages of a family by when they were placed: ancestors first, then by seq."""
+        numbers = [layer.number for layer in self.family.members] if self.family is not None else []
+        number = self.placed_on(row)
+        return (-numbers.index(number) if number in numbers else 1, row[1])
 
 
 class Reader:
@@ -63,131 +116,170 @@ class Reader:
         row = tx.one(self._sql.head, (tape,))
         if row is None or row[2] == "purged" or (self._owner is not None and row[1] != self._owner):
             return None
-        tape_id, head = row[0], head_from_row(row)
+        number, head, family = head_from_row(row)
+        scope = Scope(tape, number, head.seq, True, head, None, family)
         if isinstance(point, str):
-            point = self._named(tx, tape, tape_id, head, point)
-        seq = head.seq if point is None else self._seq_at(tx, tape, tape_id, head, point)
-        clear = None
-        if point is not None and seq < head.seq:
-            head = self._head_at(tx, tape, tape_id, seq)
-            found = tx.one(self._sql.clear_at, (tape_id, seq))
-            clear = (found[0], found[1], found[2], bool(found[3])) if found is not None else None
-            head.cleared = clear[0] if clear is not None else 0
-            return Scope(tape, tape_id, seq, False, head, clear)
-        if head.cleared:
-            found = tx.one(self._sql.clear_at, (tape_id, seq))
-            clear = (found[0], found[1], found[2], bool(found[3])) if found is not None else None
-        return Scope(tape, tape_id, seq, True, head, clear)
+            point = self._named(tx, scope, point)
+        if point is not None:
+            scope.seq = self._seq_at(tx, scope, point)
+            if scope.seq < head.seq:
+                scope.now = False
+                self._rewind(tx, scope)
+        if head.cleared or not scope.now:
+            found = tx.one(self._sql.clear_at, (number, scope.seq))
+            if found is not None:
+                scope.clear = (found[0], place_at(found[2], found[3], found[1], family), bool(found[4]))
+            scope.head.cleared = scope.cleared
+        return scope
 
-    def _head_at(self, tx: Transaction, tape: str, tape_id: int, seq: int) -> Head:
-        """Return what is known of the head after ``seq``: every entry records where it stood."""
-        head = Head.blank(b"")
-        row = tx.one(self._sql.entry, (tape_id, seq))
+    def _rewind(self, tx: Transaction, scope: Scope) -> None:
+        """Set the head to what is known of it after an earlier seq: every entry records where it stood."""
+        scope.head = head = Head.blank(b"")
+        row = tx.one(self._sql.entry, (scope.id, scope.seq))
         if row is None:
-            return head
-        head.seq, head.hash, head.stamp, head.place = seq, bytes(row[12]), row[10], Place(row[14], row[15])
-        head.lo = self._lo(tx, tape, tape_id, head.place.lane)
-        status = tx.one(self._sql.slot_at, (tape_id, "status", seq))
+            return
+        entry = entry_from_row(scope.tape, row, scope.family)
+        head.seq, head.hash, head.stamp, head.place = scope.seq, bytes(row[12]), entry.stamp, entry.head
+        head.lo = self._lo(tx, scope, head.place)
+        status = tx.one(self._sql.slot_at, (scope.id, "status", scope.seq))
         if status is not None:
-            payload = entry_from_row(tape, status).payload
+            payload = entry_from_row(scope.tape, status, scope.family).payload
             if isinstance(payload, payloads.Status):
                 head.status, head.reason = payload.status, payload.reason
-        return head
+            elif isinstance(payload, payloads.Discard):
+                head.status, head.reason = "discarded", payload.reason
 
-    def _seq_at(self, tx: Transaction, tape: str, tape_id: int, head: Head, point: Point) -> int:
-        """Return the seq that a point names."""
-        if isinstance(point, bool) or not isinstance(point, int | datetime):
-            raise InvalidEntry("point", f"must be a seq, a datetime or a name, not {type(point).__name__}")
-        if isinstance(point, int):
-            if not 0 <= point <= head.seq:
-                raise InvalidEntry("point", f"seq {point} is not between 0 and the head, {head.seq}")
-            return point
-        if point.tzinfo is None:
-            raise InvalidEntry("point", "must be a datetime with a time zone")
-        # Stamps never fall along a tape, so the last entry at or before a moment is found by halving.
-        stamp, low, high = micros(point), 0, head.seq
-        while low < high:
-            middle = (low + high + 1) // 2
-            row = tx.one(self._sql.stamp_at, (tape_id, middle))
-            if row is None:
-                raise Corrupt(tape, middle, "the entry is missing")
-            low, high = (middle, high) if row[0] <= stamp else (low, middle - 1)
-        return low
-
-    def _named(self, tx: Transaction, tape: str, tape_id: int, head: Head, name: str) -> int | None:
+    def _named(self, tx: Transaction, scope: Scope, name: str) -> int | None:
         """Return the seq of the newest anchor of that name; or move the head to the message of that id."""
-        anchor = tx.one(self._sql.anchor_named, (tape_id, name, head.seq))
-        message = tx.one(self._sql.place_by_key, (tape_id, ids.message_key(name)))
-        if message is None:
-            message = tx.one(self._sql.place_by_alias, (tape_id, name))
+        anchor = tx.one(self._sql.anchor_named, (scope.id, name, scope.seq))
+        try:
+            message, _ = self._place(tx, scope, name)
+        except UnknownMessage:
+            message = None
         if anchor is not None and message is not None:
             raise InvalidEntry("point", f"{name!r} is both an anchor and a message; give a seq")
         if anchor is not None:
             return int(anchor[0])
         if message is None:
-            raise InvalidEntry("point", f"tape {tape!r} has no anchor or message {name!r}")
-        head.place = Place(message[0], message[1])
-        head.lo = self._lo(tx, tape, tape_id, head.place.lane)
+            raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {name!r}")
+        self._held(tx, scope, message, name)
+        scope.head.place = message
+        scope.head.lo = self._lo(tx, scope, message)
+        scope.head.tip = False
         return None
 
-    def _lo(self, tx: Transaction, tape: str, tape_id: int, lane: int) -> int:
-        if lane == ROOT.lane:
-            return 0
-        row = tx.one(self._sql.lane, (tape_id, lane))
-        if row is None:
-            raise Corrupt(tape, lane, "the lane is missing")
-        return int(row[2])
+    def _seq_at(self, tx: Transaction, scope: Scope, point: Point) -> int:
+        """Return the seq that a point names."""
+        if isinstance(point, bool) or not isinstance(point, int | datetime):
+            raise InvalidEntry("point", f"must be a seq, a datetime or a name, not {type(point).__name__}")
+        if isinstance(point, int):
+            if not 0 <= point <= scope.seq:
+                raise InvalidEntry("point", f"seq {point} is not between 0 and the head, {scope.seq}")
+            return point
+        if point.tzinfo is None:
+            raise InvalidEntry("point", "must be a datetime with a time zone")
+        # Stamps never fall along a tape, so the last entry at or before a moment is found by halving.
+        stamp, low, high = micros(point), 0, scope.seq
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = tx.one(self._sql.stamp_at, (scope.id, middle))
+            if row is None:
+                raise Corrupt(scope.tape, middle, "the entry is missing")
+            low, high = (middle, high) if row[0] <= stamp else (low, middle - 1)
+        return low
 
     # -- paths
 
-    def _lane_lo(self, tx: Transaction, scope: Scope, end: Place) -> int:
-        if end == scope.head.place:
+    def _base(self, tx: Transaction, scope: Scope, place: Place) -> Place:
+        """Return where a place's lane branches off."""
+        number = scope.number(place)
+        row = tx.one(self._sql.lane, (number, place.lane))
+        if row is None:
+            raise Corrupt(scope.tape, place.lane, "the lane is missing")
+        return scope.at(row[1], row[2], row[0] or number) if row[1] else ROOT
+
+    def _lo(self, tx: Transaction, scope: Scope, place: Place) -> int:
+        """Return the depth at which a place's lane branches off."""
+        if place.lane == ROOT.lane:
+            return 0
+        if place == scope.head.place and scope.head.lo:
             return scope.head.lo
-        return self._lo(tx, scope.tape, scope.id, end.lane)
+        return self._base(tx, scope, place).ordinal
+
+    def _walk(self, tx: Transaction, scope: Scope, end: Place, floor: int) -> list[tuple[Place, int]]:
+        """Return the lanes crossed from ``end`` down to the floor, nearest first: each its last place and its start."""
+        if end == ROOT:
+            return []
+        rows = tx.all(self._sql.walk, (scope.number(end), end.lane, end.ordinal, max(floor, 0)))
+        return [(scope.at(lane, hi, number), lo) for number, lane, lo, hi in rows]
+
+    def _on_path(self, tx: Transaction, scope: Scope, end: Place, place: Place) -> bool:
+        """Whether ``place`` is on the path from the root to ``end``."""
+        if place == ROOT or (place.lane == end.lane and place.tape == end.tape):
+            return place.ordinal <= end.ordinal
+        return any(
+            last.lane == place.lane and last.tape == place.tape and lo < place.ordinal <= last.ordinal
+            for last, lo in self._walk(tx, scope, end, place.ordinal - 1)
+        )
 
     def _floor(self, tx: Transaction, scope: Scope, end: Place) -> int:
         """Return the depth up to which nothing on the path can hold because of a clear."""
         if scope.clear is None:
             return 0
-        _, lane, ordinal, touched = scope.clear
-        if touched or ordinal > end.ordinal:
+        _, place, touched = scope.clear
+        if touched or place.ordinal > end.ordinal or not self._on_path(tx, scope, end, place):
             return 0
-        if lane == end.lane:
-            return ordinal
-        walk = tx.all(self._sql.walk, (scope.id, end.lane, end.ordinal, max(ordinal - 1, 0)))
-        return ordinal if any(at == lane and lo < ordinal <= hi for at, lo, hi in walk) else 0
+        return place.ordinal
 
     def _rows(
-        self,
-        tx: Transaction,
-        scope: Scope,
-        lane: int,
-        lo: int,
-        hi: int,
-        most: int = _ALL,
-        *,
-        last: bool = False,
+        self, tx: Transaction, scope: Scope, end: Place, lo: int, most: int = _ALL, *, last: bool = False
     ) -> list[Row]:
-        """Return the rows that hold in a stretch of a lane: the first ones ascending, or the last ones descending."""
+        """Return the rows that hold in a lane from ``lo`` to ``end``: the first ones ascending, or the last descending."""
+        if end.tape is not None and scope.family is not None:
+            return self._inherited_rows(tx, scope, end, lo, most, last=last)
         if scope.now:
             statement = self._sql.last_rows_now if last else self._sql.rows_now
-            return tx.all(statement, (scope.id, lane, lo, hi, scope.cleared, most))
+            return tx.all(statement, (scope.id, end.lane, lo, end.ordinal, scope.cleared, most))
         statement = self._sql.last_rows_then if last else self._sql.rows_then
-        return tx.all(statement, (scope.id, lane, lo, hi, scope.cleared, scope.seq, most))
+        return tx.all(statement, (scope.id, end.lane, lo, end.ordinal, scope.cleared, scope.seq, most))
+
+    def _inherited_rows(
+        self, tx: Transaction, scope: Scope, end: Place, lo: int, most: int, *, last: bool
+    ) -> list[Row]:
+        """Return the rows that hold in a stretch of an ancestor's lane, as this tape sees them."""
+        layers, number = scope.layers(), scope.number(end)
+        overrides = tx.all(self._sql.overrides_in, (scope.lineage(), number, end.lane, lo, end.ordinal))
+        found: dict[int, Row] = {}
+        for layer in layers:
+            if layer[0] == number:
+                statement = self._sql.last_rows_then if last else self._sql.rows_then
+                # Every override can take away one of the rows, so that many more are asked for.
+                wanted = min(most + len(overrides), _ALL)
+                base = tx.all(statement, (number, end.lane, lo, end.ordinal, layer[2], layer[1], wanted))
+                found = {row[0]: (*row, number) for row in base}
+        rows = _overridden(layers, found, overrides)
+        rows.sort(key=_ordinal, reverse=last)
+        return rows[:most]
 
     def _path(self, tx: Transaction, scope: Scope, end: Place, floor: int) -> list[Row]:
         """Return the rows on the path to ``end`` below ``floor``, root first."""
         if end == ROOT:
             return []
         floor = max(floor, self._floor(tx, scope, end))
-        lo = self._lane_lo(tx, scope, end)
-        if lo <= floor:
-            return self._rows(tx, scope, end.lane, floor, end.ordinal)
-        params = (scope.id, end.lane, end.ordinal, floor, scope.cleared)
-        if scope.now:
-            rows = tx.all(self._sql.path_now, params)
+        if self._lo(tx, scope, end) <= floor:
+            return self._rows(tx, scope, end, floor)
+        params = (scope.number(end), end.lane, end.ordinal, floor)
+        if scope.family is None:
+            if scope.now:
+                rows = tx.all(self._sql.path_now, (*params, scope.cleared))
+            else:
+                rows = tx.all(self._sql.path_then, (*params, scope.cleared, scope.seq))
         else:
-            rows = tx.all(self._sql.path_then, (*params, scope.seq))
+            lineage = scope.lineage()
+            base = tx.all(self._sql.family_path, (*params, lineage))
+            overrides = tx.all(self._sql.family_overrides, (*params, lineage))
+            # On one path no two rows have the same depth, so depth tells them apart.
+            rows = _overridden(scope.layers(), {row[0]: row for row in base}, overrides)
         rows.sort(key=_ordinal)
         return rows
 
@@ -195,58 +287,69 @@ class Reader:
         """Return the last ``count`` rows on the path to ``end``, deepest first."""
         found: list[Row] = []
         floor = self._floor(tx, scope, end)
-        lane, hi = end.lane, end.ordinal
-        while lane != ROOT.lane and hi > floor and len(found) < count:
-            base = tx.one(self._sql.lane, (scope.id, lane))
-            if base is None:
-                raise Corrupt(scope.tape, lane, "the lane is missing")
-            found += self._rows(tx, scope, lane, max(base[2], floor), hi, count - len(found), last=True)
-            lane, hi = base[1], base[2]
+        while end != ROOT and end.ordinal > floor and len(found) < count:
+            base = self._base(tx, scope, end)
+            found += self._rows(tx, scope, end, max(base.ordinal, floor), count - len(found), last=True)
+            end = base
         return found
 
     def _first(self, tx: Transaction, scope: Scope, end: Place, above: int, count: int) -> list[Row]:
         """Return the first ``count`` rows on the path to ``end`` deeper than ``above``."""
         found: list[Row] = []
         above = max(above, self._floor(tx, scope, end))
-        if end == ROOT:
-            return found
-        for lane, lo, hi in reversed(tx.all(self._sql.walk, (scope.id, end.lane, end.ordinal, above))):
+        for last, lo in reversed(self._walk(tx, scope, end, above)):
             if len(found) >= count:
                 break
-            found += self._rows(tx, scope, lane, max(lo, above), hi, count - len(found))
+            found += self._rows(tx, scope, last, max(lo, above), count - len(found))
         return found
 
-    def _messages(self, tx: Transaction, scope: Scope, rows: list[Row]) -> list[Message]:
+    def _before(self, tx: Transaction, scope: Scope, place: Place) -> Place:
+        """Return the place above another on its path."""
+        base = self._base(tx, scope, place)
+        return base if place.ordinal - 1 <= base.ordinal else Place(place.lane, place.ordinal - 1, place.tape)
+
+    def _messages(self, tx: Transaction, scope: Scope, rows: list[Row], first: Place | None = None) -> list[Message]:
         """Return rows of a path as messages, each with the one before it as its parent."""
         if not rows:
             return []
         parent = None
-        ordinal, lane = rows[0][0], rows[0][7]
-        if ordinal > 1:
-            above = self._last(tx, scope, Place(lane, ordinal - 1), 1) if ordinal - 1 > 0 else []
+        if rows[0][0] > 1:
+            if first is None:
+                first = scope.at(rows[0][7], rows[0][0], scope.placed_on(rows[0]))
+            above = self._last(tx, scope, self._before(tx, scope, first), 1)
             if above:
                 parent = message_from_row(scope.tape, above[0], None).id
         found = []
-        tape = scope.tape
+        tape, family = scope.tape, scope.family
         for row in rows:
+            if family is not None:
+                tape = scope.name(scope.placed_on(row))
             message = message_from_row(tape, row, parent)
             parent = message.id
             found.append(message)
         return found
 
-    def _place(self, tx: Transaction, scope: Scope, message_id: str) -> Place:
-        """Return the place of a message that was on the tape by then."""
+    def _place(self, tx: Transaction, scope: Scope, message_id: str) -> tuple[Place, int]:
+        """Return the place of a message that was on the tape by then, and the entry that placed it."""
         row = None
         if isinstance(message_id, str):
-            row = tx.one(self._sql.place_by_key, (scope.id, ids.message_key(message_id)))
-            if row is None:
-                row = tx.one(self._sql.place_by_alias, (scope.id, message_id))
-        if row is None or row[2] > scope.seq:
+            key = ids.message_key(message_id)
+            if scope.family is None:
+                row = tx.one(self._sql.place_by_key, (scope.id, key))
+                if row is None:
+                    row = tx.one(self._sql.place_by_alias, (scope.id, message_id))
+            else:
+                # Also what lies behind a clear is a known message, so ask the whole family.
+                lineage = scope.family.parameter((scope.id, scope.seq, 0, 1))
+                row = tx.one(self._sql.family_place_by_key, (lineage, key))
+                if row is None:
+                    row = tx.one(self._sql.family_place_by_alias, (lineage, message_id))
+        if row is None or (scope.family is None and row[2] > scope.seq):
             raise UnknownMessage(scope.tape, message_id)
-        return Place(row[0], row[1])
+        return scope.at(row[0], row[1], row[3] if scope.family is not None else 0), row[2]
 
     def _held(self, tx: Transaction, scope: Scope, place: Place, message_id: str) -> Row:
-        rows = self._rows(tx, scope, place.lane, place.ordinal - 1, place.ordinal)
+        rows = self._rows(tx, scope, place, place.ordinal - 1)
         if not rows:
             raise UnknownMessage(scope.tape, message_id, retracted=True)
         return rows[0]
@@ -255,7 +358,7 @@ class Reader:
         """Return the head, or the message that a caller named as the end of a branch."""
         if branch is None:
             return scope.head.place
-        place = self._place(tx, scope, branch)
+        place, _ = self._place(tx, scope, branch)
         self._held(tx, scope, place, branch)
         return place
 
@@ -298,16 +401,12 @@ class Reader:
                 return Page([])
             end = self._end(tx, scope, branch)
             if after is not None:
-                at = self._on_path(tx, scope, end, after)
+                at = self._cursor(tx, scope, end, after, "after")
                 rows = self._first(tx, scope, end, at.ordinal, count + 1)
                 rows, more = self._fit(rows, count, max_bytes)
             else:
                 if before is not None:
-                    at = self._on_path(tx, scope, end, before)
-                    end = Place(at.lane, at.ordinal - 1) if at.ordinal > 1 else ROOT
-                    if end != ROOT and end.ordinal <= self._lo(tx, scope.tape, scope.id, end.lane):
-                        base = tx.one(self._sql.lane, (scope.id, end.lane))
-                        end = Place(base[1], base[2]) if base is not None else ROOT
+                    end = self._before(tx, scope, self._cursor(tx, scope, end, before, "before"))
                 rows, more = self._fit(self._tail(tx, scope, end, count, max_bytes), count, max_bytes)
                 rows.reverse()
             found = self._messages(tx, scope, rows)
@@ -318,11 +417,11 @@ class Reader:
 
         return self._db.read(work)
 
-    def _on_path(self, tx: Transaction, scope: Scope, end: Place, message_id: str) -> Place:
-        place = self._place(tx, scope, message_id)
-        walk = tx.all(self._sql.walk, (scope.id, end.lane, end.ordinal, max(place.ordinal - 1, 0)))
-        if not any(lane == place.lane and lo < place.ordinal <= hi for lane, lo, hi in walk):
-            raise InvalidEntry("before" if end else "after", f"message {message_id!r} is not on this path")
+    def _cursor(self, tx: Transaction, scope: Scope, end: Place, message_id: str, field: str) -> Place:
+        """Return the place of the message at which a page begins; it may be retracted, but must be on the path."""
+        place, _ = self._place(tx, scope, message_id)
+        if not self._on_path(tx, scope, end, place):
+            raise InvalidEntry(field, f"message {message_id!r} is not on this path")
         return place
 
     def _tail(self, tx: Transaction, scope: Scope, end: Place, count: int, max_bytes: int | None) -> list[Row]:
@@ -356,8 +455,8 @@ class Reader:
             if scope is None:
                 _absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
-            place = self._place(tx, scope, message_id)
-            return self._messages(tx, scope, [self._held(tx, scope, place, message_id)])[0]
+            place, _ = self._place(tx, scope, message_id)
+            return self._messages(tx, scope, [self._held(tx, scope, place, message_id)], place)[0]
 
         return self._db.read(work)
 
@@ -369,27 +468,31 @@ class Reader:
             if scope is None:
                 _absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
-            place = self._place(tx, scope, message_id)
-            parent = self._held(tx, scope, place, message_id)
-            rows = self._below(tx, scope, place)
-            rows.sort(key=lambda row: row[1])
-            name = message_from_row(tape, parent, None).id
-            return [message_from_row(tape, row, name) for row in rows]
+            place, _ = self._place(tx, scope, message_id)
+            self._held(tx, scope, place, message_id)
+            found = self._below(tx, scope, place)
+            found.sort(key=scope.age)
+            return [message_from_row(scope.name(scope.placed_on(row)), row, message_id) for row in found]
 
         return self._db.read(work)
 
     def _below(self, tx: Transaction, scope: Scope, place: Place) -> list[Row]:
         """Return the nearest rows that hold below a place, in its lane and in those that branch off before the next."""
         found: list[Row] = []
-        queue = [(place.lane, place.ordinal)]
+        queue = [place]
         while queue:
-            lane, ordinal = queue.pop()
-            following = self._rows(tx, scope, lane, ordinal, 2**62, 1)
+            above = queue.pop()
+            following = self._rows(tx, scope, Place(above.lane, 2**62, above.tape), above.ordinal, 1)
             found += following
             stop = following[0][0] if following else 2**62
-            branches = tx.all(self._sql.branches, (scope.id, lane, ordinal, stop, scope.seq))
-            for (branch,) in branches:
-                queue.append((branch, self._lo(tx, scope.tape, scope.id, branch)))
+            number = scope.number(above)
+            # Lanes branch off here on the tape itself and on every fork of it in the lineage.
+            for layer in scope.layers():
+                origin = 0 if layer[0] == number else number
+                rows = tx.all(self._sql.branches, (layer[0], origin, above.lane, above.ordinal, stop, layer[1]))
+                for (lane,) in rows:
+                    branch = scope.at(lane, 0, layer[0])
+                    queue.append(Place(lane, self._lo(tx, scope, branch), branch.tape))
         return found
 
     def heads(self, tape: str, point: Point) -> list[Message]:
@@ -400,21 +503,27 @@ class Reader:
             if scope is None:
                 _absent(tape, None, point)
                 return []
-            lanes = tx.all(self._sql.lane_list, (scope.id, scope.seq))
+            # Lanes are numbered in the order in which they were opened, and a fork's come after its parent's.
+            lanes: list[tuple[Place, Place]] = []
+            for layer in reversed(scope.layers()):
+                for lane, base_tape, base_lane, base in tx.all(self._sql.lane_list, (layer[0], layer[1])):
+                    start = scope.at(lane, 0, layer[0])
+                    lanes.append((start, scope.at(base_lane, base, base_tape or layer[0])))
             # A lane's last message is a head unless a lane that branches off at or below it holds something.
-            ends: dict[int, Row] = {}
-            for lane, _, base in lanes:
-                rows = self._rows(tx, scope, lane, base, 2**62, 1, last=True)
+            ends: dict[tuple[str | None, int], Row] = {}
+            for start, base in lanes:
+                rows = self._rows(tx, scope, Place(start.lane, 2**62, start.tape), base.ordinal, 1, last=True)
                 if rows:
-                    ends[lane] = rows[0]
-            continued: set[int] = set()
-            # Lanes are numbered in the order in which they were opened, so children come after their parents.
-            for lane, up, at in reversed(lanes):
-                if (lane in ends or lane in continued) and (up not in ends or at >= ends[up][0]):
+                    ends[start.tape, start.lane] = rows[0]
+            continued: set[tuple[str | None, int]] = set()
+            for start, base in reversed(lanes):
+                own, up = (start.tape, start.lane), (base.tape, base.lane)
+                if (own in ends or own in continued) and (up not in ends or base.ordinal >= ends[up][0]):
                     continued.add(up)
-            found = [row for lane, row in ends.items() if lane not in continued]
-            found.sort(key=lambda row: row[1])
-            return [self._messages(tx, scope, [row])[0] for row in found]
+            found = [(start, ends[start.tape, start.lane]) for start, _ in lanes if (start.tape, start.lane) in ends]
+            found = [(start, row) for start, row in found if (start.tape, start.lane) not in continued]
+            found.sort(key=lambda one: scope.age(one[1]))
+            return [self._messages(tx, scope, [row], Place(start.lane, row[0], start.tape))[0] for start, row in found]
 
         return self._db.read(work)
 
@@ -435,40 +544,59 @@ class Reader:
 
     def _anchor(self, tx: Transaction, scope: Scope, end: Place) -> tuple[Anchor | None, int]:
         """Return the latest anchor on the path to ``end`` (deepest, then newest) and its depth."""
+        row = self._anchor_row(tx, scope, end)
+        if row is None:
+            return None, 0
+        seq, ordinal, number = row
+        entry = tx.one(self._sql.entry, (number, seq))
+        tape = scope.at(0, 0, number).tape or scope.tape
+        if entry is None:
+            raise Corrupt(tape, seq, "the anchor's entry is missing")
+        return self._anchor_of(tx, scope, entry_from_row(tape, entry, None)), ordinal
+
+    def _anchor_row(self, tx: Transaction, scope: Scope, end: Place) -> tuple[int, int, int] | None:
+        """Return seq, depth and tape of the latest anchor on the path to ``end``."""
         row = None
         if end != ROOT:
             # Most often it stands in the lane of the head; otherwise look further and further up the path.
-            lo = self._lane_lo(tx, scope, end)
-            row = tx.one(self._sql.anchor_in_lane, (scope.id, end.lane, end.ordinal, lo, scope.cleared, scope.seq))
+            lo = self._lo(tx, scope, end)
+            if end.tape is None:
+                row = tx.one(self._sql.anchor_in_lane, (scope.id, end.lane, end.ordinal, lo, scope.cleared, scope.seq))
+            if row is not None:
+                return row[0], row[1], scope.id
             stretch = _FIRST_STRETCH
-            while row is None and lo > 0:
+            while lo > 0 or end.tape is not None:
                 floor = max(end.ordinal - stretch, 0)
-                row = tx.one(
-                    self._sql.anchor_on_path,
-                    (scope.id, end.lane, end.ordinal, floor, scope.cleared, scope.seq),
-                )
+                params = (scope.number(end), end.lane, end.ordinal, floor)
+                if scope.family is not None:
+                    row = tx.one(self._sql.family_anchor, (*params, scope.lineage()))
+                else:
+                    row = tx.one(self._sql.anchor_on_path, (*params, scope.cleared, scope.seq))
+                if row is not None:
+                    return row[0], row[1], row[2] if scope.family is not None else scope.id
                 if floor == 0:
                     break
                 stretch *= 4
-        if row is None:
-            # An anchor set before the first message stands above every path.
-            row = tx.one(self._sql.anchor_in_lane, (scope.id, ROOT.lane, 0, -1, scope.cleared, scope.seq))
-        if row is None:
-            return None, 0
-        entry = tx.one(self._sql.entry, (scope.id, row[0]))
-        if entry is None:
-            raise Corrupt(scope.tape, row[0], "the anchor's entry is missing")
-        return self._anchor_of(tx, scope, entry_from_row(scope.tape, entry)), row[1]
+        # An anchor set before the first message stands above every path.
+        for number, asof, cleared, _ in scope.layers():
+            row = tx.one(self._sql.anchor_in_lane, (number, ROOT.lane, 0, -1, cleared, asof))
+            if row is not None:
+                return row[0], row[1], number
+        return None
 
     def _anchor_of(self, tx: Transaction, scope: Scope, entry: Entry) -> Anchor:
         """Return an anchor, marked stale when a message it was made from has changed or gone since."""
         anchor = anchor_from(entry, stale=False)
         for message_id in anchor.source_ids:
-            place = self._place(tx, scope, message_id)
-            rows = self._rows(tx, scope, place.lane, place.ordinal - 1, place.ordinal)
-            if not rows or rows[0][2] > entry.seq:
+            place, _ = self._place(tx, scope, message_id)
+            rows = self._rows(tx, scope, place, place.ordinal - 1)
+            # A body of a nearer tape than the anchor's is always newer.
+            if not rows or (rows[0][2] > entry.seq and self._body_tape(scope, place, rows[0]) == entry.tape):
                 return msgspec.structs.replace(anchor, stale=True)
         return anchor
+
+    def _body_tape(self, scope: Scope, place: Place, row: Row) -> str:
+        return scope.name(row[10]) if len(row) > 10 else place.tape or scope.tape
 
     def anchors(self, tape: str, point: Point, limit: int, before: int | None) -> list[Anchor]:
         """Return the last anchors of the tape, newest last."""
@@ -481,8 +609,15 @@ class Reader:
                 _absent(tape, None, point)
                 return []
             end = scope.seq + 1 if before is None else min(before, scope.seq + 1)
-            rows = tx.all(self._sql.anchor_list, (scope.id, scope.cleared, end, limit))
-            return [self._anchor_of(tx, scope, entry_from_row(tape, row)) for row in reversed(rows)]
+            found: list[Anchor] = []
+            for n, (number, asof, cleared, _) in enumerate(scope.layers()):
+                upto = end if n == 0 else asof + 1
+                rows = tx.all(self._sql.anchor_list, (number, cleared, upto, limit - len(found)))
+                name = scope.name(number)
+                found += [self._anchor_of(tx, scope, entry_from_row(name, row, None)) for row in rows]
+                if len(found) == limit:
+                    break
+            return found[::-1]
 
         return self._db.read(work)
 
@@ -492,22 +627,22 @@ class Reader:
         """Yield the tape's own entries in order, a page at a time, holding nothing open in between."""
         left = limit if limit is not None else _ALL
 
-        def work(tx: Transaction) -> tuple[list[Row], bool]:
+        def work(tx: Transaction) -> tuple[list[Row], bool, Family | None]:
             scope = self.scope(tx, tape, point)
             if scope is None:
                 _absent(tape, None, point)
-                return [], False
+                return [], False, None
             most = min(500, left) if kinds is None else 500
             rows = tx.all(self._sql.entries_after, (scope.id, after, scope.seq, most))
-            return rows, len(rows) == most
+            return rows, len(rows) == most, scope.family
 
         more = True
         while more and left > 0:
-            rows, more = self._db.read(work)
+            rows, more, family = self._db.read(work)
             for row in rows:
                 after = row[2]
                 if kinds is None or row[3] in kinds:
-                    yield entry_from_row(tape, row)
+                    yield entry_from_row(tape, row, family)
                     left -= 1
                     if left == 0:
                         return
@@ -524,6 +659,7 @@ class Reader:
                 return None
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
             head = scope.head
+            fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
             if not scope.now:
                 head.messages = int((tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared)) or [0])[0])
             return TapeInfo(
@@ -535,6 +671,8 @@ class Reader:
                 meta=msgspec.json.decode(facts["meta"]) if facts["meta"] is not None else None,
                 status=head.status,
                 reason=head.reason,
+                parent=fork[0] if fork is not None else None,
+                forked_at=fork[1] if fork is not None else None,
                 head=scope.seq,
                 head_hash=head.hash.hex(),
                 message_count=head.messages,
@@ -547,20 +685,57 @@ class Reader:
 
         return self._db.read(work)
 
-    def placed(self, tape: str, message_id: str) -> int | None:
-        """Return the seq that placed a message, in the view or not, or None."""
+    def lineage(self, tape: str) -> Lineage:
+        """Return a tape's family and what was merged into it."""
 
-        def work(tx: Transaction) -> int | None:
+        def work(tx: Transaction) -> Lineage:
             scope = self.scope(tx, tape)
+            if scope is None:
+                return Lineage([], [], [], {})
+            members = scope.family.members if scope.family is not None else []
+            descendants: list[Descendant] = []
+            merges: list[MergeReceipt] = []
+            queue = [(tape, scope.id)]
+            while queue:
+                parent, number = queue.pop(0)
+                for name, child, seq, state, merge_seq in tx.all(self._sql.forks_of, (number,)):
+                    descendants.append(Descendant(name, parent, seq, state))
+                    queue.append((name, child))
+                    while merge_seq and state == "merged" and number == scope.id:
+                        receipt, merge_seq = self._merge_receipt(tx, scope, merge_seq)
+                        merges.append(receipt)
+            merges.sort(key=lambda receipt: receipt.seq)
+            sources = {}
+            for receipt in merges:
+                for message_id in receipt.message_ids:
+                    _, placed = self._place(tx, scope, message_id)
+                    row = tx.one(self._sql.entry, (scope.id, placed))
+                    if row is not None and row[7] is not None:
+                        sources[message_id] = Source(row[6], row[7])
+            return Lineage([Ancestor(m.tape, m.asof) for m in members], descendants, merges, sources)
+
+        return self._db.read(work)
+
+    def _merge_receipt(self, tx: Transaction, scope: Scope, seq: int) -> tuple[MergeReceipt, int]:
+        """Return the receipt of the merge recorded at ``seq``, and the seq of the merge of the same fork before it."""
+        row = tx.one(self._sql.entry, (scope.id, seq))
+        told = entry_from_row(scope.tape, row, scope.family).payload if row is not None else None
+        if row is None or not isinstance(told, payloads.Merge):
+            raise Corrupt(scope.tape, seq, "the merge entry is missing")
+        return merge_receipt(scope.tape, row, told, duplicate=False), told.previous
+
+    def placed(self, tape: str, message_id: str) -> tuple[str, int] | None:
+        """Return the tape and the seq that placed a message, in the view or not, or None."""
+
+        def work(tx: Transaction) -> tuple[str, int] | None:
+            scope = self.scope(tx, tape)
+            if scope is None:
+                return None
             try:
-                place = self._place(tx, scope, message_id) if scope is not None else None
+                place, seq = self._place(tx, scope, message_id)
             except UnknownMessage:
                 return None
-            if scope is None or place is None:
-                return None
-            row = tx.one(self._sql.held, (scope.id, place.lane, place.ordinal))
-            row = row or tx.one(self._sql.held_last, (scope.id, place.lane, place.ordinal))
-            return None if row is None else int(row[0])
+            return place.tape or tape, seq
 
         return self._db.read(work)
 
@@ -571,6 +746,25 @@ class Reader:
 
 def _ordinal(row: Row) -> Any:
     return row[0]
+
+
+def _overridden(layers: list[tuple[int, int, int, int]], found: dict[int, Row], overrides: list[Row]) -> list[Row]:
+    """Return inherited rows, each as the nearest tape that says something of it has it.
+
+    ``found`` is what the ancestors held by depth, ``overrides`` what forks in the lineage made of it, nearest
+    first. On one path no two rows have the same depth.
+    """
+    decided: set[int] = set()
+    cleared = {layer[0]: layer[2] for layer in layers}
+    for row in overrides:
+        ordinal = row[0]
+        if ordinal not in decided:
+            decided.add(ordinal)
+            if row[2] is None or row[9] <= cleared[row[10]]:
+                found.pop(ordinal, None)
+            else:
+                found[ordinal] = row
+    return list(found.values())
 
 
 def _absent(tape: str, message_id: str | None, point: Point) -> None:

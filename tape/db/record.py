@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,9 +23,10 @@ from tape.core.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.core.payloads import Payload, Place
 from tape.core.plan import HEAD, AddMessage, Intent, Plain, Planned, Taken, Unchanged, canonical
 from tape.core.records import Receipt
+from tape.db.family import Family
 from tape.db.log import log, verbose
 from tape.db.lookup import TapeLookup
-from tape.db.project import apply, head_values
+from tape.db.project import apply, head_values, tape_of
 from tape.db.rows import head_from_row
 from tape.db.transaction import Again, Collision, Database, Lost, Transaction, lock_key
 from tape.errors import (
@@ -41,10 +42,13 @@ from tape.errors import (
     TapeNotFound,
 )
 
-__all__ = ["Call", "Recorder"]
+__all__ = ["Call", "Opener", "Recorder", "Writing"]
 
 _CACHED_HEADS = 10_000
 _ATTEMPTS = 12
+
+
+R = TypeVar("R")
 
 
 class Call(Struct):
@@ -59,6 +63,11 @@ class Call(Struct):
     create: payloads.Open | None = None
     """The tape must not exist yet; this is its first entry."""
     tape_meta: bytes | None = None
+
+
+Opener = Callable[["Call"], "Writing"]
+Kept = tuple[int, Head, Family | None]
+"""What is kept of a tape between writes: its number, its head and, of a fork, its family."""
 
 
 class _Stale(Exception):
@@ -82,7 +91,7 @@ class Recorder:
         self._owner = owner
         self._clock = clock
         self._slow = slow
-        self._heads: dict[str, tuple[int, Head]] | None = {} if keep_heads else None
+        self._heads: dict[str, Kept] | None = {} if keep_heads else None
 
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
         """Record all of ``intents`` in one transaction, or none of them."""
@@ -128,6 +137,39 @@ class Recorder:
             for receipt in receipts:
                 log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
 
+    def several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R]) -> R:
+        """Run ``work`` in one transaction that writes several tapes, which it opens by name.
+
+        The tapes are locked in one order whoever asks, so that two such calls never wait for each other.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._db.write(tapes[0], partial(self._several, sorted(set(tapes), key=lock_key), work))
+            except (_Stale, Collision) as error:
+                if attempt > 2:
+                    raise Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}") from error
+            except (Again, Lost):
+                # Every key of these entries is derived, so a second run finds what a first one may have written.
+                log.info("tape.retry", tape=tapes[0], attempt=attempt)
+                if attempt > 4:
+                    raise
+        raise StoreBusy(0.0)
+
+    def _several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R], tx: Transaction) -> R:
+        for tape in tapes:
+            tx.lock(tape)
+        opened: dict[str, Writing] = {}
+
+        def opener(call: Call) -> Writing:
+            if call.tape not in opened:
+                opened[call.tape] = Writing(self, tx, call, self._load(tx, call))
+            return opened[call.tape]
+
+        result = work(tx, opener)
+        for writing in opened.values():
+            self._finish(writing, [])
+        return result
+
     # -- one attempt
 
     def _attempt(self, call: Call, intents: Sequence[Intent], fresh: bool, tx: Transaction) -> list[Receipt]:
@@ -138,7 +180,7 @@ class Recorder:
             kept = self._load(tx, call)
         else:
             fresh = False
-        writing = _Writing(self, tx, call, kept)
+        writing = Writing(self, tx, call, kept)
         if fresh:
             return self._finish(writing, self._checked(writing, intents))
         try:
@@ -148,15 +190,15 @@ class Recorder:
             raise _Stale from error
         return self._finish(writing, receipts, cached=kept)
 
-    def _load(self, tx: Transaction, call: Call) -> tuple[int, Head] | None:
+    def _load(self, tx: Transaction, call: Call) -> Kept | None:
         row = tx.one(self._sql.head, (call.tape,))
         if row is None:
             return None
         if row[2] == "purged" or (self._owner is not None and row[1] != self._owner):
             raise TapeNotFound(call.tape)
-        return row[0], head_from_row(row)
+        return head_from_row(row)
 
-    def _checked(self, writing: _Writing, intents: Sequence[Intent]) -> list[Receipt]:
+    def _checked(self, writing: Writing, intents: Sequence[Intent]) -> list[Receipt]:
         """Answer what was recorded before, refuse what cannot be recorded, and plan the rest."""
         call = writing.call
         if call.create is not None and writing.existed:
@@ -175,12 +217,13 @@ class Recorder:
             try:
                 receipts.append(self._one(writing, intent))
             except (Taken, Unchanged) as taken:
-                receipt, place = self._same(writing, taken.seq, None if isinstance(taken, Unchanged) else intent)
+                checked = None if isinstance(taken, Unchanged) else intent
+                receipt, place = self._same(writing, taken.seq, checked, taken.tape)
                 writing.previous = place
                 receipts.append(receipt)
         return receipts
 
-    def _before(self, writing: _Writing, intents: Sequence[Intent]) -> dict[str, tuple[Receipt, Place]]:
+    def _before(self, writing: Writing, intents: Sequence[Intent]) -> dict[str, tuple[Receipt, Place]]:
         """Return the receipts of those intents whose keys are on the tape already."""
         found: dict[str, tuple[Receipt, Place]] = {}
         if not writing.existed:
@@ -204,19 +247,21 @@ class Recorder:
                 )
         return found
 
-    def _same(self, writing: _Writing, seq: int, intent: Intent | None) -> tuple[Receipt, Place]:
-        """Return the receipt of the entry at ``seq`` if it says what the intent says."""
+    def _same(self, writing: Writing, seq: int, intent: Intent | None, of: str | None = None) -> tuple[Receipt, Place]:
+        """Return the receipt of the entry at ``seq``, of the tape or an ancestor, if it says what the intent says."""
         writing.flush()
-        row = writing.tx.one(self._sql.entry, (writing.tape_id, seq))
+        tape = of or writing.call.tape
+        number = writing.tape_id if of is None or writing.family is None else writing.family.number(of)
+        row = writing.tx.one(self._sql.entry, (number, seq))
         if row is None or row[8] is None:
-            raise Corrupt(writing.call.tape, seq, "the entry cannot be read")
+            raise Corrupt(tape, seq, "the entry cannot be read")
         payload = payloads.decode(row[3], row[11], row[8])
         if intent is not None:
             stored, given = canonical(payloads.content(payload)), canonical(intent.content())
             if stored != given:
-                raise ProvenanceConflict(writing.call.tape, row[4], seq, _hex(stored), _hex(given))
+                raise ProvenanceConflict(tape, row[4], seq, _hex(stored), _hex(given))
         receipt = Receipt(
-            tape=writing.call.tape,
+            tape=tape,
             seq=seq,
             key=row[4],
             message_id=message_of(payload),
@@ -224,7 +269,8 @@ class Recorder:
             duplicate=True,
             position=row[0],
         )
-        return receipt, Place(row[14], row[15])
+        inherited = of if row[13] == 0 or writing.family is None else writing.family.name(row[13])
+        return receipt, Place(row[14], row[15], inherited)
 
     def _check_head(self, call: Call, head: Head, intents: Sequence[Intent]) -> None:
         if call.expected_head is not None and call.expected_head != head.seq:
@@ -232,7 +278,7 @@ class Recorder:
         if head.status in CLOSED and any(intent.changes_view for intent in intents):
             raise TapeClosed(call.tape, head.status, head.reason)
 
-    def _one(self, writing: _Writing, intent: Intent) -> Receipt:
+    def _one(self, writing: Writing, intent: Intent) -> Receipt:
         earlier = writing.keys.get(intent.key)
         if earlier is not None:
             # The same message twice in one batch.
@@ -255,16 +301,16 @@ class Recorder:
             writing.previous = planned.place
         return receipt
 
-    def _finish(
-        self, writing: _Writing, receipts: list[Receipt], cached: tuple[int, Head] | None = None
-    ) -> list[Receipt]:
+    def _finish(self, writing: Writing, receipts: list[Receipt], cached: Kept | None = None) -> list[Receipt]:
         if writing.written:
             writing.commit(cached)
             if self._heads is not None:
-                writing.tx.after_commit.append(partial(self._keep, writing.tape, (writing.tape_id, writing.head)))
+                writing.tx.after_commit.append(
+                    partial(self._keep, writing.tape, (writing.tape_id, writing.head, writing.family))
+                )
         return receipts
 
-    def _keep(self, tape: str, kept: tuple[int, Head]) -> None:
+    def _keep(self, tape: str, kept: Kept) -> None:
         heads = self._heads
         if heads is not None:
             if len(heads) >= _CACHED_HEADS:
@@ -272,7 +318,7 @@ class Recorder:
             heads[tape] = kept
 
 
-class _Writing(TapeLookup):
+class Writing(TapeLookup):
     """One transaction's worth of entries on one tape: planned against a moving head, sent in few statements.
 
     It answers the plans' questions itself: with a lookup of its own the two would refer to each other, and every append
@@ -281,9 +327,9 @@ class _Writing(TapeLookup):
 
     __slots__ = ("_db", "_entries", "_ops", "_recorder", "call", "existed", "head", "keys", "previous", "written")
 
-    def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: tuple[int, Head] | None) -> None:
-        tape_id, head = kept if kept is not None else (0, Head.blank(chain.ZERO))
-        super().__init__(tx, call.tape, tape_id)
+    def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: Kept | None) -> None:
+        tape_id, head, family = kept if kept is not None else (0, Head.blank(chain.ZERO), None)
+        super().__init__(tx, call.tape, tape_id, family)
         self.call = call
         self.existed = kept is not None
         self.head = head
@@ -317,9 +363,15 @@ class _Writing(TapeLookup):
         )
         assert row is not None
         self.tape_id = row[0]
-        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head)))
+        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
         self.add(Planned(opening, self.head.place), Plain(key=ids.new_id(), payload=opening))
+
+    def move_head(self) -> None:
+        """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
+        self.flush()
+        if self.tx.run(self.tx.statements.move_head, (*head_values(self.head, self.family), self.tape_id)) != 1:
+            raise _Stale
 
     def add(self, planned: Planned, intent: Intent) -> Receipt:
         """Seal the entry, fold it, and keep both for the flush."""
@@ -337,7 +389,7 @@ class _Writing(TapeLookup):
             key = intent.derived_key = planned.key
         raw = payloads.encode(payload)
         seq = head.seq + 1
-        source = intent.source if type(intent) is AddMessage else None
+        source = intent.source
         kind, version = payload.kind, payload.version
         sealed = chain.link(
             head.hash,
@@ -369,7 +421,7 @@ class _Writing(TapeLookup):
                 stamp,
                 version,
                 sealed,
-                0,
+                tape_of(place, self.family),
                 place.lane,
                 place.ordinal,
             )
@@ -390,17 +442,16 @@ class _Writing(TapeLookup):
         else:
             self.tx.many(self.tx.statements.insert_entry, entries)
         self._db.point("view")
-        apply(self.tx, self.tape_id, ops, self.head)
+        apply(self.tx, self.tape_id, ops, self.head, self.family)
 
-    def commit(self, cached: tuple[int, Head] | None) -> None:
+    def commit(self, cached: Kept | None) -> None:
         """Send the rest and move the head."""
         if self.tx.postgres and cached is not None:
             self._commit_hot(cached[1])
             return
         self.flush()
         self._db.point("head")
-        if self.tx.run(self.tx.statements.move_head, (*head_values(self.head), self.tape_id)) != 1:
-            raise _Stale
+        self.move_head()
 
     def _commit_hot(self, before: Head) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
@@ -411,7 +462,7 @@ class _Writing(TapeLookup):
         self._db.point("entry")
         params = (
             lock_key(self.call.tape),
-            *head_values(self.head),
+            *head_values(self.head, self.family),
             self.tape_id,
             before.seq,
             *self._entries[0],

@@ -9,39 +9,23 @@ import msgspec
 
 from tape.core import payloads
 from tape.core.fold import Head
-from tape.core.payloads import Place
-from tape.core.records import Anchor, Entry, Message, Source
+from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source
+from tape.db.family import Family, place_at
 from tape.errors import Corrupt
 
-__all__ = ["anchor_from", "entry_from_row", "head_from_row", "message_from_row"]
+__all__ = ["anchor_from", "entry_from_row", "head_from_row", "merge_receipt", "message_from_row"]
 
 
-def head_from_row(row: Sequence[Any]) -> Head:
-    """Return the head in a row of the ``head`` statement: id, owner, status, reason, completed_at, then the head."""
-    (
-        _,
-        _,
-        status,
-        reason,
-        completed,
-        seq,
-        hash,
-        stamp,
-        _,
-        lane,
-        ordinal,
-        lo,
-        tip,
-        cleared,
-        messages,
-        last,
-        aliased,
-    ) = row
-    return Head(
+def head_from_row(row: Sequence[Any]) -> tuple[int, Head, Family | None]:
+    """Return the tape's number, its head and, of a fork, its family, from a row of the ``head`` statement."""
+    number, _, status, reason, completed, lineage, seq, hash, stamp, head_tape, lane, ordinal, *rest = row
+    lo, tip, cleared, messages, last, aliased = rest
+    family = None if lineage is None else Family.decoded(lineage)
+    head = Head(
         seq,
         bytes(hash),
         stamp,
-        Place(lane, ordinal),
+        place_at(lane, ordinal, head_tape, family),
         lo,
         bool(tip),
         cleared,
@@ -52,28 +36,13 @@ def head_from_row(row: Sequence[Any]) -> Head:
         reason,
         completed or 0,
     )
+    return number, head, family
 
 
-def entry_from_row(tape: str, row: Sequence[Any]) -> Entry:
+def entry_from_row(tape: str, row: Sequence[Any], family: Family | None) -> Entry:
     """Return the entry in a row of ``entry``, its payload decoded; an erased payload is None."""
-    (
-        position,
-        _,
-        seq,
-        kind,
-        key,
-        actor,
-        source_tape,
-        source_seq,
-        raw,
-        meta,
-        stamp,
-        version,
-        hash,
-        _,
-        lane,
-        ordinal,
-    ) = row
+    position, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
+    head_tape, lane, ordinal = head
     payload = None
     if raw is not None:
         try:
@@ -92,7 +61,7 @@ def entry_from_row(tape: str, row: Sequence[Any]) -> Entry:
         stamp=stamp,
         version=version,
         hash=bytes(hash).hex(),
-        head=Place(lane, ordinal),
+        head=place_at(lane, ordinal, head_tape, family),
         position=position,
     )
 
@@ -107,6 +76,23 @@ def message_from_row(tape: str, row: Sequence[Any], parent: str | None) -> Messa
     except Corrupt as error:
         raise Corrupt(tape, revision, error.what) from error
     return Message(body.id, tape, body.message, parent, placed, revision, stamp)
+
+
+def merge_receipt(tape: str, row: Sequence[Any], told: payloads.Merge, *, duplicate: bool) -> MergeReceipt:
+    """Return the receipt of a merge, from its entry on the parent."""
+    return MergeReceipt(
+        tape=tape,
+        seq=row[2],
+        key=row[4],
+        hash=bytes(row[12]).hex(),
+        duplicate=duplicate,
+        child=told.tape,
+        child_head=told.seq,
+        strategy=told.strategy,
+        message_ids=[message_id for message_id, _ in told.messages],
+        changed=told.changed,
+        kept=told.kept,
+    )
 
 
 def anchor_from(entry: Entry, *, stale: bool) -> Anchor:

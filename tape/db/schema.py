@@ -17,7 +17,7 @@ from tape.core.payloads import KINDS
 
 __all__ = ["REVISION", "Tables", "guards"]
 
-REVISION = "0001"
+REVISION = "0002"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -150,6 +150,7 @@ class Tables:
             number("seq", primary_key=True),
             number("lane"),
             number("ordinal"),
+            number("place_tape", server_default="0"),
         )
 
         self.answers = table(
@@ -195,6 +196,32 @@ class Tables:
             number("until", null=True),
         )
 
+        self.forks = table(
+            "tape_forks",
+            number("tape_id", primary_key=True),
+            number("parent_id"),
+            number("seq"),
+            sa.Column("lineage", sa.LargeBinary, nullable=False),
+            sa.Column("state", sa.Text, nullable=False),
+            number("merged"),
+            number("merge_seq"),
+            sa.Index("tape_forks_parent", "parent_id"),
+        )
+
+        self.overrides = table(
+            "tape_overrides",
+            number("tape_id", primary_key=True),
+            number("origin", primary_key=True),
+            number("lane", primary_key=True),
+            number("ordinal", primary_key=True),
+            number("since", primary_key=True),
+            number("placed"),
+            number("body_tape"),
+            number("body", null=True),
+            number("until", null=True),
+            sa.Column("why", sa.Text, nullable=False),
+        )
+
         self.view = (
             self.live,
             self.past,
@@ -205,6 +232,8 @@ class Tables:
             self.anchors,
             self.clears,
             self.slots,
+            self.forks,
+            self.overrides,
         )
         """Every table that ``rebuild`` empties and fills again."""
 

@@ -44,6 +44,11 @@ class Statement:
         return params if self.order is None else [params[index] for index in self.order]
 
 
+def _above(lanes: Any) -> Any:
+    """Return the tape of the lane that a lane branches off from: 0 stands for its own."""
+    return sa.case((lanes.c.base_tape == sa.literal_column("0"), lanes.c.tape_id), else_=lanes.c.base_tape)
+
+
 def _dialect(name: str) -> sa.Dialect:
     if name == "sqlite":
         return sqlite_dialect.dialect(paramstyle="qmark")
@@ -97,7 +102,10 @@ class Statements:
 
         tape_columns = [t.tapes.c[name] for name in TAPE_COLUMNS]
         head_columns = [t.heads.c[name] for name in HEAD_COLUMNS]
+        fk = t.forks.c
         joined = sa.join(t.tapes, t.heads, h.tape_id == t.tapes.c.id)
+        # One more row if the tape is a fork; it never changes but for its state.
+        forked = joined.outerjoin(t.forks, fk.tape_id == t.tapes.c.id)
         # The tape's number, name and everything an append needs, in one row.
         self.head = make(
             "head",
@@ -107,9 +115,10 @@ class Statements:
                 t.tapes.c.status,
                 t.tapes.c.reason,
                 t.tapes.c.completed_at,
+                fk.lineage,
                 *head_columns,
             )
-            .select_from(joined)
+            .select_from(forked)
             .where(t.tapes.c.tape == _p("tape")),
             ["tape"],
         )
@@ -117,6 +126,36 @@ class Statements:
             "info",
             sa.select(*tape_columns, *head_columns).select_from(joined).where(t.tapes.c.tape == _p("tape")),
             ["tape"],
+        )
+        parents = t.tapes.alias("parents")
+        # A fork's parent, the seq it was forked at, its state, and up to where and by which entry it was merged.
+        self.fork = make(
+            "fork",
+            sa.select(parents.c.tape, fk.seq, fk.state, fk.merged, fk.merge_seq)
+            .select_from(t.forks.join(parents, parents.c.id == fk.parent_id))
+            .where(fk.tape_id == _p("t")),
+            ["t"],
+        )
+        self.forks_of = make(
+            "forks_of",
+            sa.select(t.tapes.c.tape, fk.tape_id, fk.seq, fk.state, fk.merge_seq)
+            .select_from(t.forks.join(t.tapes, t.tapes.c.id == fk.tape_id))
+            .where(fk.parent_id == _p("t"))
+            .order_by(fk.tape_id),
+            ["t"],
+        )
+        self.set_fork = make(
+            "set_fork",
+            sa.update(t.forks)
+            .where(fk.tape_id == _p("t"))
+            .values(
+                state=_p("new_state"),
+                merged=sa.func.coalesce(
+                    sa.func.nullif(sa.cast(_p("new_merged"), sa.BigInteger), sa.literal_column("0")), fk.merged
+                ),
+                merge_seq=_p("new_merge_seq"),
+            ),
+            ["new_state", "new_merged", "new_merge_seq", "t"],
         )
         self.tape_names = make(
             "tape_names",
@@ -258,6 +297,30 @@ class Statements:
         self.insert_clear = self._insert(t.clears)
         self.insert_slot = self._insert(t.slots)
         self.insert_past = self._insert(t.past)
+        self.insert_fork = self._insert(t.forks)
+        self.insert_override = self._insert(t.overrides)
+        ov = t.overrides.c
+        self.end_override = make(
+            "end_override",
+            sa.update(t.overrides)
+            .where(
+                ov.tape_id == _p("t"),
+                ov.origin == _p("from_tape"),
+                ov.lane == _p("at_lane"),
+                ov.ordinal == _p("at_ordinal"),
+                ov.until.is_(None),
+            )
+            .values(until=_p("ended")),
+            ["ended", "t", "from_tape", "at_lane", "at_ordinal"],
+        )
+        self.has_overrides = make(
+            "has_overrides",
+            sa.select(ov.since)
+            .where(ov.tape_id == _p("t"), ov.since <= _p("at_seq"))
+            .limit(sa.literal_column("1"))
+            .offset(_NONE),
+            ["t", "at_seq"],
+        )
         c = t.clears.c
         self.untally_clear = make(
             "untally_clear",
@@ -295,11 +358,16 @@ class Statements:
         self.held_last = make(
             "held_last",
             sa.select(past.placed, past.since, past.body, past.why)
-            .where(past.tape_id == _p("t"), past.lane == _p("at_lane"), past.ordinal == _p("at_ordinal"))
+            .where(
+                past.tape_id == _p("t"),
+                past.lane == _p("at_lane"),
+                past.ordinal == _p("at_ordinal"),
+                past.since <= _p("at_seq"),
+            )
             .order_by(past.since.desc())
             .limit(sa.literal_column("1"))
             .offset(_NONE),
-            ["t", "at_lane", "at_ordinal"],
+            ["t", "at_lane", "at_ordinal", "at_seq"],
         )
         self.lane = make(
             "lane",
@@ -340,6 +408,7 @@ class Statements:
             ),
             ["t", "maker_tape", "at_lane", "at_ordinal"],
         )
+        self._family_lookups(t)
         self.clears = make(
             "clears",
             sa.select(c.seq, c.hidden).where(c.tape_id == _p("t"), c.until.is_(None)).order_by(c.seq.desc()),
@@ -352,6 +421,11 @@ class Statements:
             .where(past.tape_id == _p("t"), past.since <= _p("seq"), past.until > _p("seq")),
             ["t", "seq"],
         )
+        self.returned_inherited = make(
+            "returned_inherited",
+            sa.select(ov.origin, ov.lane, ov.ordinal).distinct().where(ov.tape_id == _p("t"), ov.since > _p("seq")),
+            ["t", "seq"],
+        )
 
         # -- reading the view
 
@@ -359,7 +433,7 @@ class Statements:
         # The lanes crossed on the way from a place to the root, nearest first.
         self.walk = make(
             "walk",
-            sa.select(walk.c.lane, walk.c.lo, walk.c.hi).order_by(walk.c.hi.desc()),
+            sa.select(walk.c.tape_id, walk.c.lane, walk.c.lo, walk.c.hi).order_by(walk.c.hi.desc()),
             ["t", "at_lane", "at_ordinal", "floor"],
         )
         self.rows_now = self._rows("rows_now", past=False, newest_first=False)
@@ -395,7 +469,7 @@ class Statements:
                 walk.join(
                     t.anchors,
                     sa.and_(
-                        an.tape_id == _p("t"),
+                        an.tape_id == walk.c.tape_id,
                         an.head_tape == sa.literal_column("0"),
                         an.lane == walk.c.lane,
                         an.ordinal > walk.c.lo,
@@ -431,7 +505,7 @@ class Statements:
         )
         self.clear_at = make(
             "clear_at",
-            sa.select(c.seq, c.lane, c.ordinal, c.touched)
+            sa.select(c.seq, c.head_tape, c.lane, c.ordinal, c.touched)
             .where(c.tape_id == _p("t"), c.seq <= _p("at_seq"), sa.or_(c.until.is_(None), c.until > _p("at_seq")))
             .order_by(c.seq.desc())
             .limit(sa.literal_column("1"))
@@ -450,7 +524,7 @@ class Statements:
         )
         self.lane_list = make(
             "lane_list",
-            sa.select(lanes.lane, lanes.base_lane, lanes.base_ordinal)
+            sa.select(lanes.lane, lanes.base_tape, lanes.base_lane, lanes.base_ordinal)
             .where(lanes.tape_id == _p("t"), lanes.lane <= _p("at_seq"))
             .order_by(lanes.lane),
             ["t", "at_seq"],
@@ -460,13 +534,14 @@ class Statements:
             sa.select(lanes.lane)
             .where(
                 lanes.tape_id == _p("t"),
+                lanes.base_tape == _p("from_tape"),
                 lanes.base_lane == _p("at_lane"),
                 lanes.base_ordinal >= _p("from_ordinal"),
                 lanes.base_ordinal < _p("to_ordinal"),
                 lanes.lane <= _p("at_seq"),
             )
             .order_by(lanes.base_ordinal, lanes.lane),
-            ["t", "at_lane", "from_ordinal", "to_ordinal", "at_seq"],
+            ["t", "from_tape", "at_lane", "from_ordinal", "to_ordinal", "at_seq"],
         )
         self.count_then = make(
             "count_then",
@@ -505,13 +580,18 @@ class Statements:
         return self._make(f"insert_{table.name}", sa.insert(table).values({name: _p(name) for name in names}), names)
 
     def _walk(self, t: Tables) -> sa.CTE:
-        """Return the lanes from a place up to the root, or up to the first that begins at the floor."""
+        """Return the lanes from a place up to the root, or up to the first that begins at the floor.
+
+        A fork's first lane branches off from a lane of its parent, so the walk goes on there.
+        """
         first = t.lanes.alias("first")
         walk = (
             sa.select(
+                first.c.tape_id.label("tape_id"),
                 first.c.lane.label("lane"),
                 first.c.base_ordinal.label("lo"),
                 sa.cast(_p("at_ordinal"), sa.BigInteger).label("hi"),
+                _above(first).label("up_tape"),
                 first.c.base_lane.label("up"),
             )
             .where(first.c.tape_id == _p("t"), first.c.lane == _p("at_lane"))
@@ -519,9 +599,214 @@ class Statements:
         )
         following = t.lanes.alias("following")
         return walk.union_all(
-            sa.select(following.c.lane, following.c.base_ordinal, walk.c.lo, following.c.base_lane).where(
-                following.c.tape_id == _p("t"), following.c.lane == walk.c.up, walk.c.lo > _p("floor")
+            sa.select(
+                following.c.tape_id,
+                following.c.lane,
+                following.c.base_ordinal,
+                walk.c.lo,
+                _above(following),
+                following.c.base_lane,
+            ).where(following.c.tape_id == walk.c.up_tape, following.c.lane == walk.c.up, walk.c.lo > _p("floor"))
+        )
+
+    def _lineage(self) -> sa.CTE:
+        """Return a fork's lineage, passed as JSON, as a table: its order, each tape, and how much of it is seen."""
+        if self._dialect.name == "sqlite":
+            text = (
+                "SELECT CAST(key AS INTEGER) AS n, json_extract(value, '$[0]') AS tape_id,"
+                " json_extract(value, '$[1]') AS asof, json_extract(value, '$[2]') AS cleared,"
+                " json_extract(value, '$[3]') AS overriding FROM json_each(:lineage)"
             )
+        else:
+            text = (
+                "SELECT n - 1 AS n, (value ->> 0)::bigint AS tape_id, (value ->> 1)::bigint AS asof,"
+                " (value ->> 2)::bigint AS cleared, (value ->> 3)::bigint AS overriding"
+                " FROM jsonb_array_elements(CAST(:lineage AS jsonb)) WITH ORDINALITY AS lineage(value, n)"
+            )
+        names = ("n", "tape_id", "asof", "cleared", "overriding")
+        return sa.text(text).columns(*(sa.column(name, sa.BigInteger) for name in names)).cte("lineage")
+
+    def _family_lookups(self, t: Tables) -> None:
+        """Make the statements that ask a fork's whole lineage at once."""
+        make, lin = self._make, self._lineage()
+        e, ov, a, c = t.entries.c, t.overrides.c, t.answers.c, t.calls.c
+        seen = sa.and_(e.tape_id == lin.c.tape_id, e.seq <= lin.c.asof)
+        self.family_place_by_key = make(
+            "family_place_by_key",
+            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
+            .select_from(lin.join(t.entries, sa.and_(seen, e.key == _p("key"))))
+            .order_by(lin.c.n),
+            ["lineage", "key"],
+        )
+        al = t.aliases.c
+        self.family_place_by_alias = make(
+            "family_place_by_alias",
+            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
+            .select_from(
+                lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == _p("id"))).join(
+                    t.entries, sa.and_(seen, e.seq == al.seq)
+                )
+            )
+            .order_by(lin.c.n),
+            ["lineage", "id"],
+        )
+        current = sa.and_(
+            ov.tape_id == lin.c.tape_id,
+            ov.since <= lin.c.asof,
+            sa.or_(ov.until.is_(None), ov.until > lin.c.asof),
+        )
+        at = sa.and_(ov.origin == _p("from_tape"), ov.lane == _p("at_lane"), ov.ordinal == _p("at_ordinal"))
+        self.overrides_at = make(
+            "overrides_at",
+            sa.select(lin.c.n, ov.placed, ov.body_tape, ov.body, ov.since, ov.why)
+            .select_from(lin.join(t.overrides, sa.and_(current, at)))
+            .order_by(lin.c.n),
+            ["lineage", "from_tape", "at_lane", "at_ordinal"],
+        )
+        self.last_override = make(
+            "last_override",
+            sa.select(ov.placed, ov.body_tape, ov.body)
+            .select_from(
+                lin.join(
+                    t.overrides,
+                    sa.and_(ov.tape_id == lin.c.tape_id, ov.since <= lin.c.asof, ov.body.is_not(None), at),
+                )
+            )
+            .order_by(lin.c.n, ov.since.desc())
+            .limit(sa.literal_column("1"))
+            .offset(_NONE),
+            ["lineage", "from_tape", "at_lane", "at_ordinal"],
+        )
+        override_columns = [
+            ov.ordinal,
+            ov.placed,
+            ov.body,
+            e.kind,
+            e.version,
+            e.payload,
+            e.stamp,
+            ov.lane,
+            ov.origin,
+            ov.since,
+            lin.c.tape_id,
+        ]
+        # Rows of overrides in a stretch of one ancestor's lane, each with the body it shows, if any.
+        self.overrides_in = make(
+            "overrides_in",
+            sa.select(*override_columns)
+            .select_from(
+                lin.join(
+                    t.overrides,
+                    sa.and_(
+                        current,
+                        ov.origin == _p("from_tape"),
+                        ov.lane == _p("at_lane"),
+                        ov.ordinal > _p("lo"),
+                        ov.ordinal <= _p("hi"),
+                    ),
+                ).outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
+            )
+            .order_by(lin.c.n),
+            ["lineage", "from_tape", "at_lane", "lo", "hi"],
+        )
+        self.family_makers = make(
+            "family_makers",
+            sa.select(c.lane, c.ordinal, c.place_tape, lin.c.tape_id)
+            .distinct()
+            .select_from(
+                lin.join(t.calls, sa.and_(c.tape_id == lin.c.tape_id, c.call == _p("call"), c.seq <= lin.c.asof))
+            ),
+            ["lineage", "call"],
+        )
+        self.family_answers = make(
+            "family_answers",
+            sa.select(a.lane, a.ordinal, lin.c.tape_id, lin.c.n)
+            .distinct()
+            .select_from(
+                lin.join(
+                    t.answers,
+                    sa.and_(
+                        a.tape_id == lin.c.tape_id,
+                        a.maker_tape
+                        == sa.case((lin.c.tape_id == _p("from_tape"), sa.literal_column("0")), else_=_p("from_tape")),
+                        a.maker_lane == _p("at_lane"),
+                        a.maker_ordinal == _p("at_ordinal"),
+                    ),
+                )
+            ),
+            ["lineage", "from_tape", "at_lane", "at_ordinal"],
+        )
+        walk = self._walk(t)
+        an = t.anchors.c
+        self.family_anchor = make(
+            "family_anchor",
+            sa.select(an.seq, an.ordinal, lin.c.tape_id, lin.c.n)
+            .select_from(
+                walk.join(lin, sa.true()).join(
+                    t.anchors,
+                    sa.and_(
+                        an.tape_id == lin.c.tape_id,
+                        an.head_tape
+                        == sa.case((lin.c.tape_id == walk.c.tape_id, sa.literal_column("0")), else_=walk.c.tape_id),
+                        an.lane == walk.c.lane,
+                        an.ordinal > walk.c.lo,
+                        an.ordinal <= walk.c.hi,
+                        an.seq > lin.c.cleared,
+                        an.seq <= lin.c.asof,
+                    ),
+                )
+            )
+            .order_by(an.ordinal.desc(), lin.c.n, an.seq.desc())
+            .limit(sa.literal_column("1"))
+            .offset(_NONE),
+            ["t", "at_lane", "at_ordinal", "floor", "lineage"],
+        )
+        parts = []
+        for rows in (t.live, t.past):
+            r = rows.c
+            where = [
+                r.tape_id == walk.c.tape_id,
+                r.lane == walk.c.lane,
+                r.ordinal > walk.c.lo,
+                r.ordinal <= walk.c.hi,
+                r.ordinal > _p("floor"),
+                r.since > lin.c.cleared,
+                r.since <= lin.c.asof,
+            ]
+            if rows is t.past:
+                where.append(r.until > lin.c.asof)
+            parts.append(
+                sa.select(*self._body_columns(rows), lin.c.tape_id).select_from(
+                    walk.join(lin, lin.c.tape_id == walk.c.tape_id)
+                    .join(rows, sa.and_(*where))
+                    .join(t.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body))
+                )
+            )
+        # The bodies that hold on a path through a fork's lineage, in no order.
+        self.family_path = make(
+            "family_path",
+            sa.union_all(*parts),
+            ["t", "at_lane", "at_ordinal", "floor", "lineage"],
+        )
+        self.family_overrides = make(
+            "family_overrides",
+            sa.select(*override_columns)
+            .select_from(
+                lin.join(t.overrides, sa.and_(current, lin.c.overriding == sa.literal_column("1")))
+                .join(
+                    walk,
+                    sa.and_(
+                        walk.c.tape_id == ov.origin,
+                        walk.c.lane == ov.lane,
+                        ov.ordinal > walk.c.lo,
+                        ov.ordinal <= walk.c.hi,
+                        ov.ordinal > _p("floor"),
+                    ),
+                )
+                .outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
+            )
+            .order_by(lin.c.n),
+            ["t", "at_lane", "at_ordinal", "floor", "lineage"],
         )
 
     def _held(self, *, past: bool) -> list[sa.FromClause]:
@@ -579,7 +864,7 @@ class Statements:
         for rows in self._held(past=past):
             r = rows.c
             where = [
-                r.tape_id == _p("t"),
+                r.tape_id == walk.c.tape_id,
                 r.lane == walk.c.lane,
                 r.ordinal > walk.c.lo,
                 r.ordinal <= walk.c.hi,
@@ -593,7 +878,7 @@ class Statements:
             parts.append(
                 sa.select(*self._body_columns(rows)).select_from(
                     walk.join(rows, sa.and_(*where)).join(
-                        self.tables.entries, sa.and_(e.tape_id == _p("t"), e.seq == r.body)
+                        self.tables.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body)
                     )
                 )
             )
