@@ -347,7 +347,7 @@ ALTER TABLE ONLY store_0001.tape_tapes
     ADD CONSTRAINT tape_tapes_tape_key UNIQUE (tape);
 
 ALTER TABLE ONLY store_0001.tape_version
-    ADD CONSTRAINT tape_version_pkey PRIMARY KEY (version_num);
+    ADD CONSTRAINT tape_version_pkc PRIMARY KEY (version_num);
 
 CREATE INDEX tape_anchors_name ON store_0001.tape_anchors USING btree (tape_id, name, seq);
 
