@@ -76,15 +76,15 @@ _POSTGRESQL_CATALOG = (
               coalesce(l.collname, ''), coalesce(pg_get_expr(d.adbin, d.adrelid), '')
        FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_collation l ON l.oid = a.attcollation
        LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-       WHERE c.relnamespace = %s::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped""",
+       WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped""",
     """SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
-       FROM pg_constraint WHERE connamespace = %s::regnamespace""",
+       FROM pg_constraint WHERE connamespace = to_regnamespace(%s)""",
     """SELECT 'index', pg_get_indexdef(indexrelid) FROM pg_index JOIN pg_class c ON c.oid = indexrelid
-       WHERE c.relnamespace = %s::regnamespace""",
+       WHERE c.relnamespace = to_regnamespace(%s)""",
     """SELECT 'trigger', pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid
-       WHERE c.relnamespace = %s::regnamespace AND NOT tgisinternal""",
-    """SELECT 'function', pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %s::regnamespace""",
-    """SELECT 'sequence', relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'S'""",
+       WHERE c.relnamespace = to_regnamespace(%s) AND NOT tgisinternal""",
+    """SELECT 'function', pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = to_regnamespace(%s)""",
+    """SELECT 'sequence', relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind = 'S'""",
 )
 
 
