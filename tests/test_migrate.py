@@ -68,7 +68,9 @@ def _sqlite_catalog(connection: Any) -> Iterator[str]:
         text = re.sub(r"\s*([(),])\s*", r"\1", re.sub(r'\s+|"', lambda m: "" if m[0] == '"' else " ", sql or ""))
         yield f"{kind} {name} on {table}: {text.strip()}"
         for pragma in ("table_xinfo", "index_list", "foreign_key_list") if kind == "table" else ("index_xinfo",):
-            yield from (f"{name} {pragma} {row}" for row in connection.execute(f"PRAGMA {pragma}({name})").fetchall())
+            for row in connection.execute(f"PRAGMA {pragma}({name})").fetchall():
+                # The list of indexes is numbered in the order in which they were made, which means nothing.
+                yield f"{name} {pragma} {row[1:] if pragma == 'index_list' else row}"
 
 
 _POSTGRESQL_CATALOG = (
