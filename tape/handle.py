@@ -496,7 +496,7 @@ class Tape(Snapshot):
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
     ) -> Receipt:
-        """Close this fork for good, with a receipt on its parent. Only a fork that was never merged can be discarded."""
+        """Close this fork for good, with a receipt on its parent. A fork that was merged cannot be discarded."""
         if key is not None:
             strict.identifier(key, "key")
         return self._store._branching.discard(self._call(actor, meta, expected_head), key, _reason(reason))
@@ -514,7 +514,7 @@ class Tape(Snapshot):
         raise InvalidEntry("child", f"{wanted!r} was never merged into or linked to {self._id!r}")
 
     def diff(self, a: int | datetime | str | Snapshot, b: int | datetime | str | Snapshot) -> Diff:
-        """Return what was added, revised, retracted and anchored from one point to another, or from one tape to another."""
+        """Return what was added, revised, retracted and anchored from one point, or one tape, to another."""
         before = a if isinstance(a, Snapshot) else self.at(a)
         after = b if isinstance(b, Snapshot) else self.at(b)
         return compare(

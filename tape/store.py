@@ -122,6 +122,7 @@ class Store:
         call = Call(
             tape=tape_id,
             create=opening,
+            create_key=ids.new_id(),
             tape_meta=None if meta is None else strict.encode(meta, "meta"),
         )
         self._recorder.record(call, message_intents(messages or (), None))

@@ -47,12 +47,14 @@ def new_id() -> str:
     global _last
     with _lock:
         # 48 bits of milliseconds and 12 of a counter within them that never repeats nor runs back.
-        _last = stamp = max((time.time_ns() // 1_000_000) << 12, _last + 1)
+        stamp = time.time_ns() // 1_000_000 << 12
+        if stamp <= _last:
+            stamp = _last + 1
+        _last = stamp
         noise = _random.getrandbits(62)
-    return (
-        f"{stamp >> 28:08x}-{stamp >> 12 & 0xFFFF:04x}-7{stamp & 0xFFF:03x}"
-        f"-{noise >> 48 | 0x8000:04x}-{noise & 0xFFFFFFFFFFFF:012x}"
-    )
+    # Cut from one string of digits: formatting five numbers takes twice as long as all the rest.
+    digits = (stamp << 64 | 1 << 63 | noise).to_bytes(16, "big").hex()
+    return f"{digits[1:9]}-{digits[9:13]}-7{digits[13:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def fits(key: str) -> str:

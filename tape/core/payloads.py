@@ -379,6 +379,8 @@ def register_upcaster(
 def _upcast(kind: str, version: int, raw: bytes) -> bytes:
     """Return ``raw`` as the version that this release writes."""
     current = _TYPES[kind].version
+    if version > current:
+        raise ValueError(f"this release reads versions up to {current}")
     value: dict[str, Any] = msgspec.json.decode(raw)
     for step in range(version, current):
         value = _upcasters[kind, step](value)

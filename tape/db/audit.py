@@ -162,6 +162,8 @@ class _Check:
             payload = payloads.decode(opening[3], opening[11], opening[8])
             if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts[2], facts[3]):
                 self.wrong(1, "owner or agent are not those that the tape was opened with")
+            if (opening[9], opening[10]) != (facts[6], facts[9]):
+                self.wrong(1, "meta or creation time are not those that the tape was opened with")
 
     def _graph(self, tx: Transaction, scope: Scope) -> None:
         """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""

@@ -92,7 +92,7 @@ class Branching:
         young.head.place = place
         young.create()
         receipt_of = payloads.Fork(child=child, at=scope.seq, head=scope.head.place, name=name)
-        parent.add(Planned(receipt_of, parent.head.place), Plain(key=ids.fork_key(child), payload=receipt_of))
+        parent.put(Planned(receipt_of, parent.head.place), Plain(key=ids.fork_key(child), payload=receipt_of))
         return True
 
     def _family(self, tx: Transaction, scope: Scope, parent: Writing) -> Family:
@@ -139,9 +139,9 @@ class Branching:
         told = payloads.Discard(
             tape=call.tape, seq=child.head.seq, hash=child.head.hash.hex(), into=True, reason=reason
         )
-        given = other.add(Planned(told, other.head.place), Plain(key=ids.discard_key(call.tape), payload=told))
+        given = other.put(Planned(told, other.head.place), Plain(key=ids.discard_key(call.tape), payload=told))
         own = payloads.Discard(tape=parent, seq=given.seq, hash=given.hash, reason=reason)
-        return child.add(Planned(own, child.head.place), Plain(key=key or ids.discard_key(parent), payload=own))
+        return child.put(Planned(own, child.head.place), Plain(key=key or ids.discard_key(parent), payload=own))
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
@@ -226,11 +226,11 @@ class Branching:
         elif strategy == "squash":
             self._squash(taking, told, fields)
         parent._db.point("merge")
-        receipt = parent.add(Planned(told, parent.head.place), Plain(key=ids.merge_key(child, told.seq), payload=told))
+        receipt = parent.put(Planned(told, parent.head.place), Plain(key=ids.merge_key(child, told.seq), payload=told))
         parent.flush()
         parent._db.point("merged")
         back = payloads.Merge(tape=call.tape, seq=receipt.seq, hash=receipt.hash, strategy=strategy)
-        young.add(Planned(back, young.head.place), Plain(key=ids.merge_key(call.tape, receipt.seq), payload=back))
+        young.put(Planned(back, young.head.place), Plain(key=ids.merge_key(call.tape, receipt.seq), payload=back))
         return MergeReceipt(
             tape=call.tape,
             seq=receipt.seq,
@@ -309,14 +309,14 @@ class Branching:
                 source=(child, placed),
             )
             planned = add.plan(parent.head, parent, previous)
-            parent.add(planned, add)
+            parent.put(planned, add)
             previous = planned.place
             told.messages.append((own, placed))
 
     def _change(self, parent: Writing, intent: Intent) -> None:
         parent._db.point("change")
         try:
-            parent.add(intent.plan(parent.head, parent, None), intent)
+            parent.put(intent.plan(parent.head, parent, None), intent)
         except Unchanged:
             return
 
@@ -340,7 +340,7 @@ class Branching:
             derived=False,
             source=(young.tape, told.seq),
         )
-        parent.add(add.plan(parent.head, parent, None), add)
+        parent.put(add.plan(parent.head, parent, None), add)
         told.messages.append((add.id, told.seq))
         told.squashed = told.seq
 

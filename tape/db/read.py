@@ -234,7 +234,7 @@ class Reader:
     def _rows(
         self, tx: Transaction, scope: Scope, end: Place, lo: int, most: int = _ALL, *, last: bool = False
     ) -> list[Row]:
-        """Return the rows that hold in a lane from ``lo`` to ``end``: the first ones ascending, or the last descending."""
+        """Return the rows that hold in a lane from ``lo`` to ``end``: the first ascending, or the last descending."""
         if end.tape is not None and scope.family is not None:
             return self._inherited_rows(tx, scope, end, lo, most, last=last)
         if scope.now:

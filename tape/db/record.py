@@ -62,6 +62,8 @@ class Call(Struct):
     """The caller's key of a whole batch, whose entries are keyed by their index."""
     create: payloads.Open | None = None
     """The tape must not exist yet; this is its first entry."""
+    create_key: str = ""
+    """The key of that first entry, fixed before the first attempt like every other."""
     tape_meta: bytes | None = None
 
 
@@ -110,15 +112,15 @@ class Recorder:
                 fresh = True
             except Lost as error:
                 # The entry may be there. Its key was fixed before the first attempt, so the next one finds out.
-                log.warning("tape.connection_lost", tape=call.tape, key=intents[0].key, attempt=attempt)
+                log.warning("tape.connection_lost", tape=call.tape, key=_key_of(call, intents), attempt=attempt)
                 fresh = unknown = True
                 for intent in intents:
                     intent.settle_by_key()
                 if attempt >= 2:
-                    raise CommitUnknown(call.tape, intents[0].key) from error
+                    raise CommitUnknown(call.tape, _key_of(call, intents)) from error
             except StoreFailed as error:
                 if unknown:
-                    raise CommitUnknown(call.tape, intents[0].key) from error
+                    raise CommitUnknown(call.tape, _key_of(call, intents)) from error
                 raise
             else:
                 self._tell(call, receipts, time.monotonic() - began)
@@ -201,8 +203,11 @@ class Recorder:
     def _checked(self, writing: Writing, intents: Sequence[Intent]) -> list[Receipt]:
         """Answer what was recorded before, refuse what cannot be recorded, and plan the rest."""
         call = writing.call
-        if call.create is not None and writing.existed:
-            raise TapeExists(call.tape)
+        if call.create is not None:
+            if not writing.existed:
+                writing.create()
+            elif writing.tx.one(self._sql.entry_by_key, (writing.tape_id, call.create_key)) is None:
+                raise TapeExists(call.tape)
         before = self._before(writing, intents)
         new = [intent for intent in intents if intent.key not in before]
         if new:
@@ -294,7 +299,7 @@ class Recorder:
         if not writing.existed and writing.head.seq == 0:
             writing.create()
         planned = intent.plan(writing.head, writing, writing.previous)
-        receipt = writing.add(planned, intent)
+        receipt = writing.add(planned, intent, self._clock(), writing.call.meta)
         if intent.asked:
             writing.keys[intent.key] = (intent, receipt)
         if type(intent) is AddMessage:
@@ -344,7 +349,7 @@ class Writing(TapeLookup):
     def create(self) -> None:
         """Make the tape and its first entry."""
         opening = self.call.create or payloads.Open(owner=self._recorder._owner)
-        stamp = self._recorder._clock()
+        stamp = max(self._recorder._clock(), 0)
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         row = self.tx.one(
             self.tx.statements.create_tape,
@@ -365,7 +370,9 @@ class Writing(TapeLookup):
         self.tape_id = row[0]
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
-        self.add(Planned(opening, self.head.place), Plain(key=ids.new_id(), payload=opening))
+        intent = Plain(key=self.call.create_key or ids.new_id(), payload=opening)
+        # What the row says of the tape, the first entry says as well: only entries are covered by hashes.
+        self.add(Planned(opening, self.head.place), intent, stamp, self.call.tape_meta)
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
@@ -373,11 +380,13 @@ class Writing(TapeLookup):
         if self.tx.run(self.tx.statements.move_head, (*head_values(self.head, self.family), self.tape_id)) != 1:
             raise _Stale
 
-    def add(self, planned: Planned, intent: Intent) -> Receipt:
+    def put(self, planned: Planned, intent: Intent) -> Receipt:
+        """Add an entry with the caller's meta, at the time it is now."""
+        return self.add(planned, intent, self._recorder._clock(), self.call.meta)
+
+    def add(self, planned: Planned, intent: Intent, now: int, meta: bytes | None) -> Receipt:
         """Seal the entry, fold it, and keep both for the flush."""
         head, call, payload, place = self.head, self.call, planned.payload, planned.place
-        now = self._recorder._clock()
-        meta = call.meta
         stamp = now
         if now < head.stamp:
             # Time never runs backwards on a tape; what the clock said is kept beside it.
@@ -488,6 +497,11 @@ def _hot(intents: Sequence[Intent]) -> bool:
         and not first.calls
         and not first.answers
     )
+
+
+def _key_of(call: Call, intents: Sequence[Intent]) -> str:
+    """Return the key by which a caller can ask whether a write happened."""
+    return intents[0].key if intents else call.create_key
 
 
 def message_of(payload: Payload) -> str | None:

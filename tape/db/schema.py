@@ -40,7 +40,13 @@ class Tables:
         def number(name: str, *args: SchemaItem, null: bool = False, **kw: object) -> sa.Column[int]:
             return sa.Column(name, _BIG, *args, nullable=null, autoincrement=False, **kw)  # type: ignore[arg-type]
 
-        self.version = table("tape_version", sa.Column("version_num", sa.String(32), primary_key=True))
+        # As Alembic makes it, so that a new database and an upgraded one have the same catalog.
+        self.version = table(
+            "tape_version",
+            sa.Column("version_num", sa.String(32), nullable=False),
+            sa.PrimaryKeyConstraint("version_num", name="tape_version_pkc"),
+            rowid=True,
+        )
 
         self.tapes = table(
             "tape_tapes",

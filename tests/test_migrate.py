@@ -1,0 +1,329 @@
+"""R4: schema versions at open, and payload versions at read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import history
+import pytest
+import sqlalchemy as sa
+from conftest import Backend
+from make_old_store import DATA, PAYLOADS, SCHEMA, payloads
+from racing import killed_while_opening, open_and_append, race
+
+import tape
+from tape.core import payloads as stored
+from tape.db.migrate import KNOWN, upgrade
+from tape.db.schema import REVISION
+
+EXPECTED: dict[str, Any] = json.loads((DATA / "store-0001.json").read_text())
+
+
+def load_old(backend: Backend) -> None:
+    """Put a copy of the kept store of revision 0001 where the backend's database will be opened."""
+    if not backend.postgres:
+        shutil.copy(DATA / "store-0001.db", backend.url.database or "")
+        return
+    with backend.raw() as connection:
+        connection.execute((DATA / "store-0001.sql").read_text().replace(SCHEMA, backend.schema or ""))
+
+
+def version(backend: Backend) -> str | None:
+    """Return the revision that the database is at, or None when it has no table of ours."""
+    connection = backend.raw()
+    try:
+        if not tables(connection, backend):
+            return None
+        [(found,)] = connection.execute("SELECT version_num FROM tape_version").fetchall()
+        return str(found)
+    finally:
+        connection.close()
+
+
+def tables(connection: Any, backend: Backend) -> list[str]:
+    """Return the names of all tables in the database, or in the backend's schema."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    if backend.postgres:
+        query = f"SELECT tablename FROM pg_tables WHERE schemaname = '{backend.schema}'"
+    return sorted(row[0] for row in connection.execute(query).fetchall())
+
+
+def catalog(backend: Backend) -> list[str]:
+    """Return every table, column, key, index, check, trigger and function, as the database itself tells them."""
+    connection = backend.raw()
+    try:
+        return sorted(_postgresql_catalog(connection, backend) if backend.postgres else _sqlite_catalog(connection))
+    finally:
+        connection.close()
+
+
+def _sqlite_catalog(connection: Any) -> Iterator[str]:
+    for kind, name, table, sql in connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall():
+        text = re.sub(r"\s*([(),])\s*", r"\1", re.sub(r'\s+|"', lambda m: "" if m[0] == '"' else " ", sql or ""))
+        yield f"{kind} {name} on {table}: {text.strip()}"
+        for pragma in ("table_xinfo", "index_list", "foreign_key_list") if kind == "table" else ("index_xinfo",):
+            for row in connection.execute(f"PRAGMA {pragma}({name})").fetchall():
+                # The list of indexes is numbered in the order in which they were made, which means nothing.
+                yield f"{name} {pragma} {row[1:] if pragma == 'index_list' else row}"
+
+
+_POSTGRESQL_CATALOG = (
+    """SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull::text, a.attidentity,
+              coalesce(l.collname, ''), coalesce(pg_get_expr(d.adbin, d.adrelid), '')
+       FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_collation l ON l.oid = a.attcollation
+       LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+       WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped""",
+    """SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+       FROM pg_constraint WHERE connamespace = to_regnamespace(%s)""",
+    """SELECT 'index', pg_get_indexdef(indexrelid) FROM pg_index JOIN pg_class c ON c.oid = indexrelid
+       WHERE c.relnamespace = to_regnamespace(%s)""",
+    """SELECT 'trigger', pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid
+       WHERE c.relnamespace = to_regnamespace(%s) AND NOT tgisinternal""",
+    """SELECT 'function', pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = to_regnamespace(%s)""",
+    """SELECT 'sequence', relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind = 'S'""",
+)
+
+
+def _postgresql_catalog(connection: Any, backend: Backend) -> Iterator[str]:
+    for query in _POSTGRESQL_CATALOG:
+        for row in connection.execute(query, [backend.schema]).fetchall():
+            yield " ".join(row).replace(f'"{backend.schema}"', "@").replace(backend.schema or "", "@")
+
+
+@pytest.fixture
+def other(backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
+    """A second fresh database on the same engine."""
+    made = make_backend(backend.name, tmp_path)
+    yield made
+    made.close()
+    if made.postgres:
+        with made.raw() as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
+
+
+class TestKeptStore:
+    """A store written by the first release."""
+
+    def test_r4_opens_with_nothing_lost(self, backend: Backend) -> None:
+        """Everything that could be read of the kept store, at every seq, reads the same after the upgrade."""
+        load_old(backend)
+        assert version(backend) == "0001"
+        store = backend.open()
+        assert version(backend) == REVISION
+        for name in history.TAPES:
+            assert history.describe(store, name) == EXPECTED["tapes"][name]
+
+    def test_r4_keeps_every_stored_byte(self, backend: Backend) -> None:
+        """An upgrade rewrites no payload and no meta, and every kept receipt still holds."""
+        load_old(backend)
+        store = backend.open()
+        connection = backend.raw()
+        found = payloads(connection.execute(PAYLOADS.format("", "")).fetchall())
+        connection.close()
+        assert found == EXPECTED["payloads"]
+        last = {name: (seq, hash) for name, seq, hash in EXPECTED["receipts"]}
+        assert len(last) == 2
+        for name, (seq, hash) in last.items():
+            kept = tape.Receipt(tape=name, seq=seq, key="", message_id=None, hash=hash)
+            assert store.verify(name, against=kept).problems == []
+        report = store.verify()
+        assert (report.problems, report.tapes, report.entries) == ([], 3, 49)
+
+    def test_r4_goes_on_densely(self, backend: Backend) -> None:
+        """The upgraded store takes new entries behind the old ones, and old keys are still known."""
+        load_old(backend)
+        store = backend.open()
+        chat = store.get("chat")
+        head = EXPECTED["tapes"]["chat"]["info"]["head"]
+        assert chat.append(role="user", content="after the upgrade").seq == head + 1
+        again = chat.append(role="user", content="Tokyo — 東京 🗼", key="client-7")
+        assert (again.duplicate, again.seq) == (True, 5)
+        assert store.rebuild() == 3
+        assert store.verify().ok
+
+    def test_r4_has_the_catalog_of_a_new_store(self, backend: Backend, other: Backend) -> None:
+        """After the upgrade the old database cannot be told from a new one."""
+        load_old(backend)
+        backend.open()
+        other.open()
+        assert catalog(backend) == catalog(other)
+
+
+class TestRevisions:
+    """What opening does to the schema."""
+
+    def test_r4_creating_equals_running_every_revision(self, backend: Backend, other: Backend) -> None:
+        """The tables made at once for a new store are those that the Alembic revisions make one after the other."""
+        backend.open()
+        engine = sa.create_engine(other.url)
+        with engine.connect() as connection:
+            if other.schema is not None:
+                connection.execute(sa.schema.CreateSchema(other.schema))
+            upgrade(connection, other.schema, REVISION)
+            connection.commit()
+        engine.dispose()
+        made = catalog(backend)
+        assert len(made) > 50
+        assert made == catalog(other)
+
+    def test_r4_revisions_are_one_line_that_ends_at_the_present(self) -> None:
+        """Every known revision has a script, in one line, and the newest is the one the tables are at."""
+        from alembic.config import Config
+        from alembic.script import ScriptDirectory
+
+        from tape.db.migrate import scripts
+
+        config = Config()
+        config.set_main_option("script_location", str(scripts()))
+        line = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+        assert line == list(reversed(KNOWN))
+        assert line[0] == REVISION
+
+    def test_r4_opening_again_changes_nothing(self, backend: Backend) -> None:
+        """A second open finds the schema as it is and leaves it."""
+        backend.open().close()
+        before = catalog(backend)
+        backend.open().close()
+        assert catalog(backend) == before
+
+    @pytest.mark.parametrize("start", ["empty", "old"])
+    def test_r4_eight_processes_upgrade_once(self, backend: Backend, start: str) -> None:
+        """Of eight processes that open one database at once exactly one creates or upgrades it, and all can write."""
+        if start == "old":
+            load_old(backend)
+        migrations = int(start == "empty" or REVISION != "0001")
+        answers = race(open_and_append, backend.address, backend.options, "race")
+        assert sorted(seq for seq, _ in answers) == list(range(2, 10))
+        assert sum(migrated for _, migrated in answers) == migrations
+        assert version(backend) == REVISION
+        assert backend.open().verify().ok
+
+    def test_r4_newer_schema_is_refused_and_not_touched(self, backend: Backend) -> None:
+        """A database of a newer release is SchemaTooNew with both versions, and stays as it is."""
+        backend.open().tape("chat").append(role="user", content="x")
+        backend.close()
+        connection = backend.raw()
+        connection.execute("UPDATE tape_version SET version_num = '9999'")
+        connection.close()
+        before = catalog(backend), _contents(backend)
+        with pytest.raises(tape.SchemaTooNew) as caught:
+            backend.open()
+        assert (caught.value.found, caught.value.known) == ("9999", REVISION)
+        assert (catalog(backend), _contents(backend)) == before
+
+    @pytest.mark.parametrize("start", ["empty", "old"])
+    def test_r4_killed_in_the_middle_leaves_it_whole_or_absent(self, backend: Backend, start: str) -> None:
+        """Killed before its 1st, 2nd, 4th … statement or before its commit, an opener leaves all its work or none."""
+        if start == "old":
+            load_old(backend)
+        absent = catalog(backend)
+        left = []
+        for statement in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256):
+            if killed_while_opening(backend.address, backend.options, statement):
+                left.append(catalog(backend))
+            elif statement:
+                break
+        whole = catalog(backend)
+        assert len(left) >= (5 if start == "empty" else 0)
+        assert [state for state in left if state not in (absent, whole)] == []
+        assert version(backend) == REVISION
+        store = backend.open()
+        assert store.tape("after").append(role="user", content="x").seq == 2
+        assert store.verify().ok
+
+    def test_r4_lives_beside_the_tables_of_an_application(self, backend: Backend) -> None:
+        """Opening adds tables named tape_* only, and leaves the application's own and its Alembic version alone."""
+        connection = backend.raw()
+        if backend.postgres:
+            connection.execute(f'CREATE SCHEMA "{backend.schema}"')
+        connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        connection.execute("INSERT INTO alembic_version VALUES ('abc')")
+        connection.execute("CREATE TABLE users (id INTEGER PRIMARY KEY)")
+        backend.open()
+        found = tables(connection, backend)
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("abc",)]
+        connection.close()
+        assert [name for name in found if not name.startswith("tape_")] == ["alembic_version", "users"]
+        assert len(found) > 10
+
+
+def _contents(backend: Backend) -> dict[str, str]:
+    """Return a digest of every row of every table."""
+    connection = backend.raw()
+    found = {}
+    for name in tables(connection, backend):
+        rows = sorted(repr(row) for row in connection.execute(f"SELECT * FROM {name}").fetchall())
+        found[name] = hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    connection.close()
+    return found
+
+
+class TestPayloadVersions:
+    """A payload keeps the version it was written in; readers turn it into the present one."""
+
+    @pytest.fixture
+    def second(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], None]]:
+        """Return a function that makes version 2 the present one of a kind, with an upcaster from version 1."""
+        undo = []
+
+        def introduce(kind: str, upcast: Any) -> None:
+            monkeypatch.setattr(stored._TYPES[kind], "version", 2)
+            undo.append(stored.register_upcaster(kind, 1, upcast))
+
+        yield introduce
+        for forget in undo:
+            forget()
+
+    def test_r4_old_payload_is_upcast_on_read(
+        self, chat: tape.Tape, second: Callable[[str, Any], None], backend: Backend
+    ) -> None:
+        """An event of version 1 reads as version 2, its stored bytes and its hash stay, and new ones are version 2."""
+        first = chat.event("score", 5)
+        second("event", lambda old: {**old, "data": {"value": old["data"]}})
+        chat.event("score", {"value": 6})
+        events = list(chat.entries(kinds=["event"]))
+        assert [(event.version, event.payload and event.payload.data) for event in events] == [  # type: ignore[attr-defined]
+            (1, {"value": 5}),
+            (2, {"value": 6}),
+        ]
+        assert events[0].hash == first.hash
+        connection = backend.raw()
+        raw = connection.execute("SELECT payload FROM tape_entries WHERE kind = 'event' ORDER BY seq").fetchall()
+        connection.close()
+        assert [json.loads(bytes(payload)) for (payload,) in raw] == [
+            {"name": "score", "data": 5},
+            {"name": "score", "data": {"value": 6}},
+        ]
+        assert chat.verify(against=first).ok
+
+    def test_r4_old_message_is_upcast_in_the_view(
+        self, chat: tape.Tape, store: tape.Store, second: Callable[[str, Any], None]
+    ) -> None:
+        """Messages, revisions and a rebuild all read an old append through the upcaster."""
+        chat.append(id="m", role="user", content="old")
+        second("append", lambda old: {**old, "message": {**old["message"], "content": [old["message"]["content"]]}})
+        assert chat.message("m").content == ["old"]
+        assert chat.messages()[0].content == ["old"]
+        assert chat.revise("m", content=["old"]).duplicate
+        assert chat.append(id="n", role="user", content="new").seq == 3
+        assert [message.content for message in chat.messages()] == [["old"], "new"]
+        store.rebuild("chat")
+        assert chat.verify().ok
+
+    def test_r4_an_unknown_version_is_not_guessed(
+        self, chat: tape.Tape, second: Callable[[str, Any], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A payload newer than this release, or one that no upcaster knows, is Corrupt with its seq."""
+        monkeypatch.setattr(stored.Event, "version", 3)
+        chat.event("from the future")
+        monkeypatch.setattr(stored.Event, "version", 1)
+        with pytest.raises(tape.Corrupt, match="version 3") as caught:
+            list(chat.entries(kinds=["event"]))
+        assert (caught.value.tape, caught.value.seq) == ("chat", 2)
+        assert [(problem.seq, problem.tape) for problem in chat.verify().problems] == [(2, "chat")]
