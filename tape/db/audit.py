@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,8 +72,9 @@ class _Check:
         scope = reader.scope(tx, self.tape)
         if scope is None:
             raise TapeNotFound(self.tape)
-        if self._chain(tx, scope, receipt):
-            self._compare(tx, scope)
+        with _any_text(tx):
+            if self._chain(tx, scope, receipt):
+                self._compare(tx, scope)
 
     def _chain(self, tx: Transaction, scope: Scope, receipt: Receipt | None) -> bool:
         """Recompute the hashes and fold the entries; tells whether every one could be folded."""
@@ -88,25 +91,33 @@ class _Check:
                     self.wrong(last + 1, f"entries {last + 1} to {seq - 1} are missing")
                     whole = False
                 last = seq
-                hash, raw = bytes(row[12]), row[8]
+                raw = row[8]
                 if raw is None:
                     erasures = _erasures(tx, scope) if erasures is None else erasures
-                    digest = erasures.get(seq)
-                    if digest is None:
+                    digest = erasures.get(seq, b"")
+                    if not digest:
                         self.wrong(seq, "the payload is gone and no erase entry accounts for it")
-                        digest = b""
                     else:
                         self.erased.append(Problem(self.tape, seq, "erased"))
                     whole = False
-                else:
-                    digest = chain.digest(raw)
-                source = None if row[7] is None else (row[6], row[7])
-                place = place_at(row[14], row[15], row[13], scope.family)
-                expected = chain.link(
-                    before, digest, self.tape, seq, kind, key, row[5], source, row[9], row[10], row[11], place
-                )
+                source = None if row[6] is None and row[7] is None else (row[6], row[7])
+                place = _recorded_place(row, scope)
+                try:
+                    hash = bytes(memoryview(row[12]))
+                    if raw is not None:
+                        digest = chain.digest(raw)
+                    expected = chain.link(
+                        before, digest, self.tape, seq, kind, key, row[5], source, row[9], row[10], row[11], place
+                    )
+                except (TypeError, ValueError):
+                    # SQLite holds text where bytes belong, and bytes that are no text, without a word.
+                    self.wrong(seq, "the entry holds a value that was never written there")
+                    before, whole = b"", False
+                    continue
                 if expected != hash:
                     self.wrong(seq, "the hash does not match the entry")
+                    # Folding what was tampered with would put blame on rows that are right.
+                    whole = False
                 if receipt is not None and receipt.seq == seq and receipt.hash != hash.hex():
                     self.wrong(
                         seq,
@@ -133,7 +144,7 @@ class _Check:
                 self.cited.append((seq, (payload.tape, payload.seq, payload.hash)))
             elif isinstance(payload, payloads.Open) and payload.parent is not None and payload.parent.seq:
                 self.cited.append((seq, (payload.parent.tape, payload.parent.seq, payload.parent.hash)))
-        except (Corrupt, KeyError) as error:
+        except (Corrupt, KeyError, TypeError) as error:
             self.wrong(seq, f"the entry cannot be folded: {error}")
             return False
         return True
@@ -178,9 +189,31 @@ class _Check:
                 self.wrong(seq, f"cites another seq {cited[1]} of tape {cited[0]!r} than there is")
 
 
+def _recorded_place(row: Any, scope: Scope) -> Place:
+    """Return the place in an entry's row; a tape that is no ancestor is kept as it is, so that the hash tells."""
+    try:
+        return place_at(row[14], row[15], row[13], scope.family)
+    except Corrupt:
+        return Place(row[14], row[15], str(row[13]))
+
+
 def _plain(row: Any) -> tuple[Any, ...]:
     """Return a row with its bytes as bytes, whatever the driver made of them."""
     return tuple(bytes(value) if isinstance(value, memoryview) else value for value in row)
+
+
+@contextlib.contextmanager
+def _any_text(tx: Transaction) -> Iterator[None]:
+    """Read damaged text of SQLite as well, stray bytes as surrogates, so that the row that holds it can be named."""
+    connection = tx._cursor.connection
+    if not isinstance(connection, sqlite3.Connection):
+        yield
+        return
+    before, connection.text_factory = connection.text_factory, lambda raw: raw.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = before
 
 
 def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
@@ -212,7 +245,7 @@ def _seq_of(table: str, row: tuple[Any, ...]) -> int:
         "tape_forks": 1,
         "tape_overrides": 3,
     }[table]
-    return int(row[index])
+    return row[index] if isinstance(row[index], int) else 0
 
 
 def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:

@@ -77,5 +77,9 @@ _decode = msgspec.json.Decoder(list[Member]).decode
 
 
 def place_at(lane: int, ordinal: int, number: int, family: Family | None) -> Place:
-    """Return the place that a row names."""
-    return Place(lane, ordinal, None if number == 0 or family is None else family.name(number))
+    """Return the place that a row names; 0 stands for the tape itself."""
+    if number == 0:
+        return Place(lane, ordinal)
+    if family is None:
+        raise Corrupt(str(number), 0, "the tape is not an ancestor")
+    return Place(lane, ordinal, family.name(number))
