@@ -35,11 +35,11 @@ def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
         place.lane,
         place.ordinal,
         head.lo,
-        int(head.tip),
+        1 if head.tip else 0,
         head.cleared,
         head.messages,
         head.last_message,
-        int(head.aliased),
+        1 if head.aliased else 0,
     )
 
 

@@ -170,6 +170,8 @@ class Recorder:
         result = work(tx, opener)
         for writing in opened.values():
             self._finish(writing, [])
+            # Only one tape's head can be kept after a commit; the others are read again when they are next written.
+            self.forget(writing.tape)
         return result
 
     # -- one attempt
@@ -310,9 +312,8 @@ class Recorder:
         if writing.written:
             writing.commit(cached)
             if self._heads is not None:
-                writing.tx.after_commit.append(
-                    partial(self._keep, writing.tape, (writing.tape_id, writing.head, writing.family))
-                )
+                kept = (writing.tape_id, writing.head, writing.family)
+                writing.tx.after_commit = partial(self._keep, writing.tape, kept)
         return receipts
 
     def _keep(self, tape: str, kept: Kept) -> None:

@@ -47,29 +47,29 @@ class Lost(Exception):
 class Transaction:
     """Statements run on one cursor, inside one transaction."""
 
-    __slots__ = ("_cursor", "after_commit", "postgres", "statements")
+    __slots__ = ("_cursor", "after_commit", "execute", "postgres", "statements")
 
     def __init__(self, cursor: Any, statements: Statements, *, postgres: bool) -> None:
         self._cursor = cursor
+        self.execute = cursor.execute
         self.statements = statements
         self.postgres = postgres
-        self.after_commit: list[Callable[[], None]] = []
+        self.after_commit: Callable[[], None] | None = None
+        """Called once the transaction is committed, before the next writer begins."""
 
     def one(self, statement: Statement, params: Row) -> Row | None:
         """Run a query and return its first row, if any."""
-        row: Row | None = self._cursor.execute(statement.sql, statement.bind(params)).fetchone()
+        row: Row | None = self.execute(statement.sql, statement.bind(params)).fetchone()
         return row
 
     def all(self, statement: Statement, params: Row) -> list[Row]:
         """Run a query and return its rows."""
-        rows: list[Row] = self._cursor.execute(statement.sql, statement.bind(params)).fetchall()
+        rows: list[Row] = self.execute(statement.sql, statement.bind(params)).fetchall()
         return rows
 
     def run(self, statement: Statement, params: Row) -> int:
         """Run a change and return how many rows it touched."""
-        cursor = self._cursor
-        cursor.execute(statement.sql, params if statement.order is None else statement.bind(params))
-        count: int = cursor.rowcount
+        count: int = self.execute(statement.sql, params if statement.order is None else statement.bind(params)).rowcount
         return count
 
     def many(self, statement: Statement, rows: Iterable[Row]) -> None:
@@ -147,7 +147,7 @@ class SqliteDatabase(Database):
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._pooled: Any = None
-        self._writer: tuple[sqlite3.Connection, sqlite3.Cursor] | None = None
+        self._writer: tuple[sqlite3.Connection, Transaction] | None = None
         self._writing = False
         self._idle: deque[Any] = deque()
 
@@ -159,40 +159,45 @@ class SqliteDatabase(Database):
 
     def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
-        self._check_open()
+        if self._closed:
+            self._check_open()
         lock, turn = self._lock, self._turn
-        if not lock.acquire(blocking=False) and not lock.acquire(timeout=self._timeout):
+        if not lock.acquire(False) and not lock.acquire(timeout=self._timeout):
             raise StoreBusy(self._timeout)
         try:
             if self._writing:
                 raise StoreFailed("a write was started from inside a write of the same store")
-            driver, cursor = self._writer_cursor()
+            driver, transaction = self._writer or self._open_writer()
             turn.take()
             self._writing = True
             try:
-                return self._run(driver, cursor, work)
+                return self._run(driver, transaction, work)
             finally:
                 self._writing = False
                 turn.give()
         finally:
             lock.release()
 
-    def _writer_cursor(self) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
-        """Return the one connection that writes, and its cursor."""
-        if self._writer is None:
-            # Kept until close: a checkout per operation costs as much as the statements it runs.
-            self._pooled = self._connect()
-            driver: Any = self._pooled.driver_connection
-            self._writer = (driver, driver.cursor())
+    def _open_writer(self) -> tuple[sqlite3.Connection, Transaction]:
+        """Return the one connection that writes, and what runs its statements.
+
+        Kept until close: a checkout per operation costs as much as the statements it runs.
+        """
+        self._pooled = self._connect()
+        driver: Any = self._pooled.driver_connection
+        self._writer = (driver, Transaction(driver.cursor(), self.statements, postgres=False))
         return self._writer
 
-    def _run(self, connection: sqlite3.Connection, cursor: sqlite3.Cursor, work: Callable[[Transaction], R]) -> R:
-        transaction = Transaction(cursor, self.statements, postgres=False)
+    def _run(self, connection: sqlite3.Connection, transaction: Transaction, work: Callable[[Transaction], R]) -> R:
+        execute = transaction.execute
+        # A write that failed may have left its own behind.
+        transaction.after_commit = None
         try:
-            cursor.execute("BEGIN IMMEDIATE")
+            execute("BEGIN IMMEDIATE")
             result = work(transaction)
-            self.point("commit")
-            cursor.execute("COMMIT")
+            if self.fault is not None:
+                self.point("commit")
+            execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
@@ -200,7 +205,10 @@ class SqliteDatabase(Database):
             if isinstance(error, sqlite3.Error):
                 raise _sqlite_error(error, self._timeout) from error
             raise
-        for done in transaction.after_commit:
+        done = transaction.after_commit
+        if done is not None:
+            # Dropped at once: it refers to what holds this transaction.
+            transaction.after_commit = None
             done()
         return result
 
@@ -210,7 +218,7 @@ class SqliteDatabase(Database):
         if self._memory:
             # There is one connection: readers wait for the writer, or they would see half of its work.
             with self._lock:
-                return self._read(self._writer_cursor()[0], work)
+                return self._read((self._writer or self._open_writer())[0], work)
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -244,7 +252,6 @@ class SqliteDatabase(Database):
                 while self._idle:
                     self._idle.pop().close()
             if self._writer is not None:
-                self._writer[1].close()
                 self._pooled.close()
                 self._writer = None
             super().close()
@@ -322,8 +329,8 @@ class PostgresDatabase(Database):
                 raise told from error
             finally:
                 self._give(connection, broken=broken)
-            for done in transaction.after_commit:
-                done()
+            if transaction.after_commit is not None:
+                transaction.after_commit()
             return result
         finally:
             queue.release()

@@ -31,9 +31,9 @@ class Turn:
 
     def take(self) -> None:
         """Wait for the turn. Raises StoreBusy after the timeout."""
-        if self._path is None:
-            return
         if self._file is None:
+            if self._path is None:
+                return
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
