@@ -13,8 +13,9 @@ from tape.core.records import Problem, Receipt, Report
 from tape.core.view import View
 from tape.db.family import place_at
 from tape.db.log import log
+from tape.db.paths import Scope
 from tape.db.project import call_key, fork_values, head_values, set_status, tape_of
-from tape.db.read import Reader, Scope
+from tape.db.read import Reader
 from tape.db.record import Recorder
 from tape.db.transaction import Database, Transaction
 from tape.errors import Corrupt, TapeNotFound
