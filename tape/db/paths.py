@@ -97,10 +97,17 @@ class Paths:
 
     # -- what to read
 
-    def scope(self, tx: Transaction, tape: str, point: Point = None) -> Scope | None:
-        """Return the tape as of ``point``, or None when there is no such tape."""
+    def row(self, tx: Transaction, tape: str) -> Row | None:
+        """Return the row of a tape that this owner sees, or None."""
         row = tx.one(self._sql.head, (tape,))
         if row is None or row[2] == "purged" or (self._owner is not None and row[1] != self._owner):
+            return None
+        return row
+
+    def scope(self, tx: Transaction, tape: str, point: Point = None) -> Scope | None:
+        """Return the tape as of ``point``, or None when there is no such tape."""
+        row = self.row(tx, tape)
+        if row is None:
             return None
         number, head, family = head_from_row(row)
         scope = Scope(tape, number, head.seq, True, head, None, family)

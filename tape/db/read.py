@@ -414,7 +414,7 @@ class Reader(Paths):
 
     def exists(self, tape: str) -> bool:
         """Whether there is such a tape for this owner."""
-        return self._db.read(lambda tx: self.scope(tx, tape)) is not None
+        return self._db.read(lambda tx: self.row(tx, tape)) is not None
 
 
 def _absent(tape: str, message_id: str | None, point: Point) -> None:
