@@ -618,8 +618,8 @@ class Fork(Tape):
         # A cancellation or an interrupt says nothing about the work: the fork stays open.
 
 
-def _add(composed: tuple[str, bool, bytes, list[str], list[str]], key: str | None, parent: Any) -> AddMessage:
-    id, generated, raw, calls, answers = composed
+def _add(composed: tuple[str, bool, bytes, list[str], list[str], int], key: str | None, parent: Any) -> AddMessage:
+    id, generated, raw, calls, answers, tokens = composed
     if parent is not HEAD and parent is not CHAIN and parent is not None:
         strict.identifier(parent, "parent")
     return AddMessage(
@@ -630,6 +630,7 @@ def _add(composed: tuple[str, bool, bytes, list[str], list[str]], key: str | Non
         raw=raw,
         calls=calls,
         answers=answers,
+        tokens=tokens,
         parent=parent,
         derived=key is None,
     )

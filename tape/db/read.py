@@ -8,7 +8,7 @@ import msgspec
 
 from tape.core import context as contexts
 from tape.core import payloads
-from tape.core.payloads import ROOT, Place
+from tape.core.payloads import Place
 from tape.core.records import (
     Ancestor,
     Anchor,
@@ -30,8 +30,6 @@ from tape.db.transaction import Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
 
 __all__ = ["Reader"]
-
-_FIRST_STRETCH = 512
 
 
 class Reader(Paths):
@@ -217,7 +215,7 @@ class Reader(Paths):
 
     def _anchor(self, tx: Transaction, scope: Scope, end: Place) -> tuple[Anchor | None, int]:
         """Return the latest anchor on the path to ``end`` (deepest, then newest) and its depth."""
-        row = self._anchor_row(tx, scope, end)
+        row = self.anchor_row(tx, scope, end)
         if row is None:
             return None, 0
         seq, ordinal, number = row
@@ -226,36 +224,6 @@ class Reader(Paths):
         if entry is None:
             raise Corrupt(tape, seq, "the anchor's entry is missing")
         return self._anchor_of(tx, scope, entry_from_row(tape, entry, None)), ordinal
-
-    def _anchor_row(self, tx: Transaction, scope: Scope, end: Place) -> tuple[int, int, int] | None:
-        """Return seq, depth and tape of the latest anchor on the path to ``end``."""
-        row = None
-        if end != ROOT:
-            # Most often it stands in the lane of the head; otherwise look further and further up the path.
-            lo = self._lo(tx, scope, end)
-            if end.tape is None:
-                row = tx.one(self._sql.anchor_in_lane, (scope.id, end.lane, end.ordinal, lo, scope.cleared, scope.seq))
-            if row is not None:
-                return row[0], row[1], scope.id
-            stretch = _FIRST_STRETCH
-            while lo > 0 or end.tape is not None:
-                floor = max(end.ordinal - stretch, 0)
-                params = (scope.number(end), end.lane, end.ordinal, floor)
-                if scope.family is not None:
-                    row = tx.one(self._sql.family_anchor, (*params, scope.lineage()))
-                else:
-                    row = tx.one(self._sql.anchor_on_path, (*params, scope.cleared, scope.seq))
-                if row is not None:
-                    return row[0], row[1], row[2] if scope.family is not None else scope.id
-                if floor == 0:
-                    break
-                stretch *= 4
-        # An anchor set before the first message stands above every path.
-        for number, asof, cleared, _ in scope.layers():
-            row = tx.one(self._sql.anchor_in_lane, (number, ROOT.lane, 0, -1, cleared, asof))
-            if row is not None:
-                return row[0], row[1], number
-        return None
 
     def _anchor_of(self, tx: Transaction, scope: Scope, entry: Entry) -> Anchor:
         """Return an anchor, marked stale when a message it was made from has changed or gone since."""

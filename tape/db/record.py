@@ -25,7 +25,7 @@ from tape.core.plan import HEAD, AddMessage, Intent, Plain, Planned, Taken, Unch
 from tape.core.records import Receipt
 from tape.db.family import Family
 from tape.db.log import log, verbose
-from tape.db.lookup import TapeLookup
+from tape.db.memory import Recall, Remembering
 from tape.db.project import apply, head_values, tape_of
 from tape.db.rows import head_from_row
 from tape.db.transaction import Again, Collision, Database, Lost, Transaction, lock_key
@@ -92,6 +92,7 @@ class Recorder:
         self._sql = database.statements
         self._owner = owner
         self._clock = clock
+        self.recall = Recall(database, owner=owner)
         self._slow = slow
         self._heads: dict[str, Kept] | None = {} if keep_heads else None
 
@@ -331,7 +332,7 @@ class Recorder:
             heads[tape] = kept
 
 
-class Writing(TapeLookup):
+class Writing(Remembering):
     """One transaction's worth of entries on one tape: planned against a moving head, sent in few statements.
 
     It answers the plans' questions itself: with a lookup of its own the two would refer to each other, and every append
@@ -387,6 +388,9 @@ class Writing(TapeLookup):
         self.flush()
         if self.tx.run(self.tx.statements.move_head, (*head_values(self.head, self.family), self.tape_id)) != 1:
             raise _Stale
+
+    def _reader(self) -> Recall:
+        return self._recorder.recall
 
     def put(self, planned: Planned, intent: Intent) -> Receipt:
         """Add an entry with the caller's meta, at the time it is now."""

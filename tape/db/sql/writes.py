@@ -232,6 +232,40 @@ class Writes(Compiler):
         self.insert_past = self._insert(t.past)
         self.insert_fork = self._insert(t.forks)
         self.insert_override = self._insert(t.overrides)
+        self.insert_compaction = self._insert(t.compactions)
+        co = t.compactions.c
+        open_one = (
+            co.tape_id == param("t"),
+            co.origin == param("from_tape"),
+            co.seq == param("at_seq"),
+            co.until.is_(None),
+        )
+        self.change_compaction = make(
+            "change_compaction",
+            sa.insert(t.compactions).from_select(
+                [column.name for column in t.compactions.c],
+                sa.select(
+                    co.tape_id,
+                    co.origin,
+                    co.seq,
+                    sa.cast(param("began"), sa.BigInteger),
+                    co.head_tape,
+                    co.lane,
+                    co.ordinal,
+                    co.lo,
+                    sa.cast(param("new_gone"), sa.BigInteger),
+                    sa.cast(param("new_revised"), sa.BigInteger),
+                    sa.cast(param("new_loose"), sa.BigInteger),
+                    sa.null(),
+                ).where(*open_one),
+            ),
+            ["began", "new_gone", "new_revised", "new_loose", "t", "from_tape", "at_seq"],
+        )
+        self.end_compaction = make(
+            "end_compaction",
+            sa.update(t.compactions).where(*open_one, co.since < param("ended")).values(until=param("ended")),
+            ["ended", "t", "from_tape", "at_seq"],
+        )
         self.end_override = make(
             "end_override",
             sa.update(t.overrides)
