@@ -205,8 +205,9 @@ class Statements:
         # -- entries
 
         entry_values: dict[str, Any] = {name: _p(name) for name in ENTRY_COLUMNS}
-        xid = sa.select(h.xid).where(h.tape_id == _p("tape_id")).scalar_subquery()
-        entry_values["xid"] = xid if postgres else sa.literal_column("0")
+        last_xid = sa.select(h.xid).where(h.tape_id == _p("tape_id")).scalar_subquery()
+        # The head moves after the entries are written, so its row alone would give the writer before this one.
+        entry_values["xid"] = sa.func.greatest(last_xid, own_xid) if postgres else sa.literal_column("0")
         self.insert_entry = make("insert_entry", sa.insert(t.entries).values(entry_values), ENTRY_COLUMNS)
         full = [e.position, *(e[name] for name in ENTRY_COLUMNS)]
         self.entry = make("entry", sa.select(*full).where(e.tape_id == _p("t"), e.seq == _p("seq")), ["t", "seq"])
