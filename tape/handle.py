@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from tape.core import ids, payloads, strict
 from tape.core.context import Context
@@ -24,6 +24,7 @@ from tape.core.plan import (
     RestoreMessages,
     RetractMessages,
     ReviseMessage,
+    UpsertMessage,
     compose,
 )
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
@@ -31,7 +32,7 @@ from tape.db.record import Call
 from tape.errors import InvalidEntry, UnknownMessage
 
 if TYPE_CHECKING:
-    from tape.db.read import Point
+    from tape.db.paths import Point
     from tape.store import Store
 
 __all__ = ["Fork", "Snapshot", "Tape"]
@@ -198,10 +199,11 @@ class Tape(Snapshot):
         expected_head: int | None = None,
     ) -> Receipt:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
-        composed = compose(message, None, UNSET, id)
-        if composed[1] or self.find(composed[0]) is None:
-            return self.append(message, id=id, key=key, actor=actor, meta=meta, expected_head=expected_head)
-        return self.revise(composed[0], message, key=key, actor=actor, meta=meta, expected_head=expected_head)
+        added = _add(compose(message, None, UNSET, id), key, HEAD)
+        # A key of the caller's tells a retry; a derived one only that the message is there, which is no conflict here.
+        fields = {**structs.asdict(added), "asked": key is not None, "message": dict(message)}
+        intent = UpsertMessage(**fields)
+        return self._record([intent], actor, meta, expected_head)[0]
 
     def revise(
         self,

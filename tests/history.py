@@ -15,9 +15,10 @@ from unittest import mock
 import tape
 from tape.core import ids
 
-__all__ = ["TAPES", "counting_clock", "counting_ids", "describe", "write"]
+__all__ = ["FORKS", "TAPES", "branch", "counting_clock", "counting_ids", "describe", "write"]
 
 TAPES = ("chat", "plan", "quiet")
+FORKS = ("gone", "helper", "squashed", "under")
 _START = 1_700_000_000_000_000
 
 
@@ -124,6 +125,31 @@ def write(store: tape.Store) -> list[tape.Receipt]:
     keep(plan.end("over"))
     store.create("quiet", owner="ann")
     return receipts
+
+
+def branch(store: tape.Store) -> None:
+    """Fork the first tape, fork the fork, change what is inherited, and merge and discard: what ``write`` leaves out.
+
+    Kept apart from it, because the kept store of the first revision could not hold any of this.
+    """
+    chat = store.get("chat")
+    helper = chat.fork("helper", name="hotels")
+    helper.append(_say("h1", "assistant", "Found three."))
+    helper.revise("z", content="history, revised in the fork")
+    helper.anchor("shortlist", {"hotels": 3})
+    under = helper.fork("under")
+    under.retract("z")
+    under.revise("h1", content="Found four.")
+    under.restore("z")
+    chat.merge(helper)
+    helper.append(_say("h2", "assistant", "And a fourth."))
+    chat.merge(helper, actor="ann", meta={"run": "r9"})
+    squashed = chat.fork("squashed")
+    squashed.append(_say("q1", "assistant", "Long work."))
+    chat.merge(squashed, strategy="squash", summary="Short result.")
+    gone = chat.fork("gone", at="z")
+    gone.clear("away with it")
+    gone.discard("no use")
 
 
 def _messages(view: Any) -> list[dict[str, Any]]:

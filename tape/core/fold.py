@@ -154,7 +154,7 @@ class ClearRow(Op, frozen=True, gc=False):
 
 
 class Touch(Op, frozen=True, gc=False):
-    """One of the messages that a clear took came back by itself; only the tape's own were counted."""
+    """A message from before a clear came back by itself; only those of the tape's own that it took were counted."""
 
     seq: int
     own: bool
@@ -243,6 +243,9 @@ def _show(head: Head, seq: int, shows: list[p.Reopened]) -> list[Op]:
                 # The row under the clear still lies among the live ones: end it before the next begins.
                 ops.append(Close(back.place, seq, CLEARED))
             ops.append(Touch(back.clear, back.place.tape is None))
+        elif head.cleared and (back.place.tape is not None or back.placed < head.cleared):
+            # Retracted before the clear and back after it: readers may no longer skip what lies above the clear.
+            ops.append(Touch(head.cleared, False))
         ops.append(OpenRow(back.place, back.placed, seq, back.body, back.of))
     head.messages += _own([back.place for back in shows])
     return ops

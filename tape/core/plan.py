@@ -33,6 +33,7 @@ __all__ = [
     "Standing",
     "Taken",
     "Unchanged",
+    "UpsertMessage",
     "canonical",
     "compose",
     "same",
@@ -170,6 +171,10 @@ class Intent(Struct, kw_only=True):
         """Return what the caller gave, to be compared with what a key already holds."""
         raise AssertionError("an intent knows its content")
 
+    def content_as(self, kind: str) -> Any:
+        """Return what the caller gave as an entry of ``kind`` tells it; an upsert may have become either of two."""
+        return self.content()
+
 
 class Plain(Intent, kw_only=True):
     """An entry that needs no search: events, status, clears."""
@@ -301,6 +306,25 @@ class ReviseMessage(Intent, kw_only=True):
         )
         key = ids.revision_key(standing.body, standing.of) if self.derive_key else None
         return Planned(payload, head.place, self.id, key)
+
+
+class UpsertMessage(AddMessage, kw_only=True):
+    """Append a message, or revise it if it is there; decided inside the transaction, so that two never collide."""
+
+    message: dict[str, Any]
+
+    def content_as(self, kind: str) -> Any:
+        """Return the message as an append or as a revision tells it."""
+        return self._revision().content() if kind == "revise" else self.content()
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Append what was never on the tape, and revise the rest where it stands."""
+        if self.generated or look.place(self.id) is None:
+            return AddMessage.plan(self, head, look, previous)
+        return self._revision().plan(head, look, previous)
+
+    def _revision(self) -> ReviseMessage:
+        return ReviseMessage(key=self.key, id=self.id, message=self.message, derive_key=self.derived)
 
 
 class RetractMessages(Intent, kw_only=True):

@@ -1,6 +1,7 @@
 """The shell: everything that talks to a database.
 
-``schema`` says what the tables are, ``statements`` holds every SQL statement, ``connect`` opens engines,
-``transaction`` owns locks, commits and retries, ``record`` writes entries, ``read`` reads the view, ``audit``
-verifies and rebuilds it, ``migrate`` brings old databases up to date.
+``schema`` says what the tables are, ``sql`` holds every statement, ``connect`` opens engines, ``migrate`` brings old
+databases up to date, ``transaction`` owns locks, commits and the meaning of errors. ``record`` writes entries and
+``project`` their view rows, ``lookup`` answers the questions of a plan, ``branching`` forks and merges. ``paths`` and
+``read`` read the view, ``family`` is a fork's lineage, ``audit`` verifies and rebuilds.
 """

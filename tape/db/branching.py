@@ -21,7 +21,8 @@ from tape.core.plan import (
 )
 from tape.core.records import MergeReceipt, Receipt
 from tape.db.family import Family, Member
-from tape.db.read import Point, Reader, Scope
+from tape.db.paths import Point, Scope
+from tape.db.read import Reader
 from tape.db.record import Call, Opener, Recorder, Writing, message_of
 from tape.db.rows import merge_receipt
 from tape.db.transaction import Transaction

@@ -242,16 +242,20 @@ class Recorder:
                     found[intent.key] = self._same(writing, row[2], intent)
         batch = writing.call.batch
         if batch is not None and found:
+            first = next(iter(found.values()))[0].seq
             beyond = ids.batch_key(batch, len(intents))
-            extra = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, beyond))
-            if extra is not None or len(found) != len(intents):
-                raise ProvenanceConflict(
-                    writing.call.tape,
-                    batch,
-                    next(iter(found.values()))[0].seq,
-                    "a batch of another length",
-                    "",
-                )
+            other = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, beyond)) is not None
+            for intent in intents:
+                if intent.key in found or other:
+                    continue
+                # A message that was on the tape before the batch has no entry under the batch's key.
+                taken = writing.place(intent.id) if isinstance(intent, AddMessage) else None
+                if taken is None:
+                    other = True
+                else:
+                    found[intent.key] = self._same(writing, taken[1], intent, taken[0].tape)
+            if other:
+                raise ProvenanceConflict(writing.call.tape, batch, first, "another batch", "")
         return found
 
     def _same(self, writing: Writing, seq: int, intent: Intent | None, of: str | None = None) -> tuple[Receipt, Place]:
@@ -264,7 +268,7 @@ class Recorder:
             raise Corrupt(tape, seq, "the entry cannot be read")
         payload = payloads.decode(row[3], row[11], row[8])
         if intent is not None:
-            stored, given = canonical(payloads.content(payload)), canonical(intent.content())
+            stored, given = canonical(payloads.content(payload)), canonical(intent.content_as(payload.kind))
             if stored != given:
                 raise ProvenanceConflict(tape, row[4], seq, _hex(stored), _hex(given))
         receipt = Receipt(
@@ -297,6 +301,9 @@ class Recorder:
                     _hex(canonical(earlier[0].content())),
                     _hex(canonical(intent.content())),
                 )
+            found = writing.place(intent.id) if isinstance(intent, AddMessage) else None
+            # As after a message that was on the tape before, the batch goes on behind the one repeated.
+            writing.previous = writing.previous if found is None else found[0]
             return msgspec.structs.replace(earlier[1], duplicate=True)
         if not writing.existed and writing.head.seq == 0:
             writing.create()

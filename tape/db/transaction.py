@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from tape.db.connect import is_memory, make_engine
 from tape.db.schema import Tables
-from tape.db.statements import Statement, Statements
+from tape.db.sql import Statement, Statements
 from tape.db.turn import Turn
 from tape.errors import StoreBusy, StoreFailed, TapeError
 

@@ -1,0 +1,169 @@
+"""Compiling: how a statement written in SQLAlchemy Core becomes text for the driver, once per engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+
+from tape.db.schema import Tables
+
+__all__ = [
+    "ENTRY_COLUMNS",
+    "HEAD_COLUMNS",
+    "LIVE_COLUMNS",
+    "TAPE_COLUMNS",
+    "ZERO",
+    "Compiler",
+    "Statement",
+    "param",
+]
+
+param = sa.bindparam
+# Without an offset of its own, SQLAlchemy gives SQLite's LIMIT one as a further parameter.
+ZERO: sa.ColumnClause[int] = sa.literal_column("0")
+
+
+class Statement:
+    """A compiled statement: its text, and the order in which its parameters are passed."""
+
+    __slots__ = ("name", "order", "sql")
+
+    def __init__(self, name: str, construct: sa.ClauseElement, dialect: sa.Dialect, params: Sequence[str]) -> None:
+        compiled = construct.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+        self.name = name
+        self.sql = str(compiled)
+        wanted = list(getattr(compiled, "positiontup", None) or ())
+        if set(wanted) != set(params):
+            raise AssertionError(f"{name} takes {sorted(set(wanted))}, not {sorted(params)}")
+        order = tuple(params.index(one) for one in wanted)
+        self.order = None if order == tuple(range(len(params))) else order
+        """Which parameter stands at each position of the text; None when they are passed as they are."""
+
+    def bind(self, params: Sequence[Any]) -> Sequence[Any]:
+        """Return the parameters in the order in which the text names them."""
+        return params if self.order is None else [params[index] for index in self.order]
+
+
+def _above(lanes: Any) -> Any:
+    """Return the tape of the lane that a lane branches off from: 0 stands for its own."""
+    return sa.case((lanes.c.base_tape == sa.literal_column("0"), lanes.c.tape_id), else_=lanes.c.base_tape)
+
+
+def _dialect(name: str) -> sa.Dialect:
+    if name == "sqlite":
+        return sqlite_dialect.dialect(paramstyle="qmark")
+    return postgresql.dialect(paramstyle="format")  # type: ignore[no-untyped-call]
+
+
+class Compiler:
+    """What all statements of one engine are made with: its tables, its dialect, and the parts that several share."""
+
+    def __init__(self, dialect: str, tables: Tables) -> None:
+        self._dialect = _dialect(dialect)
+        self.tables = tables
+        self.postgres = dialect == "postgresql"
+        e = tables.entries.c
+        self._entry = [e.position, *(e[name] for name in ENTRY_COLUMNS)]
+        """Every column of an entry, in the order in which rows are read."""
+
+    def _make(self, name: str, construct: sa.ClauseElement, params: Sequence[str]) -> Statement:
+        return Statement(name, construct, self._dialect, list(params))
+
+    def _insert(self, table: sa.Table) -> Statement:
+        names = [column.name for column in table.c]
+        return self._make(f"insert_{table.name}", sa.insert(table).values({name: param(name) for name in names}), names)
+
+    def _walk(self, t: Tables) -> sa.CTE:
+        """Return the lanes from a place up to the root, or up to the first that begins at the floor.
+
+        A fork's first lane branches off from a lane of its parent, so the walk goes on there.
+        """
+        first = t.lanes.alias("first")
+        walk = (
+            sa.select(
+                first.c.tape_id.label("tape_id"),
+                first.c.lane.label("lane"),
+                first.c.base_ordinal.label("lo"),
+                sa.cast(param("at_ordinal"), sa.BigInteger).label("hi"),
+                _above(first).label("up_tape"),
+                first.c.base_lane.label("up"),
+            )
+            .where(first.c.tape_id == param("t"), first.c.lane == param("at_lane"))
+            .cte("walk", recursive=True)
+        )
+        following = t.lanes.alias("following")
+        return walk.union_all(
+            sa.select(
+                following.c.tape_id,
+                following.c.lane,
+                following.c.base_ordinal,
+                walk.c.lo,
+                _above(following),
+                following.c.base_lane,
+            ).where(following.c.tape_id == walk.c.up_tape, following.c.lane == walk.c.up, walk.c.lo > param("floor"))
+        )
+
+    def _body_columns(self, rows: Any) -> list[Any]:
+        e = self.tables.entries.c
+        return [
+            rows.c.ordinal,
+            rows.c.placed,
+            rows.c.body,
+            e.kind,
+            e.version,
+            e.payload,
+            e.stamp,
+            rows.c.lane,
+        ]
+
+
+ENTRY_COLUMNS = (
+    "tape_id",
+    "seq",
+    "kind",
+    "key",
+    "actor",
+    "source_tape",
+    "source_seq",
+    "payload",
+    "meta",
+    "stamp",
+    "version",
+    "hash",
+    "head_tape",
+    "lane",
+    "ordinal",
+)
+HEAD_COLUMNS = (
+    "seq",
+    "hash",
+    "stamp",
+    "head_tape",
+    "lane",
+    "ordinal",
+    "lo",
+    "tip",
+    "cleared",
+    "messages",
+    "last_message",
+    "aliased",
+)
+
+TAPE_COLUMNS = (
+    "id",
+    "tape",
+    "owner",
+    "agent",
+    "name",
+    "labels",
+    "meta",
+    "status",
+    "reason",
+    "created_at",
+    "completed_at",
+)
+LIVE_COLUMNS = ("tape_id", "lane", "ordinal", "placed", "since", "body")

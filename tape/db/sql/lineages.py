@@ -1,0 +1,219 @@
+"""The statements that ask a fork's whole lineage at once, which they take as a JSON parameter."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tape.db.sql.compiler import (
+    ZERO,
+    Compiler,
+    param,
+)
+
+__all__ = ["Lineages"]
+
+
+class Lineages(Compiler):
+    """Statements over a tape and its ancestors."""
+
+    def _lineage(self) -> sa.CTE:
+        """Return a fork's lineage, passed as JSON, as a table: its order, each tape, and how much of it is seen."""
+        if self._dialect.name == "sqlite":
+            text = (
+                "SELECT CAST(key AS INTEGER) AS n, json_extract(value, '$[0]') AS tape_id,"
+                " json_extract(value, '$[1]') AS asof, json_extract(value, '$[2]') AS cleared,"
+                " json_extract(value, '$[3]') AS overriding FROM json_each(:lineage)"
+            )
+        else:
+            text = (
+                "SELECT n - 1 AS n, (value ->> 0)::bigint AS tape_id, (value ->> 1)::bigint AS asof,"
+                " (value ->> 2)::bigint AS cleared, (value ->> 3)::bigint AS overriding"
+                " FROM jsonb_array_elements(CAST(:lineage AS jsonb)) WITH ORDINALITY AS lineage(value, n)"
+            )
+        names = ("n", "tape_id", "asof", "cleared", "overriding")
+        return sa.text(text).columns(*(sa.column(name, sa.BigInteger) for name in names)).cte("lineage")
+
+    def _define_lineage(self) -> None:
+        """Make the statements that ask a fork's whole lineage at once."""
+        t, make, lin = self.tables, self._make, self._lineage()
+        e, ov, a, c = t.entries.c, t.overrides.c, t.answers.c, t.calls.c
+        seen = sa.and_(e.tape_id == lin.c.tape_id, e.seq <= lin.c.asof)
+        self.family_place_by_key = make(
+            "family_place_by_key",
+            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
+            .select_from(lin.join(t.entries, sa.and_(seen, e.key == param("key"))))
+            .order_by(lin.c.n),
+            ["lineage", "key"],
+        )
+        al = t.aliases.c
+        self.family_place_by_alias = make(
+            "family_place_by_alias",
+            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
+            .select_from(
+                lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
+                    t.entries, sa.and_(seen, e.seq == al.seq)
+                )
+            )
+            .order_by(lin.c.n),
+            ["lineage", "id"],
+        )
+        current = sa.and_(
+            ov.tape_id == lin.c.tape_id,
+            ov.since <= lin.c.asof,
+            sa.or_(ov.until.is_(None), ov.until > lin.c.asof),
+        )
+        at = sa.and_(ov.origin == param("from_tape"), ov.lane == param("at_lane"), ov.ordinal == param("at_ordinal"))
+        self.overrides_at = make(
+            "overrides_at",
+            sa.select(lin.c.n, ov.placed, ov.body_tape, ov.body, ov.since, ov.why)
+            .select_from(lin.join(t.overrides, sa.and_(current, at)))
+            .order_by(lin.c.n),
+            ["lineage", "from_tape", "at_lane", "at_ordinal"],
+        )
+        self.last_override = make(
+            "last_override",
+            sa.select(ov.placed, ov.body_tape, ov.body)
+            .select_from(
+                lin.join(
+                    t.overrides,
+                    sa.and_(ov.tape_id == lin.c.tape_id, ov.since <= lin.c.asof, ov.body.is_not(None), at),
+                )
+            )
+            .order_by(lin.c.n, ov.since.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["lineage", "from_tape", "at_lane", "at_ordinal"],
+        )
+        override_columns = [
+            ov.ordinal,
+            ov.placed,
+            ov.body,
+            e.kind,
+            e.version,
+            e.payload,
+            e.stamp,
+            ov.lane,
+            ov.origin,
+            ov.since,
+            lin.c.tape_id,
+        ]
+        # Rows of overrides in a stretch of one ancestor's lane, each with the body it shows, if any.
+        self.overrides_in = make(
+            "overrides_in",
+            sa.select(*override_columns)
+            .select_from(
+                lin.join(
+                    t.overrides,
+                    sa.and_(
+                        current,
+                        ov.origin == param("from_tape"),
+                        ov.lane == param("at_lane"),
+                        ov.ordinal > param("lo"),
+                        ov.ordinal <= param("hi"),
+                    ),
+                ).outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
+            )
+            .order_by(lin.c.n),
+            ["lineage", "from_tape", "at_lane", "lo", "hi"],
+        )
+        self.family_makers = make(
+            "family_makers",
+            sa.select(c.lane, c.ordinal, c.place_tape, lin.c.tape_id)
+            .distinct()
+            .select_from(
+                lin.join(t.calls, sa.and_(c.tape_id == lin.c.tape_id, c.call == param("call"), c.seq <= lin.c.asof))
+            ),
+            ["lineage", "call"],
+        )
+        self.family_answers = make(
+            "family_answers",
+            sa.select(a.lane, a.ordinal, lin.c.tape_id, lin.c.n)
+            .distinct()
+            .select_from(
+                lin.join(
+                    t.answers,
+                    sa.and_(
+                        a.tape_id == lin.c.tape_id,
+                        a.maker_tape
+                        == sa.case(
+                            (lin.c.tape_id == param("from_tape"), sa.literal_column("0")), else_=param("from_tape")
+                        ),
+                        a.maker_lane == param("at_lane"),
+                        a.maker_ordinal == param("at_ordinal"),
+                    ),
+                )
+            ),
+            ["lineage", "from_tape", "at_lane", "at_ordinal"],
+        )
+        walk = self._walk(t)
+        an = t.anchors.c
+        self.family_anchor = make(
+            "family_anchor",
+            sa.select(an.seq, an.ordinal, lin.c.tape_id, lin.c.n)
+            .select_from(
+                walk.join(lin, sa.true()).join(
+                    t.anchors,
+                    sa.and_(
+                        an.tape_id == lin.c.tape_id,
+                        an.head_tape
+                        == sa.case((lin.c.tape_id == walk.c.tape_id, sa.literal_column("0")), else_=walk.c.tape_id),
+                        an.lane == walk.c.lane,
+                        an.ordinal > walk.c.lo,
+                        an.ordinal <= walk.c.hi,
+                        an.seq > lin.c.cleared,
+                        an.seq <= lin.c.asof,
+                    ),
+                )
+            )
+            .order_by(an.ordinal.desc(), lin.c.n, an.seq.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "at_lane", "at_ordinal", "floor", "lineage"],
+        )
+        parts = []
+        for rows in (t.live, t.past):
+            r = rows.c
+            where = [
+                r.tape_id == walk.c.tape_id,
+                r.lane == walk.c.lane,
+                r.ordinal > walk.c.lo,
+                r.ordinal <= walk.c.hi,
+                r.ordinal > param("floor"),
+                r.since > lin.c.cleared,
+                r.since <= lin.c.asof,
+            ]
+            if rows is t.past:
+                where.append(r.until > lin.c.asof)
+            parts.append(
+                sa.select(*self._body_columns(rows), lin.c.tape_id).select_from(
+                    walk.join(lin, lin.c.tape_id == walk.c.tape_id)
+                    .join(rows, sa.and_(*where))
+                    .join(t.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body))
+                )
+            )
+        # The bodies that hold on a path through a fork's lineage, in no order.
+        self.family_path = make(
+            "family_path",
+            sa.union_all(*parts),
+            ["t", "at_lane", "at_ordinal", "floor", "lineage"],
+        )
+        self.family_overrides = make(
+            "family_overrides",
+            sa.select(*override_columns)
+            .select_from(
+                lin.join(t.overrides, sa.and_(current, lin.c.overriding == sa.literal_column("1")))
+                .join(
+                    walk,
+                    sa.and_(
+                        walk.c.tape_id == ov.origin,
+                        walk.c.lane == ov.lane,
+                        ov.ordinal > walk.c.lo,
+                        ov.ordinal <= walk.c.hi,
+                        ov.ordinal > param("floor"),
+                    ),
+                )
+                .outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
+            )
+            .order_by(lin.c.n),
+            ["t", "at_lane", "at_ordinal", "floor", "lineage"],
+        )

@@ -1,0 +1,223 @@
+"""The statements that read the view of one tape: stretches of lanes, paths, anchors, branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from tape.db.sql.compiler import (
+    ZERO,
+    Compiler,
+    Statement,
+    param,
+)
+
+__all__ = ["Reads"]
+
+
+class Reads(Compiler):
+    """Statements that read the view."""
+
+    def _define_reads(self) -> None:
+        """Stretches and paths, now and then; anchors; clears; slots; lanes."""
+        t, make = self.tables, self._make
+        e, m, past, lanes, c, s = t.entries.c, t.live.c, t.past.c, t.lanes.c, t.clears.c, t.slots.c
+        full = self._entry
+        walk = self._walk(t)
+        # The lanes crossed on the way from a place to the root, nearest first.
+        self.walk = make(
+            "walk",
+            sa.select(walk.c.tape_id, walk.c.lane, walk.c.lo, walk.c.hi).order_by(walk.c.hi.desc()),
+            ["t", "at_lane", "at_ordinal", "floor"],
+        )
+        self.rows_now = self._rows("rows_now", past=False, newest_first=False)
+        self.last_rows_now = self._rows("last_rows_now", past=False, newest_first=True)
+        self.rows_then = self._rows("rows_then", past=True, newest_first=False)
+        self.last_rows_then = self._rows("last_rows_then", past=True, newest_first=True)
+        self.path_now = self._path("path_now", past=False)
+        self.path_then = self._path("path_then", past=True)
+        an = t.anchors.c
+        anchor_entry = t.anchors.join(t.entries, sa.and_(e.tape_id == an.tape_id, e.seq == an.seq))
+        self.anchor_in_lane = make(
+            "anchor_in_lane",
+            sa.select(an.seq, an.ordinal)
+            .where(
+                an.tape_id == param("t"),
+                an.head_tape == sa.literal_column("0"),
+                an.lane == param("at_lane"),
+                an.ordinal <= param("hi"),
+                an.ordinal > param("lo"),
+                an.seq > param("cleared"),
+                an.seq <= param("at_seq"),
+            )
+            .order_by(an.ordinal.desc(), an.seq.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "at_lane", "hi", "lo", "cleared", "at_seq"],
+        )
+        # The deepest anchor on a stretch of the path, then the newest at that depth.
+        self.anchor_on_path = make(
+            "anchor_on_path",
+            sa.select(an.seq, an.ordinal)
+            .select_from(
+                walk.join(
+                    t.anchors,
+                    sa.and_(
+                        an.tape_id == walk.c.tape_id,
+                        an.head_tape == sa.literal_column("0"),
+                        an.lane == walk.c.lane,
+                        an.ordinal > walk.c.lo,
+                        an.ordinal <= walk.c.hi,
+                        an.seq > param("cleared"),
+                        an.seq <= param("at_seq"),
+                    ),
+                )
+            )
+            .order_by(an.ordinal.desc(), an.seq.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "at_lane", "at_ordinal", "floor", "cleared", "at_seq"],
+        )
+        self.anchor_list = make(
+            "anchor_list",
+            sa.select(*full)
+            .select_from(anchor_entry)
+            .where(an.tape_id == param("t"), an.seq > param("cleared"), an.seq < param("before"))
+            .order_by(an.seq.desc())
+            .limit(param("most", type_=sa.Integer))
+            .offset(ZERO),
+            ["t", "cleared", "before", "most"],
+        )
+        self.anchor_named = make(
+            "anchor_named",
+            sa.select(an.seq)
+            .where(an.tape_id == param("t"), an.name == param("name"), an.seq <= param("at_seq"))
+            .order_by(an.seq.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "name", "at_seq"],
+        )
+        self.clear_at = make(
+            "clear_at",
+            sa.select(c.seq, c.head_tape, c.lane, c.ordinal, c.touched)
+            .where(
+                c.tape_id == param("t"), c.seq <= param("at_seq"), sa.or_(c.until.is_(None), c.until > param("at_seq"))
+            )
+            .order_by(c.seq.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "at_seq"],
+        )
+        self.slot_at = make(
+            "slot_at",
+            sa.select(*full)
+            .select_from(t.slots.join(t.entries, sa.and_(e.tape_id == s.tape_id, e.seq == s.since)))
+            .where(s.tape_id == param("t"), s.slot == param("slot"), s.since <= param("at_seq"))
+            .order_by(s.since.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "slot", "at_seq"],
+        )
+        self.lane_list = make(
+            "lane_list",
+            sa.select(lanes.lane, lanes.base_tape, lanes.base_lane, lanes.base_ordinal)
+            .where(lanes.tape_id == param("t"), lanes.lane <= param("at_seq"))
+            .order_by(lanes.lane),
+            ["t", "at_seq"],
+        )
+        self.branches = make(
+            "branches",
+            sa.select(lanes.lane)
+            .where(
+                lanes.tape_id == param("t"),
+                lanes.base_tape == param("from_tape"),
+                lanes.base_lane == param("at_lane"),
+                lanes.base_ordinal >= param("from_ordinal"),
+                lanes.base_ordinal < param("to_ordinal"),
+                lanes.lane <= param("at_seq"),
+            )
+            .order_by(lanes.base_ordinal, lanes.lane),
+            ["t", "from_tape", "at_lane", "from_ordinal", "to_ordinal", "at_seq"],
+        )
+        self.count_then = make(
+            "count_then",
+            sa.select(sa.func.count()).select_from(
+                sa.union_all(
+                    sa.select(m.ordinal).where(
+                        m.tape_id == param("t"), m.since <= param("at_seq"), m.since > param("cleared")
+                    ),
+                    sa.select(past.ordinal).where(
+                        past.tape_id == param("t"),
+                        past.since <= param("at_seq"),
+                        past.until > param("at_seq"),
+                        past.since > param("cleared"),
+                    ),
+                ).subquery()
+            ),
+            ["t", "at_seq", "cleared"],
+        )
+
+    def _held(self, *, past: bool) -> list[sa.FromClause]:
+        """Return where bodies lie: the live rows, and for a look at the past also those that ended."""
+        return [self.tables.live, self.tables.past] if past else [self.tables.live]
+
+    def _rows(self, name: str, *, past: bool, newest_first: bool) -> Statement:
+        """Return the bodies that hold in one stretch of one lane."""
+        e = self.tables.entries.c
+        parts: list[sa.Select[Any]] = []
+        for rows in self._held(past=past):
+            r = rows.c
+            where = [
+                r.tape_id == param("t"),
+                r.lane == param("at_lane"),
+                r.ordinal > param("lo"),
+                r.ordinal <= param("hi"),
+                r.since > param("cleared"),
+            ]
+            if past:
+                where.append(r.since <= param("at_seq"))
+            if rows is self.tables.past:
+                where.append(r.until > param("at_seq"))
+            parts.append(
+                sa.select(*self._body_columns(rows))
+                .select_from(rows.join(self.tables.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body)))
+                .where(*where)
+            )
+        query: Any = parts[0] if len(parts) == 1 else sa.union_all(*parts)
+        order = query.selected_columns[0] if len(parts) == 1 else sa.literal_column("1")
+        query = (
+            query.order_by(order.desc() if newest_first else order).limit(param("most", type_=sa.Integer)).offset(ZERO)
+        )
+        params = ["t", "at_lane", "lo", "hi", "cleared", *(["at_seq"] if past else []), "most"]
+        return self._make(name, query, params)
+
+    def _path(self, name: str, *, past: bool) -> Statement:
+        """Return the bodies that hold on a whole path, in no order: the caller sorts by depth."""
+        walk = self._walk(self.tables)
+        e = self.tables.entries.c
+        parts = []
+        for rows in self._held(past=past):
+            r = rows.c
+            where = [
+                r.tape_id == walk.c.tape_id,
+                r.lane == walk.c.lane,
+                r.ordinal > walk.c.lo,
+                r.ordinal <= walk.c.hi,
+                r.ordinal > param("floor"),
+                r.since > param("cleared"),
+            ]
+            if past:
+                where.append(r.since <= param("at_seq"))
+            if rows is self.tables.past:
+                where.append(r.until > param("at_seq"))
+            parts.append(
+                sa.select(*self._body_columns(rows)).select_from(
+                    walk.join(rows, sa.and_(*where)).join(
+                        self.tables.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body)
+                    )
+                )
+            )
+        query: Any = parts[0] if len(parts) == 1 else sa.union_all(*parts)
+        params = ["t", "at_lane", "at_ordinal", "floor", "cleared", *(["at_seq"] if past else [])]
+        return self._make(name, query, params)

@@ -1,0 +1,119 @@
+"""A short story on a real store: ``python -m tape.demo [PATH]``.
+
+An agent plans a trip: messages, a retry, a tool call, a correction, a handoff, a subagent on a fork, and then the
+questions one asks afterwards. Every step checks what it claims; the exit status is not 0 if one does not hold.
+``PATH`` is a file (the default is a new temporary one) or a database URL.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import tape
+
+__all__ = ["main", "story"]
+
+
+def _say(text: str) -> None:
+    print(f"\n{text}")
+
+
+def _show(messages: Sequence[tape.Message]) -> None:
+    for message in messages:
+        calls = [f"calls {call['function']['name']}" for call in message.data.get("tool_calls", [])]
+        print(f"   seq {message.seq:>2}  {message.role:<9}  {message.content or ', '.join(calls)}")
+
+
+def _expect(holds: bool, claim: str) -> None:
+    """Print a claim that holds; end the program with status 1 at one that does not."""
+    if not holds:
+        sys.exit(f"FAILED: {claim}")
+    print(f"   {claim}")
+
+
+def story(store: tape.Store) -> None:
+    """Tell the story on a new tape of ``store``."""
+    chat = store.create(name="Lisbon")
+    question = "Plan two days in Lisbon."
+
+    _say("1. A user asks. Every write returns a receipt: a seq, a key and a hash.")
+    first = chat.append(role="user", content=question, key="web-1", actor="user")
+    print(f"   seq {first.seq}, key {first.key}, hash {first.hash[:16]}...")
+
+    _say("2. The reply got lost and the client sends it again. The key tells, and nothing is written.")
+    again = chat.append(role="user", content=question, key="web-1", actor="user")
+    _expect(again.duplicate and again.hash == first.hash, "the same receipt comes back, marked as a duplicate")
+
+    _say("3. The model calls a tool. Call, result and answer are written together or not at all.")
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Lisbon"}'}}
+    chat.extend(
+        [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "Friday 24 C, Saturday rain"},
+            {"role": "assistant", "id": "plan", "content": "Go on Saturday."},
+        ]
+    )
+    _show(chat.messages())
+
+    _say("4. The answer is corrected. The old one stays on the tape.")
+    chat.revise("plan", content="Go on Friday, before the rain.")
+    _show(chat.messages()[-1:])
+
+    _say("5. A handoff closes the phase: from here on context starts with its summary.")
+    handoff = chat.handoff("booking", summary="Two days from Friday.", next_steps=["find a hotel"], actor="planner")
+    print(f"   seq {handoff.seq}, next steps: find a hotel")
+
+    _say("6. A subagent works on a fork. It sees all that came before; the parent sees nothing of it.")
+    before = chat.messages()
+    helper = chat.fork(name="hotels")
+    helper.append(role="user", content="Find a hotel near the river.", actor="planner")
+    helper.append(role="assistant", content="Three have rooms; the Tejo is the quietest.", actor="hotels")
+    inherited = len(helper.messages()) - 2
+    _expect(inherited == len(before), f"the fork shows {inherited} inherited messages and 2 of its own")
+    _expect(chat.messages() == before, f"the parent still shows {len(before)}")
+
+    _say("7. Merge: what the subagent added continues the parent. Merging again adds nothing.")
+    chat.merge(helper)
+    chat.merge(helper)
+    _show(chat.messages()[len(before) :])
+    _expect(len(chat.messages()) == len(before) + 2, f"the parent shows {len(before) + 2}")
+
+    _say("8. What the model is shown next: the handoff, then the messages after it.")
+    context = chat.context(budget=8_000)
+    for message in context.to_openai():
+        print(f"   {message['role']:<9}  {message['content'].splitlines()[0]}")
+    _expect(len(context.messages) == 2, f"about {context.tokens} tokens, of a budget of 8000")
+
+    _say(f"9. Replay: what was known at seq {first.seq + 3}, before the correction?")
+    past = chat.at(first.seq + 3).messages()
+    _show(past[-1:])
+    _expect(past[-1].content == "Go on Saturday.", "the view of any earlier moment is still there")
+
+    _say("10. Verify: every hash and every row of the view, computed again from the entries.")
+    report = store.verify()
+    _expect(report.ok, f"{report.entries} entries of {report.tapes} tapes, nothing wrong")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Open the store that ``arguments`` name, or a temporary one, and tell the story."""
+    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
+        sys.exit("usage: python -m tape.demo [PATH]")
+    where = arguments[0] if arguments else str(Path(tempfile.mkdtemp(prefix="tape-demo-")) / "demo.db")
+    try:
+        with tape.open(where) as store:
+            print(f"tape {tape.__version__} demo, kept in {where if '://' not in where else 'the given database'}")
+            story(store)
+        sys.stdout.flush()
+    except tape.TapeError as error:
+        sys.exit(f"FAILED: {error}")
+    except BrokenPipeError:
+        # The reader (``| head``) has seen enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
