@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from tape import store as sync
 from tape.core.diff import Diff
 from tape.core.records import Entry, MergeReceipt
+from tape.errors import StoreFailed
 from tape.handle import Fork, Snapshot, Tape
 
 __all__ = ["AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
@@ -38,7 +39,13 @@ class _Hop:
         self._threads = threads
 
     async def _run(self, call: Callable[[], R]) -> R:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        loop = asyncio.get_running_loop()
+        try:
+            running = loop.run_in_executor(self._threads, call)
+        except RuntimeError as error:
+            # The threads take no more work: they were shut down with the store.
+            raise StoreFailed("the store is closed") from error
+        return await running
 
 
 def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Awaitable[R]]:
@@ -222,6 +229,7 @@ class AsyncStore(_Hop):
     """A database of tapes, awaited; see ``Store``. Use it in an ``async with`` statement, or ``await close()``."""
 
     _inner: sync.Store
+    _closed = False
 
     async def __aenter__(self) -> AsyncStore:
         return self
@@ -267,9 +275,14 @@ class AsyncStore(_Hop):
     rebuild = _hop(sync.Store.rebuild)
 
     async def close(self) -> None:
-        """Wait for calls under way, then give back every connection."""
-        await self._run(self._inner.close)
-        self._threads.shutdown(wait=False)
+        """Wait for calls under way, then give back every connection. A second close does nothing."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        self._threads.shutdown(wait=True)
+        self._inner.close()
 
 
 class _Opening:
