@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from hashlib import blake2b
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -307,17 +308,28 @@ class Tape(Snapshot):
 
         A message whose id is on the tape already gets a new one; its entry cites the old as its source.
         """
+        if key is not None:
+            strict.identifier(key, "key")
         fresh = []
-        for message in messages:
+        for index, message in enumerate(messages):
             given = message.get("id") if isinstance(message, dict) else None
             placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
-            renamed = {**message, "id": ids.new_id()} if placed is not None else message
-            fresh.append((renamed, placed))
+            if placed is not None and key is not None and self._is_key(placed, ids.batch_key(key, index)):
+                # An earlier attempt of this very call placed it.
+                placed = None
+            # With a key the new id is the same at every attempt, or a retry would be other content.
+            renewed = ids.new_id() if key is None else _renewed(key, index)
+            fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
         clear = Plain(key=_key(key), asked=key is not None, payload=payloads.Clear(reason=_reason(reason)))
         adding = message_intents([message for message, _ in fresh], key, None)
         for intent, (_, source) in zip(adding, fresh, strict=True):
             intent.source = source
-        return self._record([clear, *adding], actor, meta, expected_head)
+        return self._record([clear, *adding], actor, meta, expected_head, batch=key)
+
+    def _is_key(self, entry: tuple[str, int], key: str) -> bool:
+        """Whether an entry of this tape was recorded under a key."""
+        found = next(self.entries(after=entry[1] - 1, limit=1)) if entry[0] == self._id else None
+        return found is not None and found.key == key
 
     # -- writing checkpoints and facts
 
@@ -649,6 +661,11 @@ def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent:
             intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
         intents.append(intent)
     return intents
+
+
+def _renewed(key: str, index: int) -> str:
+    """Return the id that a message of a keyed batch gets in place of one that is taken."""
+    return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
 
 
 def _tape_id(child: Tape | str) -> str:

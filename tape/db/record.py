@@ -243,7 +243,8 @@ class Recorder:
         batch = writing.call.batch
         if batch is not None and found:
             first = next(iter(found.values()))[0].seq
-            beyond = ids.batch_key(batch, len(intents))
+            messages = [intent for intent in intents if isinstance(intent, AddMessage)]
+            beyond = ids.batch_key(batch, len(messages))
             other = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, beyond)) is not None
             for intent in intents:
                 if intent.key in found or other:
@@ -255,8 +256,16 @@ class Recorder:
                 else:
                     found[intent.key] = self._same(writing, taken[1], intent, taken[0].tape)
             if other:
-                raise ProvenanceConflict(writing.call.tape, batch, first, "another batch", "")
+                given = _hex(canonical([intent.content() for intent in messages]))
+                raise ProvenanceConflict(writing.call.tape, batch, first, self._batch(writing, batch), given)
         return found
+
+    def _batch(self, writing: Writing, batch: str) -> str:
+        """Return the digest of all that is recorded under a batch's key."""
+        found: list[Any] = []
+        while row := writing.tx.one(self._sql.entry_by_key, (writing.tape_id, ids.batch_key(batch, len(found)))):
+            found.append(payloads.content(payloads.decode(row[3], row[11], row[8])))
+        return _hex(canonical(found))
 
     def _same(self, writing: Writing, seq: int, intent: Intent | None, of: str | None = None) -> tuple[Receipt, Place]:
         """Return the receipt of the entry at ``seq``, of the tape or an ancestor, if it says what the intent says."""
