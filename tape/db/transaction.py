@@ -190,8 +190,6 @@ class SqliteDatabase(Database):
 
     def _run(self, connection: sqlite3.Connection, transaction: Transaction, work: Callable[[Transaction], R]) -> R:
         execute = transaction.execute
-        # A write that failed may have left its own behind.
-        transaction.after_commit = None
         try:
             execute("BEGIN IMMEDIATE")
             result = work(transaction)
@@ -199,6 +197,7 @@ class SqliteDatabase(Database):
                 self.point("commit")
             execute("COMMIT")
         except BaseException as error:
+            transaction.after_commit = None
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
