@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import (
+    BARE_COLUMNS,
     ENTRY_COLUMNS,
     HEAD_COLUMNS,
     LIVE_COLUMNS,
@@ -139,6 +140,8 @@ class Writes(Compiler):
         # The head moves after the entries are written, so its row alone would give the writer before this one.
         entry_values["xid"] = sa.func.greatest(last_xid, _OWN_XID) if self.postgres else sa.literal_column("0")
         self.insert_entry = make("insert_entry", sa.insert(t.entries).values(entry_values), ENTRY_COLUMNS)
+        bare_values = {name: entry_values[name] for name in (*BARE_COLUMNS, "xid")}
+        self.insert_bare = make("insert_bare", sa.insert(t.entries).values(bare_values), BARE_COLUMNS)
         full = self._entry
         self.entry = make("entry", sa.select(*full).where(e.tape_id == param("t"), e.seq == param("seq")), ["t", "seq"])
         self.entry_by_key = make(
