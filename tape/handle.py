@@ -5,13 +5,14 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from hashlib import blake2b
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import UNSET, structs
 
 from tape.core import ids, payloads, strict
-from tape.core.context import Context
+from tape.core.context import Context, Policy
 from tape.core.diff import Diff, compare
 from tape.core.plan import (
     CHAIN,
@@ -30,6 +31,7 @@ from tape.core.plan import (
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record import Call
 from tape.errors import InvalidEntry, UnknownMessage
+from tape.keeping import Keeping, Kept
 
 if TYPE_CHECKING:
     from tape.db.paths import Point
@@ -40,7 +42,7 @@ __all__ = ["Fork", "Snapshot", "Tape"]
 _ALL_ANCHORS = 2**31 - 1
 
 
-class Snapshot:
+class Snapshot(Kept):
     """The reads of a tape, as of one point of it (``tape.at(…)``) or, on the tape itself, as of now."""
 
     def __init__(self, store: Store, id: str, point: Point = None) -> None:
@@ -122,15 +124,8 @@ class Snapshot:
         """Return the last anchors and handoffs, newest last; ``before`` a seq for the page before."""
         return self._store._reader.anchors(self._id, self._point, limit, before)
 
-    def context(self, *, budget: int | None = None, branch: str | None = None) -> Context:
-        """Return what a model should see: the latest anchor on the path and the messages after it.
 
-        Raises BudgetExceeded when even the last turn is larger than ``budget`` tokens.
-        """
-        return self._store._reader.context(self._id, self._point, branch, budget)
-
-
-class Tape(Snapshot):
+class Tape(Snapshot, Keeping):
     """One history, open for reading and writing. Every write is atomic and returns a receipt."""
 
     def __repr__(self) -> str:
@@ -146,6 +141,23 @@ class Tape(Snapshot):
             raise InvalidEntry("point", "must be a seq, a datetime or a name")
         self._store._db.read(lambda tx: self._store._reader.scope(tx, self._id, point))
         return frozen
+
+    def context(
+        self,
+        *,
+        budget: int | None = None,
+        branch: str | None = None,
+        policy: Policy | None = None,
+        record: bool = False,
+    ) -> Context:
+        """Return what a model should see: the latest anchor on the path, the prompt, and the messages after the anchor.
+
+        Raises BudgetExceeded rather than return more than ``budget`` tokens; what is left out is up to the ``policy``.
+        With ``record`` the manifest is stored as an event, from which ``recall`` builds the context again.
+        """
+        if record:
+            return self.recorded_context(budget=budget, branch=branch, policy=policy)[0]
+        return super().context(budget=budget, branch=branch, policy=policy)
 
     # -- writing messages
 
@@ -307,17 +319,28 @@ class Tape(Snapshot):
 
         A message whose id is on the tape already gets a new one; its entry cites the old as its source.
         """
+        if key is not None:
+            strict.identifier(key, "key")
         fresh = []
-        for message in messages:
+        for index, message in enumerate(messages):
             given = message.get("id") if isinstance(message, dict) else None
             placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
-            renamed = {**message, "id": ids.new_id()} if placed is not None else message
-            fresh.append((renamed, placed))
+            if placed is not None and key is not None and self._is_key(placed, ids.batch_key(key, index)):
+                # An earlier attempt of this very call placed it.
+                placed = None
+            # With a key the new id is the same at every attempt, or a retry would be other content.
+            renewed = ids.new_id() if key is None else _renewed(key, index)
+            fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
         clear = Plain(key=_key(key), asked=key is not None, payload=payloads.Clear(reason=_reason(reason)))
         adding = message_intents([message for message, _ in fresh], key, None)
         for intent, (_, source) in zip(adding, fresh, strict=True):
             intent.source = source
-        return self._record([clear, *adding], actor, meta, expected_head)
+        return self._record([clear, *adding], actor, meta, expected_head, batch=key)
+
+    def _is_key(self, entry: tuple[str, int], key: str) -> bool:
+        """Whether an entry of this tape was recorded under a key."""
+        found = next(self.entries(after=entry[1] - 1, limit=1)) if entry[0] == self._id else None
+        return found is not None and found.key == key
 
     # -- writing checkpoints and facts
 
@@ -385,6 +408,8 @@ class Tape(Snapshot):
     ) -> Receipt:
         """Record a fact that never enters context: a run, a score, a label, a note."""
         strict.encode(data, "data")
+        if isinstance(name, str) and name.startswith("tape."):
+            raise InvalidEntry("name", "must not begin with 'tape.', which marks the store's own events")
         payload = payloads.Event(name=strict.identifier(name, "name"), data=data)
         return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
 
@@ -650,6 +675,11 @@ def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent:
             intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
         intents.append(intent)
     return intents
+
+
+def _renewed(key: str, index: int) -> str:
+    """Return the id that a message of a keyed batch gets in place of one that is taken."""
+    return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
 
 
 def _tape_id(child: Tape | str) -> str:

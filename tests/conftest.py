@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from workers import Crew
 
 import tape
 
@@ -136,3 +137,17 @@ def store(backend: Backend) -> tape.Store:
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
     return store.tape("chat")
+
+
+@pytest.fixture(scope="session")
+def interpreters() -> Iterator[Crew]:
+    made = Crew()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def crew(interpreters: Crew) -> Iterator[Crew]:
+    """Other processes to work beside the test."""
+    yield interpreters
+    interpreters.dismiss()

@@ -1,7 +1,7 @@
-"""Compaction: summaries that stand for runs of messages, which of them hold on a path, and the reference way to make one. Pure.
+"""Compaction: summaries that stand for runs of messages, and the reference way to make one. Pure.
 
-A compaction names exactly the messages it covers: a run that ends at one place. Every path through that place contains the whole
-run, so it holds there and nowhere else.
+A compaction names exactly the messages it covers: a run that ends at one place. Every path through that place contains
+the whole run, so it holds there and nowhere else.
 """
 
 from __future__ import annotations
@@ -41,8 +41,12 @@ class Summary(Struct, frozen=True):
     stale: bool
     """A source was revised since."""
     tape: str
+    span: tuple[int, int]
+    """The seqs that placed the first and the last message."""
     lo: int
     hi: int
+    """The depths of the run on its path."""
+    stamp: int = 0
 
 
 class AddSummary(Intent, kw_only=True):
@@ -59,8 +63,8 @@ class AddSummary(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Check the run against the path to the head, its anchor and the compactions that hold on it."""
-        first, _ = visible_place(look, head, self.first)
-        last, _ = visible_place(look, head, self.last)
+        first, first_standing = visible_place(look, head, self.first)
+        last, last_standing = visible_place(look, head, self.last)
         if not look.contains(head.place, last) or not look.contains(last, first):
             raise InvalidEntry("last", f"{self.first!r} to {self.last!r} is no run of messages on the active branch")
         held, _ = in_force(look.compactions_on(head.place))
@@ -89,6 +93,7 @@ class AddSummary(Intent, kw_only=True):
             covers=look.ids_of(run),
             place=last,
             lo=first.ordinal,
+            span=(first_standing.placed, last_standing.placed),
             expected=self.expected,
         )
         return Planned(payload, head.place)
@@ -107,9 +112,9 @@ class StartCompaction(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Look for another compaction of this branch that has begun and not ended, within its deadline."""
         before = look.slot(f"compacting:{head.place.lane}")
-        if isinstance(before, payloads.Event) and isinstance(before.data, dict):
-            if before.data.get("state") == "started" and before.data.get("deadline", 0) > self.now:
-                raise Underway
+        told = before.data if isinstance(before, payloads.Event) and isinstance(before.data, dict) else {}
+        if told.get("state") == "started" and told.get("deadline", 0) > self.now:
+            raise Underway
         data = {"state": "started", "deadline": self.deadline}
         return Planned(payloads.Event(name=COMPACTION, data=data), head.place)
 

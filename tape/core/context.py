@@ -1,7 +1,7 @@
 """Context: from the effective view to what a model is shown. Pure: the same view and policy give the same context.
 
-A policy decides what is left out when a budget is to be held. The manifest says what is in, what is out and why, and can be
-recorded, so that what a model saw can be rebuilt later byte for byte.
+A policy decides what is left out when a budget is to be held. The manifest says what is in, what is out and why, and
+can be recorded, so that what a model saw can be rebuilt later byte for byte.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Policy(Protocol):
 
 
 class Standard(Struct, frozen=True):
-    """The standard policy: cut old tool output, then drop the oldest whole turns behind a protected head, then the head.
+    """The standard policy: cut old tool output, drop the oldest whole turns behind a protected head, then the head.
 
     The last turn is never cut.
     """
@@ -334,7 +334,7 @@ class Context:
         return [shapes.Neutral("user", [shapes.Text(text)]), *told] if text else told
 
     def to_openai(self, api: str = "chat") -> Any:
-        """Return a request's messages for OpenAI: a list for the chat API, or ``api="responses"`` a dict of parameters."""
+        """Return a request for OpenAI: a list of chat messages, or with ``api="responses"`` a dict of parameters."""
         if api == "chat":
             return render.to_chat(self.prompt, self._neutral())
         if api == "responses":

@@ -1,7 +1,7 @@
 """What a tape remembers besides messages: slots of typed state, blocks of the prompt, and usage. Pure.
 
-Each change is an entry that records both what the caller gave and what holds afterwards, so that reading is one look-up and two
-appends to a block never overwrite each other.
+Each change is an entry that records both what the caller gave and what holds afterwards, so that reading is one look-up
+and two appends to a block never overwrite each other.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class FreezePrompt(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Render the blocks; a prompt that is frozen already stays unless it is to be refreshed."""
-        found = {slot.removeprefix("block:"): (seq, payload) for slot, seq, payload in look.slots("block:")}
+        found = {slot.removeprefix("block:"): (seq, entry) for slot, seq, entry in look.slots("block:")}
         blocks = assemble(self.specs, found, self.counter)
         text = render_prompt(blocks)
         payload = payloads.Block(label="", op="freeze", text=text, config=config_hash(blocks))
@@ -247,7 +247,7 @@ _RULE = "=" * 46
 
 
 def render_prompt(blocks: Sequence[Block]) -> str:
-    """Return the system prompt: every block under its header. An empty block that only the program writes is left out."""
+    """Return the system prompt: every block under its header. Empty blocks that are read-only are left out."""
     parts = []
     for block in blocks:
         if not block.text and block.read_only:

@@ -266,6 +266,8 @@ class Compact(Payload):
     """Where the run ends."""
     lo: int
     """The depth at which the run begins."""
+    span: tuple[int, int] = (0, 0)
+    """The seqs that placed the first and the last message."""
     expected: int | None = None
     """The compaction that this one was made on top of."""
 

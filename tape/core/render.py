@@ -1,7 +1,7 @@
 """Rendering: a context as the request of an API. Pure.
 
-Both APIs demand that every tool call is answered right after it, and nothing else is. The neutral messages are put in that
-order first (``settle``), and then dressed.
+Both APIs demand that every tool call is answered right after it, and nothing else is. The neutral messages are put in
+that order first (``settle``), and then dressed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def settle(messages: Sequence[Neutral]) -> list[Neutral]:
                     answers[waiting[-1], part.id] = part
     settled: list[Neutral] = []
     for index, message in enumerate(messages):
-        kept = [part for part in message.parts if not isinstance(part, Result)]
+        kept: list[Part] = [part for part in message.parts if not isinstance(part, Result)]
         calls = [part for part in kept if isinstance(part, Call)]
         if calls:
             kept = list({_identity(part): part for part in kept}.values())

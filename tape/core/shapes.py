@@ -1,6 +1,6 @@
 """Reading messages of every shape into one: text, media, tool calls and tool results, in order. Pure.
 
-Known shapes: OpenAI chat messages, OpenAI Responses items, Anthropic messages, AI-SDK messages (both with parts and with
+Known shapes: OpenAI chat messages, OpenAI Responses items, Anthropic messages, AI-SDK messages (with parts and with
 content parts). What is not known is kept as ``Other`` and passed on only to the API it came from.
 """
 
@@ -185,6 +185,6 @@ def _media(part: dict[str, Any]) -> Media | None:
             return Media(f"data:{media_type};base64,{source.get('data', '')}", media_type, part)
         return Media(str(source.get("url", "")), None, part)
     if kind in ("image", "file") and isinstance(part.get("url", part.get("image")), str):
-        media_type = part.get("mediaType", part.get("mimeType"))
-        return Media(str(part.get("url", part.get("image"))), media_type if isinstance(media_type, str) else None, part)
+        given = part.get("mediaType", part.get("mimeType"))
+        return Media(str(part.get("url", part.get("image"))), given if isinstance(given, str) else None, part)
     return None

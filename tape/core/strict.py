@@ -61,7 +61,7 @@ def encode(value: Any, field: str) -> bytes:
         # NaN, tuples, integer keys, dates and the like encode, but come back as something else.
         if _decode(raw) == value:
             # Brackets bound the depth from above; only a value with many of them needs the walk.
-            if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+            if len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
                 _walk(value, field, 0, set())
             return raw
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):

@@ -28,9 +28,12 @@ class Recall(Paths):
     def slots(self, tx: Transaction, scope: Scope, prefix: str) -> list[tuple[str, int, Payload]]:
         """Return every slot whose name begins so, as the nearest tape that has it holds it."""
         # The character after the prefix's last ends the range of names that begin with it.
-        high = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        return self.slots_between(tx, scope, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))
+
+    def slots_between(self, tx: Transaction, scope: Scope, low: str, high: str) -> list[tuple[str, int, Payload]]:
+        """Return every slot in a range of names, as the nearest tape that has it holds it."""
         found: dict[str, tuple[str, int, Payload]] = {}
-        for row in tx.all(self._sql.slots, (_slots_lineage(scope), prefix, high)):
+        for row in tx.all(self._sql.slots, (_slots_lineage(scope), low, high)):
             if row[0] not in found:
                 found[row[0]] = (row[0], row[1], payloads.decode(row[2], row[3], row[4]))
         return list(found.values())
@@ -58,28 +61,30 @@ class Recall(Paths):
             found.append(Compaction(tape, seq, scope.at(lane, ordinal, head_tape or number), lo, *state))
         return found
 
-    def compact_entry(self, tx: Transaction, scope: Scope, one: Compaction) -> payloads.Compact:
-        """Return the entry that made a compaction."""
+    def compact_entry(self, tx: Transaction, scope: Scope, one: Compaction) -> tuple[payloads.Compact, int]:
+        """Return the entry that made a compaction, and when."""
         number = scope.id if one.tape is None or scope.family is None else scope.family.number(one.tape)
         row = tx.one(self._sql.body, (number, one.seq))
         payload = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
         if not isinstance(payload, payloads.Compact):
             raise Corrupt(one.tape or scope.tape, one.seq, "the compaction's entry is missing")
-        return payload
+        return payload, row[3] if row is not None else 0
 
     def summary_of(self, tx: Transaction, scope: Scope, one: Compaction) -> Summary:
         """Return a compaction as readers see it."""
-        entry = self.compact_entry(tx, scope, one)
+        entry, stamp = self.compact_entry(tx, scope, one)
         return Summary(
-            entry.text,
-            one.seq,
-            entry.first,
-            entry.last,
-            entry.covers,
-            one.revised,
-            one.tape or scope.tape,
-            one.lo,
-            one.place.ordinal,
+            text=entry.text,
+            seq=one.seq,
+            first=entry.first,
+            last=entry.last,
+            covers=entry.covers,
+            stale=one.revised,
+            tape=one.tape or scope.tape,
+            span=entry.span,
+            lo=one.lo,
+            hi=one.place.ordinal,
+            stamp=stamp,
         )
 
 
@@ -131,7 +136,7 @@ class Remembering(TapeLookup):
 
     def covers(self, one: Compaction) -> list[str]:
         """Return the ids of the messages that a compaction covers."""
-        return self._reader().compact_entry(self.tx, self._scope(), one).covers
+        return self._reader().compact_entry(self.tx, self._scope(), one)[0].covers
 
     def summary(self, one: Compaction) -> Summary:
         """Return a compaction as readers see it."""

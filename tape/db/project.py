@@ -31,7 +31,7 @@ def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
         head.seq,
         head.hash,
         head.stamp,
-        tape_of(place, family),
+        0 if place.tape is None else tape_of(place, family),
         place.lane,
         place.ordinal,
         head.lo,
@@ -81,10 +81,11 @@ def _override(
 def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, family: Family | None) -> None:
     rows = []
     for op in ops:
-        if op.place.tape is not None:
-            _override(tx, tape, family, op.place, op.since, op.placed, op.body, op.of, "")
+        place = op.place
+        if place.tape is not None:
+            _override(tx, tape, family, place, op.since, op.placed, op.body, op.of, "")
         else:
-            rows.append((tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
+            rows.append((tape, place.lane, place.ordinal, op.placed, op.since, op.body))
     if len(rows) == 1:
         tx.run(tx.statements.open_row, rows[0])
     elif rows:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tape.core import context as contexts
 from tape.core import payloads
+from tape.core.memory import usage_of
 from tape.core.payloads import Place
 from tape.core.records import (
     Ancestor,
@@ -23,16 +23,17 @@ from tape.core.records import (
     moment,
 )
 from tape.db.family import Family
-from tape.db.paths import ALL, Paths, Point, Row, Scope
+from tape.db.memory import Recall
+from tape.db.paths import ALL, Point, Row, Scope
 from tape.db.rows import anchor_from, entry_from_row, merge_receipt, message_from_row
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "absent"]
 
 
-class Reader(Paths):
+class Reader(Recall):
     """Answers every question about tapes of one database."""
 
     def messages(self, tape: str, point: Point, branch: str | None) -> list[Message]:
@@ -41,7 +42,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, branch, point)
+                absent(tape, branch, point)
                 return []
             return self._messages(tx, scope, self._path(tx, scope, self._end(tx, scope, branch), 0))
 
@@ -68,7 +69,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> Page[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, branch or before or after, point)
+                absent(tape, branch or before or after, point)
                 return Page([])
             end = self._end(tx, scope, branch)
             if after is not None:
@@ -124,7 +125,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> Message:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
             place, _ = self._place(tx, scope, message_id)
             return self._messages(tx, scope, [self._held(tx, scope, place, message_id)], place)[0]
@@ -137,7 +138,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
             place, _ = self._place(tx, scope, message_id)
             self._held(tx, scope, place, message_id)
@@ -172,7 +173,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return []
             # Lanes are numbered in the order in which they were opened, and a fork's come after its parent's.
             lanes: list[tuple[Place, Place]] = []
@@ -198,21 +199,6 @@ class Reader(Paths):
 
         return self._db.read(work)
 
-    def context(self, tape: str, point: Point, branch: str | None, budget: int | None) -> contexts.Context:
-        """Return the messages after the latest anchor on the path, and that anchor."""
-
-        def work(tx: Transaction) -> tuple[list[Message], Anchor | None, int]:
-            scope = self.scope(tx, tape, point)
-            if scope is None:
-                _absent(tape, branch, point)
-                return [], None, 0
-            end = self._end(tx, scope, branch)
-            anchor, floor = self._anchor(tx, scope, end)
-            return self._messages(tx, scope, self._path(tx, scope, end, floor)), anchor, scope.seq
-
-        messages, anchor, head = self._db.read(work)
-        return contexts.build(messages, anchor, head, budget)
-
     def _anchor(self, tx: Transaction, scope: Scope, end: Place) -> tuple[Anchor | None, int]:
         """Return the latest anchor on the path to ``end`` (deepest, then newest) and its depth."""
         row = self.anchor_row(tx, scope, end)
@@ -223,7 +209,10 @@ class Reader(Paths):
         tape = scope.at(0, 0, number).tape or scope.tape
         if entry is None:
             raise Corrupt(tape, seq, "the anchor's entry is missing")
-        return self._anchor_of(tx, scope, entry_from_row(tape, entry, None)), ordinal
+        return self._anchor_at(tx, scope, tape, entry), ordinal
+
+    def _anchor_at(self, tx: Transaction, scope: Scope, tape: str, row: Row) -> Anchor:
+        return self._anchor_of(tx, scope, entry_from_row(tape, row, None))
 
     def _anchor_of(self, tx: Transaction, scope: Scope, entry: Entry) -> Anchor:
         """Return an anchor, marked stale when a message it was made from has changed or gone since."""
@@ -247,7 +236,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Anchor]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return []
             end = scope.seq + 1 if before is None else min(before, scope.seq + 1)
             found: list[Anchor] = []
@@ -271,7 +260,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> tuple[list[Row], bool, Family | None]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return [], False, None
             most = min(500, left) if kinds is None else 500
             rows = tx.all(self._sql.entries_after, (scope.id, after, scope.seq, most))
@@ -301,6 +290,8 @@ class Reader(Paths):
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
             head = scope.head
             fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
+            used = self.slot(tx, scope, "usage", inherited=False)
+            totals = usage_of(None if used is None else used[1])
             if not scope.now:
                 head.messages = int((tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared)) or [0])[0])
             return TapeInfo(
@@ -322,6 +313,8 @@ class Reader(Paths):
                 created_at=moment(facts["created_at"]),
                 updated_at=moment(head.stamp),
                 completed_at=moment(head.completed) if head.completed else None,
+                tokens=totals.input_tokens + totals.output_tokens,
+                cost=totals.cost,
             )
 
         return self._db.read(work)
@@ -385,7 +378,7 @@ class Reader(Paths):
         return self._db.read(lambda tx: self.row(tx, tape)) is not None
 
 
-def _absent(tape: str, message_id: str | None, point: Point) -> None:
+def absent(tape: str, message_id: str | None, point: Point) -> None:
     """A tape that was never written reads as empty; but a point or a message on it is not there."""
     if message_id is not None:
         raise UnknownMessage(tape, message_id)

@@ -9,13 +9,13 @@ construct. ``writes`` records, ``lookups`` serve plans, ``reads`` serve readers,
 from __future__ import annotations
 
 from tape.db.schema import Tables
-from tape.db.sql.compiler import ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS, Statement
+from tape.db.sql.compiler import BARE_COLUMNS, ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS, Statement
 from tape.db.sql.lookups import Lookups
 from tape.db.sql.memory import Memory
 from tape.db.sql.reads import Reads
 from tape.db.sql.writes import Writes
 
-__all__ = ["ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
+__all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
 
 
 class Statements(Writes, Lookups, Reads, Memory):
