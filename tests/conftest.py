@@ -129,6 +129,21 @@ def backend(
             connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def standing(
+    request: pytest.FixtureRequest,
+    make_backend: Callable[[str, Path], Backend],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Backend]:
+    """A database for all tests of a module, which use tapes of their own: making one per test takes too long."""
+    made = make_backend(request.param, tmp_path_factory.mktemp("standing"))
+    yield made
+    made.close()
+    if made.postgres:
+        with psycopg.connect(_dsn(made.url), autocommit=True) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
+
+
 @pytest.fixture
 def store(backend: Backend) -> tape.Store:
     return backend.open()

@@ -23,7 +23,7 @@ from tape.core.records import MergeReceipt, Receipt
 from tape.db.family import Family, Member
 from tape.db.paths import Point, Scope
 from tape.db.read import Reader
-from tape.db.record import Call, Opener, Recorder, Writing, message_of
+from tape.db.record import Call, Opener, Recorder, Writing, digest_of, message_of
 from tape.db.rows import merge_receipt
 from tape.db.transaction import Transaction
 from tape.errors import (
@@ -168,7 +168,7 @@ class Branching:
         payload = payloads.decode(row[3], row[11], row[8])
         stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
         if stored != given:
-            raise ProvenanceConflict(tape, row[4], row[2], canonical(stored).decode(), canonical(given).decode())
+            raise ProvenanceConflict(tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
         return Receipt(tape, row[2], row[4], message_of(payload), bytes(row[12]).hex(), True, row[0])
 
     # -- merge

@@ -260,7 +260,7 @@ class Recorder:
                 else:
                     found[intent.key] = self._same(writing, taken[1], intent, taken[0].tape)
             if other:
-                given = _hex(canonical([intent.content() for intent in messages]))
+                given = digest_of(canonical([intent.content() for intent in messages]))
                 raise ProvenanceConflict(writing.call.tape, batch, first, self._batch(writing, batch), given)
         return found
 
@@ -269,7 +269,7 @@ class Recorder:
         found: list[Any] = []
         while row := writing.tx.one(self._sql.entry_by_key, (writing.tape_id, ids.batch_key(batch, len(found)))):
             found.append(payloads.content(payloads.decode(row[3], row[11], row[8])))
-        return _hex(canonical(found))
+        return digest_of(canonical(found))
 
     def _same(self, writing: Writing, seq: int, intent: Intent | None, of: str | None = None) -> tuple[Receipt, Place]:
         """Return the receipt of the entry at ``seq``, of the tape or an ancestor, if it says what the intent says."""
@@ -283,7 +283,7 @@ class Recorder:
         if intent is not None:
             stored, given = canonical(payloads.content(payload)), canonical(intent.content_as(payload.kind))
             if stored != given:
-                raise ProvenanceConflict(tape, row[4], seq, _hex(stored), _hex(given))
+                raise ProvenanceConflict(tape, row[4], seq, digest_of(stored), digest_of(given))
         receipt = Receipt(
             tape=tape,
             seq=seq,
@@ -311,8 +311,8 @@ class Recorder:
                     writing.call.tape,
                     intent.key,
                     earlier[1].seq,
-                    _hex(canonical(earlier[0].content())),
-                    _hex(canonical(intent.content())),
+                    digest_of(canonical(earlier[0].content())),
+                    digest_of(canonical(intent.content())),
                 )
             found = writing.place(intent.id) if isinstance(intent, AddMessage) else None
             # As after a message that was on the tape before, the batch goes on behind the one repeated.
@@ -527,5 +527,6 @@ def message_of(payload: Payload) -> str | None:
     return None
 
 
-def _hex(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """Return the digest by which a conflict tells two contents apart."""
     return blake2b(content, digest_size=32).hexdigest()

@@ -9,6 +9,7 @@ StoreFailed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import threading
@@ -100,6 +101,13 @@ def lock_key(tape: str) -> int:
     return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
 
 
+@functools.lru_cache(maxsize=64)
+def _compiled(dialect: str, schema: str | None) -> tuple[Tables, Statements]:
+    """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
+    tables = Tables(dialect, schema)
+    return tables, Statements(dialect, tables)
+
+
 class Database:
     """One open database. Threads share it."""
 
@@ -107,8 +115,7 @@ class Database:
 
     def __init__(self, engine: sa.Engine, schema: str | None) -> None:
         self.engine = engine
-        self.tables = Tables(engine.dialect.name, schema)
-        self.statements = Statements(engine.dialect.name, self.tables)
+        self.tables, self.statements = _compiled(engine.dialect.name, schema)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
         self._closed = False
