@@ -364,7 +364,9 @@ def _open(head: Head, seq: int, entry: p.Open) -> list[Op]:
 
 
 def _merge(head: Head, seq: int, entry: p.Merge) -> list[Op]:
-    return [] if entry.into else [ForkState("merged", seq, entry.seq)]
+    if entry.into:
+        return [SlotRow("usage", seq)] if entry.usage else []
+    return [ForkState("merged", seq, entry.seq)]
 
 
 def _discard(head: Head, seq: int, entry: p.Discard) -> list[Op]:

@@ -293,7 +293,7 @@ class RecordUsage(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Add to the totals that the last usage entry holds. A fork counts its own from nothing."""
         before = look.slot("usage", inherited=False)
-        totals = before.totals if isinstance(before, payloads.Usage) else [0, 0, 0, 0, 0]
+        totals = before.totals if isinstance(before, payloads.Usage | payloads.Merge) else [0, 0, 0, 0, 0]
         used = self.used
         added = (used.input_tokens, used.output_tokens, used.cached_tokens, used.cost, 1)
         payload = msgspec.structs.replace(used, totals=[a + b for a, b in zip(totals, added, strict=True)])
@@ -304,7 +304,7 @@ def usage_of(payload: Any) -> Usage:
     """Return the totals that a usage entry holds."""
     if payload is None:
         return Usage()
-    if not isinstance(payload, payloads.Usage) or len(payload.totals) != 5:
+    if not isinstance(payload, payloads.Usage | payloads.Merge) or len(payload.totals) != 5:
         raise Corrupt("", 0, "the usage entry holds no totals")
     return Usage(*payload.totals)
 

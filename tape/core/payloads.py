@@ -367,7 +367,11 @@ class Merge(Payload):
     changed: list[str] = []
     """Inherited or merged messages that were revised, retracted or restored as the child had them."""
     kept: list[str] = []
-    """Messages that both sides had changed and that stayed as the parent has them."""
+    """Messages, slots and blocks that both sides had changed and that stayed as the parent has them."""
+    usage: list[int] = []
+    """What the child used since the last merge: input, output, cached, cost, calls."""
+    totals: list[int] = []
+    """The parent's totals with it."""
 
 
 class Discard(Payload):
