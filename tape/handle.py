@@ -45,10 +45,12 @@ _ALL_ANCHORS = 2**31 - 1
 class Snapshot(Kept):
     """The reads of a tape, as of one point of it (``tape.at(…)``) or, on the tape itself, as of now."""
 
-    def __init__(self, store: Store, id: str, point: Point = None) -> None:
+    def __init__(self, store: Store, id: str, point: Point = None, head: str | None = None) -> None:
         self._store = store
         self._id = id
         self._point = point
+        self._head = head
+        """The message that ``at`` named as the head."""
 
     @property
     def id(self) -> str:
@@ -87,6 +89,7 @@ class Snapshot(Kept):
         With any of the other arguments the result is a Page: the last ``limit`` messages, those before or after the
         message with the given id, or as many of the last as fit into ``max_bytes`` (at least one).
         """
+        branch = self._head if branch is None else branch
         if limit is None and before is None and after is None and max_bytes is None:
             return self._store._reader.messages(self._id, self._point, branch)
         return self._store._reader.page(self._id, self._point, branch, limit, before, after, max_bytes)
@@ -136,11 +139,9 @@ class Tape(Snapshot, Keeping):
 
         The id of a message gives the view as it is now with that message as the head.
         """
-        frozen = Snapshot(self._store, self._id, point)
         if point is None:
             raise InvalidEntry("point", "must be a seq, a datetime or a name")
-        self._store._db.read(lambda tx: self._store._reader.scope(tx, self._id, point))
-        return frozen
+        return Snapshot(self._store, self._id, *self._store._reader.freeze(self._id, point))
 
     def context(
         self,
@@ -322,7 +323,7 @@ class Tape(Snapshot, Keeping):
         if key is not None:
             strict.identifier(key, "key")
         fresh = []
-        for index, message in enumerate(messages):
+        for index, message in enumerate(strict.listed(messages, "messages")):
             given = message.get("id") if isinstance(message, dict) else None
             placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
             if placed is not None and key is not None and self._is_key(placed, ids.batch_key(key, index)):
@@ -361,7 +362,7 @@ class Tape(Snapshot, Keeping):
         payload = payloads.Anchor(
             name=strict.identifier(name, "name"),
             state=state,
-            parents=[_seq(seq, "parents") for seq in parents],
+            parents=[_seq(seq, "parents") for seq in strict.listed(parents, "parents")],
             source_ids=_ids(source_ids, "source_ids"),
         )
         return self._anchor(payload, key, actor, meta, expected_head)
@@ -382,14 +383,12 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Set a checkpoint with a contract: what was done (``summary``, required) and what comes next."""
-        if isinstance(next_steps, str):
-            raise InvalidEntry("next_steps", "must be a list of strings, not one string")
         strict.encode(state, "state")
         payload = payloads.Handoff(
             name=strict.identifier(name, "name"),
             summary=strict.text(summary, "summary"),
             phase=None if phase is None else strict.text(phase, "phase"),
-            next_steps=[strict.text(step, "next_steps") for step in next_steps],
+            next_steps=[strict.text(step, "next_steps") for step in strict.listed(next_steps, "next_steps")],
             source_ids=_ids(source_ids, "source_ids"),
             owner=None if owner is None else strict.identifier(owner, "owner"),
             state=state,
@@ -663,12 +662,10 @@ def _add(composed: tuple[str, bool, bytes, list[str], list[str], int], key: str 
 
 def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
     """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
-    if isinstance(messages, dict | str | bytes):
-        raise InvalidEntry("messages", f"must be a list of messages, not a {type(messages).__name__}")
     if key is not None:
         strict.identifier(key, "key")
     intents = []
-    for index, message in enumerate(messages):
+    for index, message in enumerate(strict.listed(messages, "messages")):
         composed = compose(message, None, UNSET, None, field=f"messages[{index}]")
         intent = _add(composed, None, CHAIN if index else parent)
         if key is not None:
@@ -691,9 +688,7 @@ def _key(key: str | None) -> str:
 
 
 def _ids(values: Iterable[str], field: str = "ids") -> list[str]:
-    if isinstance(values, str):
-        raise InvalidEntry(field, "must be a list of ids, not one string")
-    return list(dict.fromkeys(strict.identifier(value, field) for value in values))
+    return list(dict.fromkeys(strict.identifier(value, field) for value in strict.listed(values, field)))
 
 
 def _reason(reason: str | None) -> str | None:

@@ -36,6 +36,7 @@ class Kept:
     _store: Store
     _id: str
     _point: Point
+    _head: str | None
 
     def context(
         self,
@@ -49,7 +50,8 @@ class Kept:
         Raises BudgetExceeded rather than return more than ``budget`` tokens; what is left out is up to the ``policy``.
         """
         reader = self._store._reader
-        return build(reader.view(self._id, self._point, branch), budget, policy, reader.settings.counter)
+        end = self._head if branch is None else branch
+        return build(reader.view(self._id, self._point, end), budget, policy, reader.settings.counter)
 
     def summary(self) -> Summary | None:
         """Return the newest summary in force on the active path, or None."""

@@ -124,7 +124,7 @@ class Store:
             name=None if name is None else strict.text(name, "name"),
             owner=self._owner if owner is None else strict.identifier(owner, "owner"),
             agent=None if agent is None else strict.identifier(agent, "agent"),
-            labels=[strict.identifier(label, "labels") for label in labels or ()],
+            labels=[strict.identifier(label, "labels") for label in strict.listed(labels or (), "labels")],
         )
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")

@@ -415,19 +415,23 @@ class Model:
         found = self._find(key, given)
         if found is not None:
             return found
+        note = self.notes.get(id)
+        if note is not None and self.visible(id) and same(self._revised(note, message, content), note.body):
+            # Settled before any other check, as a known key is: a retry never meets its own success.
+            return Wrote(note.revision, id, True)
         self._check(expected)
         note = self._visible(id)
-        if message is None:
-            body = {**note.body, "content": content}
-        else:
-            if "role" in message and message["role"] != note.body.get("role"):
-                raise Refused(tape.InvalidEntry, field="message.role")
-            body = {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
-        if same(body, note.body):
-            return Wrote(note.revision, id, True)
+        if message is not None and "role" in message and message["role"] != note.body.get("role"):
+            raise Refused(tape.InvalidEntry, field="message.role")
+        body = self._revised(note, message, content)
         seq = self._record("revise", key, given, id)
         note.body, note.revision = copy.deepcopy(body), seq
         return self._done(seq, id)
+
+    def _revised(self, note: Note, message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
+        if message is None:
+            return {**note.body, "content": content}
+        return {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
 
     def retract(
         self, ids: Sequence[str], *, reason: str | None = None, key: str | None = None, expected: int | None = None

@@ -92,7 +92,8 @@ class TapeMachine(RuleBasedStateMachine):
         self.last: Callable[[], None] | None = None
 
     def _open(self) -> tape.Store:
-        return self.backend.open(durability="normal") if not self.backend.postgres else self.backend.open()
+        # Not by the backend, which would keep hundreds of closed stores until the test ends.
+        return tape.open(self.backend.url, durability="normal", **self.backend.options)
 
     def handle(self, index: int) -> tape.Tape:
         store = type(self).store
@@ -175,7 +176,8 @@ class TapeMachine(RuleBasedStateMachine):
             assert entry.payload is not None
             view.fold(entry.seq, bytes.fromhex(entry.hash), entry.stamp, entry.head, entry.key, entry.payload)
             then = model.history[entry.seq]
-            compare(handle.at(entry.seq), then)
+            # Every message by itself is many reads: at every seq for what was written last, and for the rest at some.
+            compare(handle.at(entry.seq), then, each=entry.seq % 7 == 0 or entry.seq > len(entries) - 3)
             assert [(held.placed, held.body) for held in view.path()] == [(s[2], s[3]) for s in then.path]
             assert view.anchor() == then.anchor
             assert view.head.messages == then.count
@@ -540,15 +542,16 @@ def show(message: tape.Message) -> Shown:
     return message.id, message.parent, message.seq, message.revision, json.dumps(message.to_dict(), sort_keys=True)
 
 
-def compare(reads: tape.Snapshot, seen: Seen) -> None:
-    """Compare every read with what the model sees."""
+def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
+    """Compare every read with what the model sees, also of each message if asked to."""
     assert [show(m) for m in reads.messages()] == seen.path
     assert [show(m) for m in reads.heads()] == seen.heads
-    for id, below in seen.children.items():
-        assert [show(m) for m in reads.children(id)] == below
-        assert reads.message(id).id == id
-    for id in seen.hidden:
-        assert reads.find(id) is None
+    if each:
+        for id, below in seen.children.items():
+            assert [show(m) for m in reads.children(id)] == below
+            assert reads.message(id).id == id
+        for id in seen.hidden:
+            assert reads.find(id) is None
     context = reads.context()
     assert [show(m) for m in context.messages] == seen.context
     assert (context.anchor.seq if context.anchor else None) == seen.anchor
@@ -561,17 +564,25 @@ def compare(reads: tape.Snapshot, seen: Seen) -> None:
 
 def test_every_verb_in_any_order_agrees_with_the_model(backend: Backend) -> None:
     """Whatever is written in whatever order, both engines show what the naive model shows, now and at every seq."""
-    machine = type("Machine", (TapeMachine,), {"backend": backend, "store": None})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=max(1, STEPS // STEPS_PER_TAPE),
-            stateful_step_count=STEPS_PER_TAPE,
-            deadline=None,
-            print_blob=True,
-            derandomize=False,
-            database=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+
+    class Machine(TapeMachine):
+        pass
+
+    Machine.backend = backend
+    try:
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=max(1, STEPS // STEPS_PER_TAPE),
+                stateful_step_count=STEPS_PER_TAPE,
+                deadline=None,
+                print_blob=True,
+                derandomize=False,
+                database=None,
+                phases=(Phase.generate, Phase.shrink),
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    finally:
+        if Machine.store is not None:
+            Machine.store.close()

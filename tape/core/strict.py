@@ -7,13 +7,14 @@ Here a value passes only if what would be stored decodes to an equal value.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from tape.errors import InvalidEntry
 
-__all__ = ["MAX_DEPTH", "MAX_ID", "RESERVED", "encode", "identifier", "text"]
+__all__ = ["MAX_DEPTH", "MAX_ID", "RESERVED", "encode", "identifier", "is_identifier", "listed", "text"]
 
 MAX_DEPTH = 200
 MAX_ID = 255
@@ -40,6 +41,22 @@ def identifier(value: Any, field: str) -> str:
     if value[0] == RESERVED:
         raise InvalidEntry(field, f"must not begin with {RESERVED!r}, which marks the store's own ids")
     return value
+
+
+def is_identifier(value: Any) -> bool:
+    """Whether ``value`` can be an id at all; one that cannot is never found, and a driver may choke on it."""
+    try:
+        identifier(value, "id")
+    except InvalidEntry:
+        return False
+    return True
+
+
+def listed(values: Any, field: str) -> list[Any]:
+    """Return ``values`` as a list; a string or a dict is one thing and is not taken apart."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidEntry(field, f"must be a list, not a {type(values).__name__}")
+    return list(values)
 
 
 def text(value: Any, field: str, *, empty: bool = False) -> str:

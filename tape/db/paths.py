@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from tape.core import ids, payloads
-from tape.core.fold import Head
+from tape.core import ids, payloads, strict
+from tape.core.fold import CLOSED, Head
 from tape.core.payloads import ROOT, Place
 from tape.core.records import Message, micros
 from tape.db.family import Family, place_at
@@ -142,9 +142,12 @@ class Paths:
                 head.status, head.reason = payload.status, payload.reason
             elif isinstance(payload, payloads.Discard):
                 head.status, head.reason = "discarded", payload.reason
+            head.completed = status[10] if head.status in CLOSED else 0
 
     def _named(self, tx: Transaction, scope: Scope, name: str) -> int | None:
         """Return the seq of the newest anchor of that name; or move the head to the message of that id."""
+        if not strict.is_identifier(name):
+            raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {name!r}")
         anchor = tx.one(self._sql.anchor_named, (scope.id, name, scope.seq))
         try:
             message, _ = self._place(tx, scope, name)
@@ -356,7 +359,7 @@ class Paths:
     def _place(self, tx: Transaction, scope: Scope, message_id: str) -> tuple[Place, int]:
         """Return the place of a message that was on the tape by then, and the entry that placed it."""
         row = None
-        if isinstance(message_id, str):
+        if strict.is_identifier(message_id):
             key = ids.message_key(message_id)
             if scope.family is None:
                 row = tx.one(self._sql.place_by_key, (scope.id, key))

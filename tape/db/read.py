@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -35,6 +35,23 @@ __all__ = ["Reader", "absent"]
 
 class Reader(Recall):
     """Answers every question about tapes of one database."""
+
+    def freeze(self, tape: str, point: Point) -> tuple[int, str | None]:
+        """Return the seq that a point names now, and the message if it names one.
+
+        A name or a moment looked up again at every read would follow what is recorded later.
+        """
+
+        def work(tx: Transaction) -> tuple[int, str | None]:
+            scope = self.scope(tx, tape, point)
+            if scope is None:
+                absent(tape, None, point)
+                return 0, None
+            if isinstance(point, str) and tx.one(self._sql.anchor_named, (scope.id, point, scope.seq)) is None:
+                return scope.seq, point
+            return scope.seq, None
+
+        return self._db.read(work)
 
     def messages(self, tape: str, point: Point, branch: str | None) -> list[Message]:
         """Return the whole path from the root to the head or to ``branch``."""
@@ -73,13 +90,12 @@ class Reader(Recall):
                 return Page([])
             end = self._end(tx, scope, branch)
             if after is not None:
-                at = self._cursor(tx, scope, end, after, "after")
-                rows = self._first(tx, scope, end, at.ordinal, count + 1)
-                rows, more = self._fit(rows, count, max_bytes)
+                above = self._cursor(tx, scope, end, after, "after").ordinal
+                rows, more = _bounded(lambda most: self._first(tx, scope, end, above, most), count, max_bytes)
             else:
                 if before is not None:
                     end = self._before(tx, scope, self._cursor(tx, scope, end, before, "before"))
-                rows, more = self._fit(self._tail(tx, scope, end, count, max_bytes), count, max_bytes)
+                rows, more = _bounded(lambda most: self._last(tx, scope, end, most), count, max_bytes)
                 rows.reverse()
             found = self._messages(tx, scope, rows)
             cursor = None
@@ -95,29 +111,6 @@ class Reader(Recall):
         if not self._on_path(tx, scope, end, place):
             raise InvalidEntry(field, f"message {message_id!r} is not on this path")
         return place
-
-    def _tail(self, tx: Transaction, scope: Scope, end: Place, count: int, max_bytes: int | None) -> list[Row]:
-        """Return the last rows of a path, deepest first, one more than asked for; by bytes, as few as tell."""
-        if max_bytes is None:
-            return self._last(tx, scope, end, count + 1)
-        stretch = 32
-        while True:
-            rows = self._last(tx, scope, end, min(stretch, count + 1))
-            size = sum(len(row[5] or b"") for row in rows)
-            if size > max_bytes or len(rows) < stretch or len(rows) > count:
-                return rows
-            stretch *= 4
-
-    def _fit(self, rows: list[Row], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:
-        """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
-        kept = rows[:count]
-        if max_bytes is not None:
-            size = 0
-            for index, row in enumerate(kept):
-                size += len(row[5] or b"")
-                if size > max_bytes and index:
-                    return kept[:index], True
-        return kept, len(rows) > len(kept)
 
     def message(self, tape: str, point: Point, message_id: str) -> Message:
         """Return one message; raises UnknownMessage when it is not in the view."""
@@ -294,6 +287,7 @@ class Reader(Recall):
             totals = usage_of(None if used is None else used[1])
             if not scope.now:
                 head.messages = int((tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared)) or [0])[0])
+                head.last_message = int((tx.one(self._sql.last_append, (scope.id, scope.seq)) or [0])[0])
             return TapeInfo(
                 id=tape,
                 name=facts["name"],
@@ -376,6 +370,25 @@ class Reader(Recall):
     def exists(self, tape: str) -> bool:
         """Whether there is such a tape for this owner."""
         return self._db.read(lambda tx: self.row(tx, tape)) is not None
+
+
+def _bounded(read: Callable[[int], list[Row]], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:
+    """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
+    if max_bytes is None:
+        rows = read(count + 1)
+        return rows[:count], len(rows) > count
+    # How many rows fill the bytes is not known before: read few, and more as long as they all fit.
+    stretch = 32
+    while True:
+        rows = read(min(stretch, count + 1))
+        size = 0
+        for index, row in enumerate(rows[:count]):
+            size += len(row[5] or b"")
+            if size > max_bytes and index:
+                return rows[:index], True
+        if len(rows) < stretch or len(rows) > count:
+            return rows[:count], len(rows) > count
+        stretch *= 4
 
 
 def absent(tape: str, message_id: str | None, point: Point) -> None:

@@ -22,7 +22,18 @@ from msgspec import Struct
 from tape.core import chain, ids, payloads
 from tape.core.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.core.payloads import Payload, Place
-from tape.core.plan import HEAD, AddMessage, Intent, Plain, Planned, Taken, Unchanged, canonical
+from tape.core.plan import (
+    HEAD,
+    AddMessage,
+    Intent,
+    Plain,
+    Planned,
+    ReviseMessage,
+    Taken,
+    Unchanged,
+    UpsertMessage,
+    canonical,
+)
 from tape.core.records import Receipt
 from tape.db.family import Family
 from tape.db.log import log, verbose
@@ -216,7 +227,7 @@ class Recorder:
                 raise TapeExists(call.tape)
         before = self._before(writing, intents)
         new = [intent for intent in intents if intent.key not in before]
-        if new:
+        if new and not self._repeated(writing, new):
             self._check_head(call, writing.head, new)
         receipts = []
         for intent in intents:
@@ -233,6 +244,23 @@ class Recorder:
                 writing.previous = place
                 receipts.append(receipt)
         return receipts
+
+    def _repeated(self, writing: Writing, new: Sequence[Intent]) -> bool:
+        """Whether this is a revision equal to what holds: like a known key, that is settled before any other check.
+
+        A retry after a lost reply would otherwise meet its own success as a moved head.
+        """
+        call, head = writing.call, writing.head
+        conditional = call.expected_head not in (None, head.seq) or head.status in CLOSED
+        if not conditional or not isinstance(new[0], ReviseMessage | UpsertMessage) or not writing.existed:
+            return False
+        try:
+            new[0].plan(head, writing, None)
+        except Unchanged:
+            return True
+        except TapeError:
+            return False
+        return False
 
     def _before(self, writing: Writing, intents: Sequence[Intent]) -> dict[str, tuple[Receipt, Place]]:
         """Return the receipts of those intents whose keys are on the tape already."""
