@@ -8,7 +8,8 @@ with tape.open("agent.db") as store:
     prompt = chat.context(budget=8_000).to_openai()
 """
 
-from tape.aio import AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
+from tape.aio import AsyncConsumer, AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
+from tape.consumer import Consumer
 from tape.core.context import Context
 from tape.core.diff import Diff, Revised
 from tape.core.merge import Conflict
@@ -17,6 +18,7 @@ from tape.core.records import (
     Anchor,
     Descendant,
     Entry,
+    Hit,
     Lineage,
     MergeReceipt,
     Message,
@@ -54,6 +56,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Ancestor",
     "Anchor",
+    "AsyncConsumer",
     "AsyncFork",
     "AsyncSnapshot",
     "AsyncStore",
@@ -61,6 +64,7 @@ __all__ = [
     "BudgetExceeded",
     "CommitUnknown",
     "Conflict",
+    "Consumer",
     "Context",
     "Corrupt",
     "Descendant",
@@ -68,6 +72,7 @@ __all__ = [
     "Entry",
     "Fork",
     "HeadMoved",
+    "Hit",
     "ImportFailed",
     "InvalidEntry",
     "Lineage",

@@ -27,7 +27,7 @@ from tape.core.plan import (
     UpsertMessage,
     compose,
 )
-from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
+from tape.core.records import Anchor, Entry, Hit, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record import Call
 from tape.errors import InvalidEntry, UnknownMessage
 
@@ -128,6 +128,22 @@ class Snapshot:
         Raises BudgetExceeded when even the last turn is larger than ``budget`` tokens.
         """
         return self._store._reader.context(self._id, self._point, branch, budget)
+
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        kind: str | None = None,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Hit]:
+        """Find the messages of this tape that have all words of ``query``, newest first; see ``Store.search``."""
+        return self._store._searcher.search(
+            query, tape=self._id, point=self._point, limit=limit, kind=kind, role=role, since=since, until=until
+        )
 
 
 class Tape(Snapshot):

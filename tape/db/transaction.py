@@ -12,6 +12,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tape.db.bell import Bell
 from tape.db.connect import is_memory, make_engine
 from tape.db.schema import Tables
 from tape.db.sql import Statement, Statements
@@ -103,6 +105,7 @@ class Database:
         self.statements = Statements(engine.dialect.name, self.tables)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
+        self.bell = Bell(self._watch if self._watched else None)
         self._closed = False
         _open_databases.add(self)
 
@@ -114,6 +117,19 @@ class Database:
         """Run ``work`` against one unchanging state of the database."""
         raise AssertionError("each engine reads in its own way")
 
+    @property
+    def closed(self) -> bool:
+        """Whether the store was closed."""
+        return self._closed
+
+    @property
+    def _watched(self) -> bool:
+        """Whether others can write to this database."""
+        return True
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        """Ring for every commit of another process, until ``stop`` is set."""
+
     def point(self, name: str) -> None:
         """A place where a test may make the write fail."""
         if self.fault is not None:
@@ -122,10 +138,12 @@ class Database:
     def close(self) -> None:
         """Give every connection back. Further use fails."""
         self._closed = True
+        self.bell.close()
         self.engine.dispose()
 
     def forked(self) -> None:
         """Forget the parent's connections, in a process that was just forked."""
+        self.bell = Bell(self._watch if self._watched else None)
         self.engine.dispose(close=False)
 
     def _check_open(self) -> None:
@@ -137,12 +155,31 @@ class SqliteDatabase(Database):
     """SQLite: one writer at a time, in the process by a lock and between processes by turns."""
 
     def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
-        super().__init__(engine, None)
         self._memory = is_memory(url)
+        super().__init__(engine, None)
         self._timeout = timeout
         path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
         self._turn = Turn(path, timeout)
         self._reset()
+
+    @property
+    def _watched(self) -> bool:
+        return not self._memory
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        pause = 0.005
+        with contextlib.suppress(sqlite3.Error, sa.exc.SQLAlchemyError):
+            connection = self.engine.raw_connection()
+            try:
+                seen = None
+                while not stop.wait(pause):
+                    (version,) = connection.driver_connection.execute("PRAGMA data_version").fetchone()
+                    pause = 0.005 if version != seen else min(pause * 1.5, 0.05)
+                    if version != seen:
+                        seen = version
+                        ring()
+            finally:
+                connection.close()
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
@@ -210,6 +247,7 @@ class SqliteDatabase(Database):
             # Dropped at once: it refers to what holds this transaction.
             transaction.after_commit = None
             done()
+        self.bell.ring()
         return result
 
     def read(self, work: Callable[[Transaction], R]) -> R:
@@ -274,7 +312,39 @@ class PostgresDatabase(Database):
         self._timeout = timeout
         self._reset()
 
+    @property
+    def _channel(self) -> str:
+        return f"tape_{lock_key(f'feed:{self.tables.schema}') & (2**64 - 1):016x}"
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        import psycopg
+
+        with contextlib.suppress(psycopg.Error, sa.exc.SQLAlchemyError):
+            connection = self.engine.raw_connection()
+            driver: Any = connection.driver_connection
+            try:
+                driver.execute(f"LISTEN {self._channel}")
+                while not stop.is_set():
+                    for _ in driver.notifies(timeout=0.5, stop_after=1):
+                        ring()
+                driver.execute("UNLISTEN *")
+            finally:
+                connection.close()
+
+    def _announce(self, cursor: Any) -> None:
+        """Tell followers in other processes, at most twenty times a second.
+
+        Not in the appending transaction: there every commit would queue for the one lock that notifications take. What
+        is committed between two announcements is found by followers that look again soon after one.
+        """
+        now = time.monotonic()
+        if now >= self._announce_after:
+            self._announce_after = now + 0.05
+            with contextlib.suppress(Exception):
+                cursor.execute("SELECT pg_notify(%s, '')", (self._channel,))
+
     def _reset(self) -> None:
+        self._announce_after = 0.0
         self._idle: deque[Any] = deque()
         self._locks = [threading.Lock() for _ in range(64)]
 
@@ -321,6 +391,8 @@ class PostgresDatabase(Database):
                 self.point("commit")
                 transaction.commit()
                 broken = False
+                self.bell.ring()
+                self._announce(cursor)
             except BaseException as error:
                 broken = not transaction.rollback()
                 told = _postgres_error(error, self._timeout)
@@ -432,6 +504,7 @@ class Bound(Database):
         self.statements = parent.statements
         self.fault = parent.fault
         self.postgres = parent.postgres
+        self.bell = parent.bell
         self._closed = False
         self._connection = connection
 
