@@ -129,7 +129,6 @@ class Snapshot:
         """
         return self._store._reader.context(self._id, self._point, branch, budget)
 
-
     def search(
         self,
         query: str,

@@ -1,6 +1,7 @@
 """Search and feed: the index, the order of all entries, and how far each reader has come."""
 
 import sqlalchemy as sa
+
 from alembic import context, op
 
 revision = "0004"

@@ -135,8 +135,13 @@ def vocabulary(text: str) -> list[str]:
     """Return the distinct tokens of a text, in the order in which they first occur, up to the size of an index row."""
     found: dict[str, None] = {}
     size = 0
-    for word in scan(text):
-        for token in word.tokens:
+    if text.isascii():
+        # Most texts are: no need to know where the words stand.
+        each: Iterator[tuple[str, ...]] = map(_ascii_tokens, dict.fromkeys(_ASCII.findall(text)))
+    else:
+        each = (word.tokens for word in scan(text))
+    for tokens in each:
+        for token in tokens:
             if token not in found:
                 # A tsvector spends up to eight bytes beside the token itself.
                 size += len(token) * (1 if token.isascii() else 4) + 8

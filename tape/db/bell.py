@@ -2,7 +2,7 @@
 
 A commit in this process rings it. For commits of other processes somebody has to watch the database, and only while
 somebody waits: on SQLite a thread asks for ``data_version``, a counter in memory that every commit changes; on
-PostgreSQL a thread listens for notifications. A ring is a hint and may be missed, so waits are bounded by whoever waits.
+PostgreSQL a thread listens for notifications. A ring is a hint and may be missed, so whoever waits bounds the wait.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tape.errors import Corrupt
 
 __all__ = ["Index", "place_of"]
 
-_BATCH = 256
+_BATCH = 500
 _NAME = "\x01index"
 """Of the index among the readers of the feed: no caller can use a control character."""
 _LOCK = "\0index"
@@ -62,8 +62,8 @@ class Index:
 
         return self._db.read(work)
 
-    def catch_up(self) -> int:
-        """Index all that is final and not indexed yet; returns how many entries that were."""
+    def catch_up(self, most: int | None = None) -> int:
+        """Index all that is final and not indexed yet, or about ``most`` of it; returns how many entries that were."""
         total = 0
         while True:
             place, rows, ready = self._db.read(self._batch)
@@ -71,7 +71,7 @@ class Index:
                 last = rows[-1]
                 stored = self._db.write(_LOCK, lambda tx, p=place, r=ready, e=last: self._store(tx, p, r, e))  # type: ignore[misc]
                 total += len(rows) if stored else 0
-            if len(rows) < _BATCH:
+            if len(rows) < _BATCH or (most is not None and total >= most):
                 return total
 
     def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed]]:
@@ -147,9 +147,7 @@ class Index:
         return int(rows[-1][1]) if len(rows) == most else 0
 
 
-def place_of(
-    tx: Transaction, kind: str, version: int, raw: bytes, lane: int, ordinal: int
-) -> tuple[int, int, int]:
+def place_of(tx: Transaction, kind: str, version: int, raw: bytes, lane: int, ordinal: int) -> tuple[int, int, int]:
     """Return the place of the message that a body belongs to: the number of its tape (0 for its own), lane, depth."""
     if kind == "append":
         return 0, lane, ordinal

@@ -61,7 +61,9 @@ class Asked(Struct):
         if spans is None:
             return None
         score = round(min(1.0, sum(end - start for start, end in spans) / len(text)), 4)
-        return Hit(tape, seq, body.id, role if isinstance(role, str) else None, words.snippet(text, spans), score, stamp)
+        return Hit(
+            tape, seq, body.id, role if isinstance(role, str) else None, words.snippet(text, spans), score, stamp
+        )
 
 
 class Searcher:

@@ -170,10 +170,11 @@ class SqliteDatabase(Database):
         pause = 0.005
         with contextlib.suppress(sqlite3.Error, sa.exc.SQLAlchemyError):
             connection = self.engine.raw_connection()
+            driver: Any = connection.driver_connection
             try:
                 seen = None
                 while not stop.wait(pause):
-                    (version,) = connection.driver_connection.execute("PRAGMA data_version").fetchone()
+                    (version,) = driver.execute("PRAGMA data_version").fetchone()
                     pause = 0.005 if version != seen else min(pause * 1.5, 0.05)
                     if version != seen:
                         seen = version
@@ -310,6 +311,7 @@ class PostgresDatabase(Database):
     def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
         super().__init__(engine, schema)
         self._timeout = timeout
+        self._announce_after = 0.0
         self._reset()
 
     @property
@@ -344,7 +346,6 @@ class PostgresDatabase(Database):
                 cursor.execute("SELECT pg_notify(%s, '')", (self._channel,))
 
     def _reset(self) -> None:
-        self._announce_after = 0.0
         self._idle: deque[Any] = deque()
         self._locks = [threading.Lock() for _ in range(64)]
 

@@ -40,9 +40,7 @@ class Feeds(Compiler):
     def _gate(self, rows: Any) -> Any:
         """Whether nothing that comes before a row can still be committed."""
         if self.postgres:
-            oldest: sa.ColumnClause[int] = sa.literal_column(
-                "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-            )
+            oldest: sa.ColumnClause[int] = sa.literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
             return rows.xid < oldest + self._base()
         return sa.true()
 
@@ -126,6 +124,8 @@ class Feeds(Compiler):
             newest = sa.select(sa.func.max(t.heads.c.xid)).scalar_subquery()
             self.rebase = make(
                 "rebase",
-                sa.update(t.epoch).values(base=sa.func.greatest(t.epoch.c.base, newest + sa.literal_column("1") - xmin)),
+                sa.update(t.epoch).values(
+                    base=sa.func.greatest(t.epoch.c.base, newest + sa.literal_column("1") - xmin)
+                ),
                 [],
             )

@@ -28,7 +28,7 @@ class Searches(Feeds):
     def _define_searches(self) -> None:
         """What is not yet indexed, what is, and whether it holds."""
         t, make = self.tables, self._make
-        e, tp, h, x, m, ov = t.entries.c, t.tapes.c, t.heads.c, t.texts.c, t.live.c, t.overrides.c
+        e, tp, h, m, ov = t.entries.c, t.tapes.c, t.heads.c, t.live.c, t.overrides.c
         most = param("most", type_=sa.Integer)
         body = e.kind.in_([sa.literal_column(repr(kind)) for kind in _BODIES])
         columns = [
@@ -69,7 +69,9 @@ class Searches(Feeds):
         )
         self.holds_own = make(
             "holds_own",
-            sa.select(m.since).select_from(t.live.join(t.heads, h.tape_id == m.tape_id)).where(own, m.since > h.cleared),
+            sa.select(m.since)
+            .select_from(t.live.join(t.heads, h.tape_id == m.tape_id))
+            .where(own, m.since > h.cleared),
             ["t", "at_lane", "at_ordinal", "b"],
         )
         self.holds_over = make(
@@ -219,10 +221,8 @@ class Searches(Feeds):
                 ),
                 ["position", "text"],
             )
-            self.make_words = [
-                f"CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING fts5("
-                "words, content='', detail=none, columnsize=0, tokenize='ascii')"
-            ]
+            options = "words, content='', detail=none, columnsize=0, tokenize='ascii'"
+            self.make_words = [f"CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING fts5({options})"]
         self.remake_index = [
             *([] if self.postgres else [f"DROP TABLE IF EXISTS {WORDS}"]),
             *(str(ddl.compile(dialect=self._dialect)) for ddl in remake),
