@@ -171,6 +171,8 @@ class SqliteDatabase(Database):
         with contextlib.suppress(sqlite3.Error, sa.exc.SQLAlchemyError):
             connection = self.engine.raw_connection()
             driver: Any = connection.driver_connection
+            # Not the pool's any longer: the engine may be gone before this thread notices.
+            connection.detach()
             try:
                 seen = None
                 while not stop.wait(pause):
@@ -324,6 +326,8 @@ class PostgresDatabase(Database):
         with contextlib.suppress(psycopg.Error, sa.exc.SQLAlchemyError):
             connection = self.engine.raw_connection()
             driver: Any = connection.driver_connection
+            # Not the pool's any longer: the engine may be gone before this thread notices.
+            connection.detach()
             try:
                 driver.execute(f"LISTEN {self._channel}")
                 while not stop.is_set():
