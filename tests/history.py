@@ -15,9 +15,10 @@ from unittest import mock
 import tape
 from tape.core import ids
 
-__all__ = ["TAPES", "counting_clock", "counting_ids", "describe", "write"]
+__all__ = ["FORKS", "TAPES", "branch", "counting_clock", "counting_ids", "describe", "write"]
 
 TAPES = ("chat", "plan", "quiet")
+FORKS = ("gone", "helper", "squashed", "under")
 _START = 1_700_000_000_000_000
 
 
@@ -124,6 +125,44 @@ def write(store: tape.Store) -> list[tape.Receipt]:
     keep(plan.end("over"))
     store.create("quiet", owner="ann")
     return receipts
+
+
+def branch(store: tape.Store) -> None:
+    """Summarise, remember, fork, fork the fork, change what is inherited, merge and discard: what ``write`` leaves out.
+
+    Kept apart from it, because the kept store of the first revision could not hold any of this.
+    """
+    chat = store.get("chat")
+    chat.extend([_say("k1", "user", "One"), _say("k2", "assistant", "Two"), _say("k3", "user", "Three")])
+    chat.set_summary("One and two.", first="k1", last="k2")
+    chat.revise("k1", content="One, revised")
+    chat.put("form", {"city": None})
+    chat.patch("form", {"nights": 3})
+    chat.set_block("memory", "likes tea", max_tokens=100)
+    chat.append_block("memory", "hates rain")
+    chat.freeze_prompt()
+    chat.record_usage(input_tokens=10, output_tokens=5, cost=7)
+    helper = chat.fork("helper", name="hotels")
+    helper.retract("k2")
+    helper.patch("form", {"nights": 4})
+    helper.append_block("memory", "travels light")
+    helper.record_usage(input_tokens=1)
+    helper.append(_say("h1", "assistant", "Found three."))
+    helper.revise("z", content="history, revised in the fork")
+    helper.anchor("shortlist", {"hotels": 3})
+    under = helper.fork("under")
+    under.retract("z")
+    under.revise("h1", content="Found four.")
+    under.restore("z")
+    chat.merge(helper)
+    helper.append(_say("h2", "assistant", "And a fourth."))
+    chat.merge(helper, actor="ann", meta={"run": "r9"})
+    squashed = chat.fork("squashed")
+    squashed.append(_say("q1", "assistant", "Long work."))
+    chat.merge(squashed, strategy="squash", summary="Short result.")
+    gone = chat.fork("gone", at="z")
+    gone.clear("away with it")
+    gone.discard("no use")
 
 
 def _messages(view: Any) -> list[dict[str, Any]]:

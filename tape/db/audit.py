@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tape.core import chain, payloads
+from tape.core.fold import Head
 from tape.core.payloads import Place
 from tape.core.records import Problem, Receipt, Report
 from tape.core.view import View
-from tape.db.family import place_at
+from tape.db.family import Family, Member, place_at
 from tape.db.log import log
 from tape.db.paths import Scope
 from tape.db.project import call_key, fork_values, head_values, set_status, tape_of
@@ -70,9 +71,7 @@ class _Check:
         self.problems.append(Problem(self.tape, seq, what))
 
     def run(self, tx: Transaction, reader: Reader, receipt: Receipt | None) -> None:
-        scope = reader.scope(tx, self.tape)
-        if scope is None:
-            raise TapeNotFound(self.tape)
+        scope = _scope(tx, reader, self.tape)
         with _any_text(tx):
             if self._chain(tx, scope, receipt):
                 self._compare(tx, scope)
@@ -152,7 +151,8 @@ class _Check:
 
     def _compare(self, tx: Transaction, scope: Scope) -> None:
         """Compare every row of the view with what the fold gives."""
-        if head_values(self.view.head, scope.family) != head_values(scope.head, scope.family):
+        row = tx.one(tx.statements.head, (self.tape,))
+        if row is None or _plain(row[6:]) != head_values(self.view.head, scope.family):
             self.wrong(scope.head.seq, "the head is not what the entries give")
         if (self.view.head.status, self.view.head.reason, self.view.head.completed) != (
             scope.head.status,
@@ -188,6 +188,28 @@ class _Check:
                 self.wrong(seq, f"cites seq {cited[1]} of tape {cited[0]!r}, which is not there")
             elif bytes(found[12]).hex() != cited[2]:
                 self.wrong(seq, f"cites another seq {cited[1]} of tape {cited[0]!r} than there is")
+
+
+def _scope(tx: Transaction, reader: Reader, tape: str) -> Scope:
+    """Return a tape with its lineage as its first entry tells it, since the rows of the view are what is in doubt."""
+    row = reader.row(tx, tape)
+    if row is None:
+        raise TapeNotFound(tape)
+    head = Head.blank(b"")
+    head.seq, head.status, head.reason, head.completed = row[6], row[2], row[3], row[4] or 0
+    family = None
+    opening = tx.one(tx.statements.entry, (row[0], 1))
+    with contextlib.suppress(Corrupt, TypeError):
+        payload = payloads.decode(opening[3], opening[11], opening[8]) if opening is not None else None
+        if isinstance(payload, payloads.Open) and payload.parent is not None:
+            family = Family(
+                [
+                    Member(found[0], layer.tape, layer.asof, layer.cleared, layer.overriding)
+                    for layer in payload.parent.layers
+                    if (found := tx.one(tx.statements.head, (layer.tape,))) is not None
+                ]
+            )
+    return Scope(tape, row[0], head.seq, True, head, None, family)
 
 
 def _recorded_place(row: Any, scope: Scope) -> Place:
@@ -233,6 +255,8 @@ def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
 
 def _seq_of(table: str, row: tuple[Any, ...]) -> int:
     """Return the seq that a row of the view goes back to."""
+    if table == "tape_forks":
+        return 1
     index = {
         "tape_live": 3,
         "tape_past": 2,
@@ -243,8 +267,8 @@ def _seq_of(table: str, row: tuple[Any, ...]) -> int:
         "tape_anchors": 0,
         "tape_clears": 0,
         "tape_slots": 1,
-        "tape_forks": 1,
         "tape_overrides": 3,
+        "tape_compactions": 2,
     }[table]
     return row[index] if isinstance(row[index], int) else 0
 
@@ -262,6 +286,22 @@ def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
         forks.add(fork_values(scope.id, point, family, state, merged, merge_seq)[1:])
     return {
         "tape_forks": forks,
+        "tape_compactions": {
+            (
+                0 if tape is None or family is None else family.number(tape),
+                seq,
+                since,
+                at(row.place),
+                row.place.lane,
+                row.place.ordinal,
+                row.lo,
+                row.gone,
+                int(row.revised),
+                int(row.loose),
+                row.until,
+            )
+            for (tape, seq, since), row in view.compactions.items()
+        },
         "tape_overrides": {
             (
                 at(place),
@@ -312,9 +352,7 @@ def rebuild(database: Database, reader: Reader, recorder: Recorder, tape: str | 
 
 def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
     tx.lock(tape)
-    scope = reader.scope(tx, tape)
-    if scope is None:
-        raise TapeNotFound(tape)
+    scope = _scope(tx, reader, tape)
     view = View()
     last = 0
     while rows := tx.all(tx.statements.entries_after, (scope.id, last, 2**62, _PAGE)):
@@ -344,6 +382,7 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
         "tape_slots": tx.statements.insert_slot,
         "tape_forks": tx.statements.insert_fork,
         "tape_overrides": tx.statements.insert_override,
+        "tape_compactions": tx.statements.insert_compaction,
     }
     for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])

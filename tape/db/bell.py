@@ -7,11 +7,16 @@ PostgreSQL a thread listens for notifications. A ring is a hint and may be misse
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from typing import Any
 
-__all__ = ["Bell"]
+__all__ = ["Bell", "watch_postgres", "watch_sqlite"]
+
+_POLL = (0.005, 0.05)
+"""Seconds between two looks at a SQLite file: soon after a change, and at most."""
 
 
 class Bell:
@@ -72,3 +77,27 @@ class Bell:
         """End the watch and wake everybody, who will find the store closed."""
         self._stop.set()
         self.ring()
+
+
+def watch_sqlite(connect: Callable[[], Any], ring: Callable[[], None], stop: threading.Event) -> None:
+    """Ring when another connection has committed to the file, until ``stop`` is set."""
+    seen, pause = None, _POLL[0]
+    # Without a watch followers still look by themselves, only less often.
+    with suppress(sqlite3.Error), closing(connect()) as connection:
+        while not stop.wait(pause):
+            (version,) = connection.execute("PRAGMA data_version").fetchone()
+            pause = _POLL[0] if version != seen else min(pause * 1.5, _POLL[1])
+            if version != seen:
+                seen = version
+                ring()
+
+
+def watch_postgres(connect: Callable[[], Any], channel: str, ring: Callable[[], None], stop: threading.Event) -> None:
+    """Ring when another process announces a commit, until ``stop`` is set."""
+    import psycopg
+
+    with suppress(psycopg.Error), closing(connect()) as connection:
+        connection.execute(f"LISTEN {channel}")
+        while not stop.is_set():
+            for _ in connection.notifies(timeout=0.5, stop_after=1):
+                ring()

@@ -1,12 +1,15 @@
 """The log of the store: stable event names through the standard ``tape`` logger, never a payload.
 
 Events: ``tape.recorded`` (debug), ``tape.slow``, ``tape.retry``, ``tape.connection_lost``, ``tape.migrated``,
-``tape.rebuilt``. docs/operations.md tells what each means, and a test holds that list to what is logged.
+``tape.rebuilt``, ``tape.index_remade``, ``tape.index_broken``, ``tape.rebased``. docs/operations.md tells what each
+means, and a test holds that list to what is logged.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,6 +31,5 @@ log: Any = structlog.wrap_logger(
 )
 
 
-def verbose() -> bool:
-    """Whether debug events are wanted; asked first, since the hot path cannot afford to build them."""
-    return _logger.isEnabledFor(logging.DEBUG)
+verbose: Callable[[], bool] = partial(_logger.isEnabledFor, logging.DEBUG)
+"""Whether debug events are wanted; asked first, since the hot path cannot afford to build them."""

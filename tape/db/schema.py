@@ -229,6 +229,23 @@ class Tables:
             sa.Column("why", sa.Text, nullable=False),
         )
 
+        self.compactions = table(
+            "tape_compactions",
+            number("tape_id", primary_key=True),
+            number("origin", primary_key=True),
+            number("seq", primary_key=True),
+            number("since", primary_key=True),
+            number("head_tape"),
+            number("lane"),
+            number("ordinal"),
+            number("lo"),
+            number("gone"),
+            number("revised"),
+            number("loose"),
+            number("until", null=True),
+            sa.Index("tape_compactions_place", "tape_id", "head_tape", "lane", "ordinal"),
+        )
+
         if postgres:
             # The order of the feed. SQLite has it in the rowid.
             sa.Index("tape_entries_feed", self.entries.c.xid, self.entries.c.position)
@@ -282,6 +299,7 @@ class Tables:
             self.slots,
             self.forks,
             self.overrides,
+            self.compactions,
         )
         """Every table that ``rebuild`` empties and fills again."""
 
