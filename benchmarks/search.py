@@ -20,7 +20,7 @@ def main() -> int:
     """Answer the questions on both engines."""
     with options("What does search cost?") as given:
         told = report("What does search cost?", given)
-        large = 50_000 if given.quick else 1_000_000
+        large = 20_000 if given.quick else 1_000_000
         with ExitStack() as stack:
             for engine in ("SQLite", "PostgreSQL"):
                 stores = {count: _open(stack, given, engine, count) for count in (1_000, large)}
