@@ -396,10 +396,8 @@ class PostgresDatabase(Database):
         watch_postgres(self._open_connection, self._channel, ring, stop)
 
     def _announce(self, transaction: Transaction) -> None:
-        """Tell followers in other processes, at most twenty times a second; those look again soon after each.
-
-        Not in the appending transaction: there every commit would queue for the one lock that notifications take.
-        """
+        """Tell followers in other processes, at most twenty times a second; those look again soon after each."""
+        # Not in the appending transaction: there every commit would queue for the one lock that notifications take.
         now = time.monotonic()
         if now >= self._announce_after:
             self._announce_after = now + 0.05
