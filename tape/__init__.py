@@ -8,7 +8,8 @@ with tape.open("agent.db") as store:
     prompt = chat.context(budget=8_000).to_openai()
 """
 
-from tape.aio import AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
+from tape.aio import AsyncConsumer, AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
+from tape.consumer import Consumer
 from tape.core.compaction import Summary, SummaryRequest
 from tape.core.context import Context, Manifest, Policy, Standard
 from tape.core.diff import Diff, Revised
@@ -19,6 +20,7 @@ from tape.core.records import (
     Anchor,
     Descendant,
     Entry,
+    Hit,
     Lineage,
     MergeReceipt,
     Message,
@@ -58,6 +60,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Ancestor",
     "Anchor",
+    "AsyncConsumer",
     "AsyncFork",
     "AsyncSnapshot",
     "AsyncStore",
@@ -67,6 +70,7 @@ __all__ = [
     "BudgetExceeded",
     "CommitUnknown",
     "Conflict",
+    "Consumer",
     "Context",
     "Corrupt",
     "Descendant",
@@ -74,6 +78,7 @@ __all__ = [
     "Entry",
     "Fork",
     "HeadMoved",
+    "Hit",
     "ImportFailed",
     "InvalidEntry",
     "Lineage",

@@ -7,6 +7,7 @@ nothing was written, or it runs to its end in the thread: an append is wholly th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
@@ -18,14 +19,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from tape import store as sync
+from tape.consumer import Consumer, check_timeout
 from tape.core.diff import Diff
 from tape.core.memory import BlockSpec, Slot
 from tape.core.records import Entry, MergeReceipt
 from tape.core.tokens import Counter
+from tape.db.feed import Following, check_position
 from tape.errors import StoreFailed
 from tape.handle import Fork, Snapshot, Tape
 
-__all__ = ["AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
+__all__ = ["AsyncConsumer", "AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +100,7 @@ class AsyncSnapshot(_Hop):
     blocks = _hop(Snapshot.blocks)
     usage = _hop(Snapshot.usage)
     needs_compaction = _hop(Snapshot.needs_compaction)
+    search = _hop(Snapshot.search)
 
     def entries(
         self, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int | None = None
@@ -248,6 +252,62 @@ class _Forking:
             await fork._run(lambda: fork._inner.__exit__(kind, error, trace))
 
 
+async def _follow(
+    face: _Hop, store: sync.Store, after: int | Callable[[], int], timeout: float | None
+) -> AsyncIterator[Entry]:
+    """Follow the feed: every look is a hop, and the waiting between them takes no thread."""
+    loop, rang = asyncio.get_running_loop(), asyncio.Event()
+
+    def ring() -> None:
+        # The loop may have been closed while somebody else still writes.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(rang.set)
+
+    start = after if isinstance(after, int) else await face._run(after)
+    following = Following(store._feed, start, timeout)
+    with store._db.bell.following(ring):
+        while True:
+            rang.clear()
+            for entry in await face._run(following.step):
+                yield entry
+            pause = following.pause()
+            if pause is None:
+                return
+            if pause:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(rang.wait(), pause)
+                    following.rung()
+
+
+class AsyncConsumer(_Hop):
+    """A named reader of the feed, awaited; see ``Consumer``."""
+
+    _inner: Consumer
+
+    def __repr__(self) -> str:
+        return f"<tape.AsyncConsumer {self.name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The name under which the position is kept, for each owner apart."""
+        return self._inner.name
+
+    @property
+    def position(self) -> Awaitable[int]:
+        """The position that was last committed, to be awaited; 0 before the first."""
+        return self._run(lambda: self._inner.position)
+
+    def __aiter__(self) -> AsyncIterator[Entry]:
+        """Yield every entry behind the committed position that there is now."""
+        return _pages(self, lambda: iter(self._inner))
+
+    def follow(self, *, timeout: float | None = None) -> AsyncIterator[Entry]:
+        """Yield every entry behind the committed position and wait for more; see ``Store.follow``."""
+        return _follow(self, self._inner._store, lambda: self._inner.position, check_timeout(timeout))
+
+    commit = _hop(Consumer.commit)
+
+
 class AsyncStore(_Hop):
     """A database of tapes, awaited; see ``Store``. Use it in an ``async with`` statement, or ``await close()``."""
 
@@ -293,6 +353,20 @@ class AsyncStore(_Hop):
     def tape(self, id: str) -> AsyncTape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""
         return AsyncTape(self._inner.tape(id), self._threads)
+
+    search = _hop(sync.Store.search)
+
+    def feed(self, after: int = 0, *, limit: int | None = None) -> AsyncIterator[Entry]:
+        """Yield the entries of all tapes behind a position; see ``Store.feed``."""
+        return _pages(self, lambda: self._inner.feed(after, limit=limit))
+
+    def follow(self, after: int = 0, *, timeout: float | None = None) -> AsyncIterator[Entry]:
+        """Yield the entries of all tapes behind a position and wait for more; see ``Store.follow``."""
+        return _follow(self, self._inner, check_position(after, "after"), check_timeout(timeout))
+
+    def consumer(self, name: str) -> AsyncConsumer:
+        """Return the reader of the feed with this name; see ``Store.consumer``."""
+        return AsyncConsumer(self._inner.consumer(name), self._threads)
 
     verify = _hop(sync.Store.verify)
     rebuild = _hop(sync.Store.rebuild)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from tape.core.context import Context, Policy, build
 from tape.core.fold import COMPACTION
 from tape.core.memory import Block, ChangeBlock, ChangeState, FreezePrompt, RecordUsage, Usage, block_text, whole_number
 from tape.core.plan import Intent, Plain
-from tape.core.records import Message, Receipt
+from tape.core.records import Hit, Message, Receipt
 from tape.core.tokens import estimate, message_tokens
 from tape.db.contexts import CONTEXT, Recalled
 from tape.errors import InvalidEntry, SummaryMoved, TapeError
@@ -82,6 +83,21 @@ class Kept:
     def needs_compaction(self, threshold: int) -> bool:
         """Whether the context has grown beyond ``threshold`` tokens, by the same count that compaction uses."""
         return self.context().tokens > whole_number(threshold, "threshold")
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        kind: str | None = None,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Hit]:
+        """Find the messages of this tape that have all words of ``query``, newest first; see ``Store.search``."""
+        return self._store._searcher.search(
+            query, tape=self._id, point=self._point, limit=limit, kind=kind, role=role, since=since, until=until
+        )
 
 
 class Keeping(Kept):

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
 
+from tape.consumer import Consumer, check_timeout
 from tape.core import ids, payloads, strict
 from tape.core.memory import BlockSpec, Slot
-from tape.core.records import Report
+from tape.core.records import Entry, Hit, Report
 from tape.core.tokens import Counter
 from tape.db import audit
 from tape.db.branching import Branching
 from tape.db.connect import parse_url
 from tape.db.contexts import ContextReader, Settings
+from tape.db.feed import Feed, check_position, rebase_restored
 from tape.db.migrate import migrate
 from tape.db.record import Call, Recorder
+from tape.db.search import Searcher
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
 from tape.handle import Tape, message_intents
@@ -60,6 +64,7 @@ def open(
     database = open_database(parse_url(url), schema=schema, durability=durability, timeout=timeout)
     try:
         migrate(database)
+        rebase_restored(database)
     except BaseException:
         database.close()
         raise
@@ -88,6 +93,8 @@ class Store:
         self._reader = ContextReader(database, owner=owner)
         self._reader.settings = settings
         self._branching = Branching(self._recorder, self._reader)
+        self._feed = Feed(database, owner=owner)
+        self._searcher = Searcher(database, self._reader, owner=owner)
 
     def __enter__(self) -> Store:
         return self
@@ -166,6 +173,58 @@ class Store:
             bound=True,
         )
 
+    def search(
+        self,
+        query: str,
+        *,
+        tape: str | None = None,
+        owner: str | None = None,
+        limit: int = 20,
+        kind: str | None = None,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Hit]:
+        """Find the messages that have all words of ``query``, newest first, on one tape, of an owner, or anywhere.
+
+        Any string is a query: ``"quoted words"`` must stand together, a trailing ``*`` finds all that begins so, and
+        everything else that is no letter or digit is ignored. Retracted and superseded text is never found. Without
+        ``tape`` a text is found on the tape that wrote it; with it, a fork is searched with all that it inherits.
+        ``kind`` is "append" for messages as they were written or "revise" for revised ones; ``since`` and ``until``
+        are moments.
+        """
+        return self._searcher.search(
+            query,
+            tape=None if tape is None else strict.identifier(tape, "tape"),
+            owner=owner,
+            limit=limit,
+            kind=kind,
+            role=role,
+            since=since,
+            until=until,
+        )
+
+    def feed(self, after: int = 0, *, limit: int | None = None) -> Iterator[Entry]:
+        """Yield the entries of all tapes behind a position, in the order in which they became final.
+
+        None is ever skipped: what commits later comes later, and the entries of a tape come in order. ``position`` of
+        the last entry read is where to go on; it is opaque, and 0 is the start.
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidEntry("limit", f"must be a number or None, not {limit!r}")
+        return self._feed.entries(check_position(after, "after"), limit)
+
+    def follow(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Entry]:
+        """Yield the entries of all tapes behind a position and wait for more, from whichever process.
+
+        Ends when none came for ``timeout`` seconds, or with the store.
+        """
+        return self._feed.follow(check_position(after, "after"), check_timeout(timeout))
+
+    def consumer(self, name: str) -> Consumer:
+        """Return the reader of the feed with this name, which goes on behind the position it last committed."""
+        return Consumer(self, strict.identifier(name, "name"))
+
     def verify(self, id: str | None = None, *, against: Any = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
 
@@ -177,9 +236,14 @@ class Store:
         return audit.verify(self._db, self._reader, id, against)
 
     def rebuild(self, id: str | None = None) -> int:
-        """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt."""
+        """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
+
+        With all tapes the search index is made anew as well.
+        """
         if id is not None:
             self.get(id)
+        else:
+            self._searcher.rebuild()
         return audit.rebuild(self._db, self._reader, self._recorder, id)
 
     def close(self) -> None:

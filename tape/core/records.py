@@ -16,6 +16,7 @@ __all__ = [
     "Anchor",
     "Descendant",
     "Entry",
+    "Hit",
     "Lineage",
     "MergeReceipt",
     "Message",
@@ -233,6 +234,25 @@ class TapeInfo(Struct, frozen=True, kw_only=True):
     completed_at: datetime | None = None
     tokens: int = 0
     cost: int = 0
+
+
+class Hit(Struct, frozen=True):
+    """A message that a search found: the tape and seq of the entry that holds the text, and the place in it."""
+
+    tape: str
+    seq: int
+    message_id: str
+    role: str | None
+    snippet: str
+    """The text around the first words found, on one line, with « » around each."""
+    score: float
+    """How much of the text is what was asked for. Informative: hits are ordered by age."""
+    stamp: int
+
+    @property
+    def recorded_at(self) -> datetime:
+        """When the text was recorded."""
+        return moment(self.stamp)
 
 
 class Page(Struct, Generic[T], frozen=True):

@@ -18,7 +18,7 @@ from tape.errors import SchemaTooNew, StoreBusy, StoreFailed
 
 __all__ = ["migrate", "schema_version", "scripts"]
 
-KNOWN = ("0001", "0002", "0003")
+KNOWN = ("0001", "0002", "0003", "0004")
 """Every revision this release can upgrade from, oldest first."""
 
 LOCK = lock_key("\0schema")
@@ -93,6 +93,7 @@ def _create(connection: sa.Connection, database: Database) -> None:
     database.tables.metadata.create_all(connection, checkfirst=False)
     for ddl in guards(connection.dialect.name, database.tables.schema):
         connection.exec_driver_sql(ddl)
+    connection.execute(sa.insert(database.tables.epoch).values(base=0))
     connection.execute(sa.insert(database.tables.version).values(version_num=REVISION))
 
 

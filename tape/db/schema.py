@@ -11,13 +11,14 @@ changes. That keeps appends cheap and lets the tables be distributed by tape.
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.schema import SchemaItem
 
 from tape.core.payloads import KINDS
 
 __all__ = ["REVISION", "Tables", "guards"]
 
-REVISION = "0003"
+REVISION = "0004"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -244,6 +245,47 @@ class Tables:
             number("until", null=True),
             sa.Index("tape_compactions_place", "tape_id", "head_tape", "lane", "ordinal"),
         )
+
+        if postgres:
+            # The order of the feed. SQLite has it in the rowid.
+            sa.Index("tape_entries_feed", self.entries.c.xid, self.entries.c.position)
+
+        self.epoch = table("tape_epoch", number("base"), rowid=True)
+        """What is added to every transaction id, so that they go on rising in a database that was restored."""
+
+        self.texts = table(
+            "tape_texts",
+            number("position", primary_key=not postgres),
+            number("tape_id", primary_key=postgres),
+            number("seq", primary_key=postgres),
+            number("origin"),
+            number("lane"),
+            number("ordinal"),
+            *(
+                (
+                    number("xid"),
+                    sa.Column("words", TSVECTOR, nullable=False),
+                    sa.Index("tape_texts_feed", "xid", "position"),
+                    sa.Index(
+                        "tape_texts_words", "words", postgresql_using="gin", postgresql_with={"fastupdate": "off"}
+                    ),
+                )
+                if postgres
+                else (sa.Index("tape_texts_tape", "tape_id", "seq"),)
+            ),
+            rowid=True,
+        )
+        """The bodies that are indexed, each with its message's place. On SQLite the words are in a table beside it."""
+
+        self.consumers = table(
+            "tape_consumers",
+            sa.Column("owner", _ID, primary_key=True),
+            sa.Column("name", _ID, primary_key=True),
+            number("xid"),
+            number("position"),
+            number("version"),
+        )
+        """How far each reader of the feed has come; the search index is one of them."""
 
         self.view = (
             self.live,

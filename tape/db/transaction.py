@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tape.db.bell import Bell, watch_postgres, watch_sqlite
 from tape.db.connect import is_memory, make_engine
 from tape.db.schema import Tables
 from tape.db.sql import Statement, Statements
@@ -118,6 +119,7 @@ class Database:
         self.tables, self.statements = _compiled(engine.dialect.name, schema)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
+        self.bell = Bell(self._watch if self._watched else None)
         self._closed = False
         _open_databases.add(self)
 
@@ -129,6 +131,19 @@ class Database:
         """Run ``work`` against one unchanging state of the database."""
         raise AssertionError("each engine reads in its own way")
 
+    @property
+    def closed(self) -> bool:
+        """Whether the store was closed."""
+        return self._closed
+
+    @property
+    def _watched(self) -> bool:
+        """Whether others can write to this database."""
+        return True
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        """Ring for every commit of another process, until ``stop`` is set."""
+
     def point(self, name: str) -> None:
         """A place where a test may make the write fail."""
         if self.fault is not None:
@@ -137,6 +152,7 @@ class Database:
     def close(self) -> None:
         """Give every connection back. Further use fails."""
         self._closed = True
+        self.bell.close()
         self.engine.dispose()
 
     def forking(self) -> None:
@@ -147,6 +163,7 @@ class Database:
 
     def forked(self) -> None:
         """Forget the parent's connections, in a process that was just forked."""
+        self.bell = Bell(self._watch if self._watched else None)
         self.engine.dispose(close=False)
 
     def _open_connection(self) -> Any:
@@ -169,12 +186,19 @@ class SqliteDatabase(Database):
     """SQLite: one writer at a time, in the process by a lock and between processes by turns."""
 
     def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
-        super().__init__(engine, None)
         self._memory = is_memory(url)
+        super().__init__(engine, None)
         self._timeout = timeout
         path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
         self._turn = Turn(path)
         self._reset()
+
+    @property
+    def _watched(self) -> bool:
+        return not self._memory
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        watch_sqlite(self._open_connection, ring, stop)
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
@@ -257,6 +281,7 @@ class SqliteDatabase(Database):
             # Dropped at once: it refers to what holds this transaction.
             transaction.after_commit = None
             done()
+        self.bell.ring()
         return result
 
     def read(self, work: Callable[[Transaction], R]) -> R:
@@ -360,7 +385,24 @@ class PostgresDatabase(Database):
     def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
         super().__init__(engine, schema)
         self._timeout = timeout
+        self._announce_after = 0.0
         self._reset()
+
+    @property
+    def _channel(self) -> str:
+        return f"tape_{lock_key(f'feed:{self.tables.schema}') & (2**64 - 1):016x}"
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        watch_postgres(self._open_connection, self._channel, ring, stop)
+
+    def _announce(self, transaction: Transaction) -> None:
+        """Tell followers in other processes, at most twenty times a second; those look again soon after each."""
+        # Not in the appending transaction: there every commit would queue for the one lock that notifications take.
+        now = time.monotonic()
+        if now >= self._announce_after:
+            self._announce_after = now + 0.05
+            with contextlib.suppress(Exception):
+                transaction.execute("SELECT pg_notify(%s, '')", (self._channel,))
 
     def _reset(self) -> None:
         self._idle: deque[Any] = deque()
@@ -418,6 +460,8 @@ class PostgresDatabase(Database):
                         self.point("commit")
                         transaction.commit()
                     broken = False
+                    self.bell.ring()
+                    self._announce(transaction)
                 except BaseException as error:
                     broken = not transaction.rollback()
                     told = _postgres_error(error, self._timeout, connection)
@@ -529,6 +573,7 @@ class Bound(Database):
         self.statements = parent.statements
         self.fault = parent.fault
         self.postgres = parent.postgres
+        self.bell = parent.bell
         self._closed = False
         self._connection = connection
 

@@ -3,7 +3,7 @@
 SQLAlchemy is the one place where SQL is written and the dialects are told apart; at run time the compiled text goes
 straight to the driver's cursor with positional parameters, which is three to eight times as fast as executing the
 construct. ``writes`` records, ``lookups`` serve plans, ``reads`` serve readers, ``lineages`` serve forks,
-``memory`` slots and compactions.
+``memory`` slots and compactions, ``feeds`` and ``searches`` go over all tapes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from tape.db.sql.compiler import BARE_COLUMNS, ENTRY_COLUMNS, HEAD_COLUMNS, LIVE
 from tape.db.sql.lookups import Lookups
 from tape.db.sql.memory import Memory
 from tape.db.sql.reads import Reads
+from tape.db.sql.searches import Searches
 from tape.db.sql.writes import Writes
 
 __all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
 
 
-class Statements(Writes, Lookups, Reads, Memory):
+class Statements(Writes, Lookups, Reads, Memory, Searches):
     """All statements of one engine."""
 
     def __init__(self, dialect: str, tables: Tables) -> None:
@@ -30,3 +31,5 @@ class Statements(Writes, Lookups, Reads, Memory):
         self._define_reads()
         self._define_lineage()
         self._define_memory()
+        self._define_feeds()
+        self._define_searches()

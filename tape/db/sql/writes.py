@@ -13,17 +13,15 @@ from tape.db.sql.compiler import (
     LIVE_COLUMNS,
     TAPE_COLUMNS,
     ZERO,
-    Compiler,
     Statement,
     param,
 )
+from tape.db.sql.feeds import Feeds
 
 __all__ = ["Writes"]
 
-_OWN_XID: sa.ColumnClause[int] = sa.literal_column("pg_current_xact_id()::text::bigint")
 
-
-class Writes(Compiler):
+class Writes(Feeds):
     """Statements that change something."""
 
     def _define_heads(self) -> None:
@@ -116,7 +114,7 @@ class Writes(Compiler):
         head_values: dict[str, Any] = {name: param(f"new_{name}") for name in HEAD_COLUMNS}
         if self.postgres:
             # Never lower than the last one, so that xid order never contradicts seq order inside a tape.
-            head_values["xid"] = sa.func.greatest(h.xid, _OWN_XID)
+            head_values["xid"] = sa.func.greatest(h.xid, self._own_xid())
         self._head_values = head_values
         self.move_head = make(
             "move_head",
@@ -136,9 +134,10 @@ class Writes(Compiler):
         t, make = self.tables, self._make
         e, h = t.entries.c, t.heads.c
         entry_values: dict[str, Any] = {name: param(name) for name in ENTRY_COLUMNS}
-        last_xid = sa.select(h.xid).where(h.tape_id == param("tape_id")).scalar_subquery()
-        # The head moves after the entries are written, so its row alone would give the writer before this one.
-        entry_values["xid"] = sa.func.greatest(last_xid, _OWN_XID) if self.postgres else sa.literal_column("0")
+        last = sa.select(h.xid).where(h.tape_id == param("tape_id")).scalar_subquery()
+        # The head moves after the entries are written: its row alone would give the transaction before this one,
+        # which readers of the feed have long passed.
+        entry_values["xid"] = sa.func.greatest(last, self._own_xid()) if self.postgres else sa.literal_column("0")
         self.insert_entry = make("insert_entry", sa.insert(t.entries).values(entry_values), ENTRY_COLUMNS)
         bare_values = {name: entry_values[name] for name in (*BARE_COLUMNS, "xid")}
         self.insert_bare = make("insert_bare", sa.insert(t.entries).values(bare_values), BARE_COLUMNS)

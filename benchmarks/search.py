@@ -1,0 +1,89 @@
+"""What does search cost? Indexing as it grows, a rare word in a large store, a common one in a small tape of it.
+
+python benchmarks/search.py [--quick] [--postgres URL] [--save]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+
+from harness import Options, Report, Times, options, race, report, schema
+
+import tape
+
+WORDS = ("the", "agent", "plans", "trip", "books", "hotel", "flight", "train", "museum", "dinner", "beach", "river")
+
+
+def main() -> int:
+    """Answer the questions on both engines."""
+    with options("What does search cost?") as given:
+        told = report("What does search cost?", given)
+        large = 20_000 if given.quick else 1_000_000
+        with ExitStack() as stack:
+            for engine in ("SQLite", "PostgreSQL"):
+                stores = {count: _open(stack, given, engine, count) for count in (1_000, large)}
+                indexing(told, engine, _open(stack, given, engine, 0))
+                searching(told, given, engine, stores, large)
+        return told.finish(given.save)
+
+
+def _open(stack: ExitStack, given: Options, engine: str, count: int) -> tape.Store:
+    """Return a store with so many entries, all of them indexed; a needle and a small tape are among them."""
+    if engine == "SQLite":
+        store = stack.enter_context(tape.open(given.folder / f"search-{count}.db", durability="normal"))
+    else:
+        name = stack.enter_context(schema(given.postgres, f"bench_search_{count}"))
+        store = stack.enter_context(tape.open(given.postgres, schema=name, durability="normal"))
+    if count:
+        store.tape("small").extend([{"role": "user", "content": f"common {_text(n)}"} for n in range(20)])
+        store.tape("needle").append(role="user", content="one xylophone among them all")
+        _fill(store, count - 23)
+        store.search("nothing")
+    return store
+
+
+def _text(n: int) -> str:
+    return " ".join(WORDS[(n * step) % len(WORDS)] for step in range(1, 13)) + f" w{n % 5_000}"
+
+
+def _fill(store: tape.Store, count: int) -> None:
+    """Write messages that all have one word in common, a thousand to a tape."""
+    for start in range(0, count, 1_000):
+        some = range(start, min(start + 1_000, count))
+        store.tape(f"t{start}").extend([{"role": "user", "content": f"common {_text(n)}"} for n in some])
+
+
+def indexing(told: Report, engine: str, store: tape.Store) -> None:
+    """Index 10 000 entries in ten equal parts; the bar is on their sum against the first."""
+    _fill(store, 9_990)
+    index = store._searcher.index
+    best = [9e9] * 10
+    for _ in range(5):
+        index.remake()
+        for n in range(10):
+            began = time.perf_counter()
+            index.catch_up(1_000)
+            best[n] = min(best[n], time.perf_counter() - began)
+    figures = f"{best[0] * 1e3:.0f} ms for the first 1 000, {sum(best) * 1e3:.0f} ms for 10 000"
+    told.bar(f"indexing 10 000 entries against 1 000, {engine}", sum(best) / best[0], most=12, of=figures)
+
+
+def searching(told: Report, given: Options, engine: str, stores: dict[int, tape.Store], large: int) -> None:
+    """Race the same two searches in the small and the large store."""
+    rounds = 10 if given.quick else 30
+    small = stores[1_000]
+    for what, query, of in (("a rare word", "xylophone", None), ("a common word in a small tape", "common", "small")):
+
+        def run(store: tape.Store, query: str = query, of: str | None = of) -> None:
+            if not store.search(query, tape=of):
+                raise AssertionError(f"{query!r} is not found")
+
+        times: Times = race(rounds, 10, {"small": lambda: run(small), "large": lambda: run(stores[large])})
+        figures = f"{times.median('small'):.0f} µs in 1 000 entries, {times.median('large'):.0f} µs in {large}"
+        told.bar(f"{what}, {engine}", times.ratio("large", "small"), most=3, of=figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""The text of a message, for search: everything that a person or a model could read in it, whatever its shape.
+
+Strings are collected wherever they stand (content, parts, blocks, reasoning, tool calls and their results), except
+under names that hold no text (ids, types, signatures) and except media, which is letters only by accident. Inside the
+arguments and results of tools the names of fields are text, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+__all__ = ["text_of"]
+
+_NO_TEXT = frozenset(
+    (
+        "id",
+        "role",
+        "type",
+        "tool_call_id",
+        "tool_use_id",
+        "call_id",
+        "toolCallId",
+        "message_id",
+        "item_id",
+        "response_id",
+        "file_id",
+        "media_type",
+        "mediaType",
+        "mime_type",
+        "mimeType",
+        "signature",
+        "thoughtSignature",
+        "encrypted_content",
+        "cache_control",
+        "providerMetadata",
+        "providerOptions",
+        "callProviderMetadata",
+        "finish_reason",
+        "state",
+        "status",
+        "detail",
+    )
+)
+_TOOL_DATA = frozenset(("arguments", "input", "args", "output", "result", "results", "structuredContent"))
+_MEDIA = frozenset(("media_type", "mediaType", "mime_type", "mimeType", "format"))
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return all text in a message, one piece a line."""
+    content = message.get("content")
+    if type(content) is str and all(name in _NO_TEXT or name == "content" for name in message):
+        return content
+    return "\n".join(_message(message))
+
+
+def _message(value: Any) -> Iterator[str]:
+    """Yield the text in a message or a part of one."""
+    if isinstance(value, str):
+        if not _is_media(value):
+            yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _message(item)
+    elif isinstance(value, dict):
+        media = not _MEDIA.isdisjoint(value)
+        for name, item in value.items():
+            if name in _TOOL_DATA:
+                yield from _data(_decoded(item))
+            elif name not in _NO_TEXT and not (media and name in ("data", "format", "url")):
+                yield from _message(item)
+
+
+def _data(value: Any) -> Iterator[str]:
+    """Yield the text in what a tool was given or gave: the names of its fields and every value."""
+    if isinstance(value, str):
+        if not _is_media(value):
+            yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _data(item)
+    elif isinstance(value, dict):
+        media = not _MEDIA.isdisjoint(value)
+        for name, item in value.items():
+            if not (media and name == "data"):
+                yield name
+                yield from _data(item)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _decoded(value: Any) -> Any:
+    """Return what a string of JSON says: in it, letters outside ASCII may be written as escapes."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            return value
+    return value
+
+
+def _is_media(text: str) -> bool:
+    return text.startswith("data:") and ";base64," in text[:100]

@@ -1,0 +1,163 @@
+"""The search index: it follows the feed behind the appends, with a place of its own.
+
+An append never touches it, so damage to it can block none. A search first lets it catch up, in batches that are read
+and cut into words without any lock and stored in a short transaction each. What holds is not its business: every body
+is indexed once, when it was written, and whoever searches asks the view whether it holds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tape.core import payloads, words
+from tape.core.text import text_of
+from tape.db.feed import Feed, join_position
+from tape.db.log import log
+from tape.db.paths import Row
+from tape.db.transaction import Database, Transaction
+from tape.errors import Corrupt
+
+__all__ = ["Index", "place_of"]
+
+_BATCH = 500
+_NAME = "\x01index"
+"""Of the index among the readers of the feed: no caller can use a control character."""
+_LOCK = "\0index"
+
+
+class Indexed(NamedTuple):
+    """One body, ready to be stored."""
+
+    position: int
+    xid: int
+    tape_id: int
+    seq: int
+    origin: int
+    lane: int
+    ordinal: int
+    words: list[str]
+
+
+class Index:
+    """Fills and repairs the search index of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._sql = database.statements
+        self._feed = Feed(database, owner=None)
+
+    def place(self, tx: Transaction) -> int:
+        """Return the position up to which everything is indexed; 0 when the index is of another version."""
+        row = tx.one(self._sql.consumer, ("", _NAME))
+        return 0 if row is None or row[2] != words.VERSION else join_position(self._db.postgres, row[0], row[1])
+
+    def lag(self) -> int:
+        """Return about how many entries are not indexed yet, without counting them."""
+
+        def work(tx: Transaction) -> int:
+            end, row = tx.one(self._sql.feed_end, ()), tx.one(self._sql.consumer, ("", _NAME))
+            if end is None:
+                return 0
+            return max(0, int(end[1]) - (int(row[1]) if row is not None and row[2] == words.VERSION else 0))
+
+        return self._db.read(work)
+
+    def catch_up(self, most: int | None = None) -> int:
+        """Index all that is final and not indexed yet, or about ``most`` of it; returns how many entries that were."""
+        total = 0
+        while True:
+            place, rows, ready = self._db.read(self._batch)
+            if rows:
+                last = rows[-1]
+                stored = self._db.write(_LOCK, lambda tx, p=place, r=ready, e=last: self._store(tx, p, r, e))  # type: ignore[misc]
+                total += len(rows) if stored else 0
+            if len(rows) < _BATCH or (most is not None and total >= most):
+                return total
+
+    def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed]]:
+        """Read the next entries and cut their bodies into words."""
+        place = self.place(tx)
+        rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH))
+        ready = []
+        for row in rows:
+            found = None if row[-1] == "purged" else self._ready(tx, row)
+            if found is not None:
+                ready.append(found)
+        return place, rows, ready
+
+    def _ready(self, tx: Transaction, row: Row) -> Indexed | None:
+        position, xid, tape_id, seq, kind, version, raw, _, lane, ordinal, _, owner, _ = row
+        if raw is None:
+            return None
+        try:
+            origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+            text = text_of(payloads.body_of(kind, version, raw).message)
+        except Corrupt:
+            # What cannot be read cannot be found; verify names it.
+            return None
+        found = words.vocabulary(text)
+        found.append(words.tape_word(tape_id))
+        if owner is not None:
+            found.append(words.owner_word(owner))
+        return Indexed(position, xid, tape_id, seq, origin, lane, ordinal, found)
+
+    def _store(self, tx: Transaction, place: int, ready: list[Indexed], last: Row) -> bool:
+        """Store a batch, unless another process was faster."""
+        tx.lock(_LOCK)
+        row = tx.one(self._sql.consumer, ("", _NAME))
+        if row is not None and row[2] != words.VERSION:
+            self._remake(tx)
+        if self.place(tx) != place:
+            return False
+        for ddl in self._sql.make_words if place == 0 else ():
+            tx.execute(ddl)
+        if self._sql.insert_words is not None:
+            tx.many(self._sql.insert_text, [one[:1] + one[2:7] for one in ready])
+            tx.many(self._sql.insert_words, [(one.position, " ".join(one.words)) for one in ready])
+        else:
+            tx.many(self._sql.insert_text, [(one.position, *one[2:7], one.xid, one.words) for one in ready])
+        tx.run(self._sql.put_consumer, ("", _NAME, last[1], last[0], words.VERSION))
+        return True
+
+    def remake(self) -> None:
+        """Drop the index, whatever is left of it, and begin a new one; the next search fills it."""
+
+        def work(tx: Transaction) -> None:
+            tx.lock(_LOCK)
+            self._remake(tx)
+
+        self._db.write(_LOCK, work)
+        log.info("tape.index_remade")
+
+    def _remake(self, tx: Transaction) -> None:
+        for ddl in self._sql.remake_index:
+            tx.execute(ddl)
+        tx.run(self._sql.drop_consumer, ("", _NAME))
+
+    def forget(self, tx: Transaction, tape_id: int, after: int = 0, most: int = _BATCH) -> int:
+        """Take texts of one tape out of the index, before its entries go; returns the seq reached, 0 at the end."""
+        rows = tx.all(self._sql.texts_of, (tape_id, after, most))
+        for position, seq in rows:
+            if self._sql.drop_words is not None:
+                body = tx.one(self._sql.indexed_body, (tape_id, seq))
+                ready = self._ready(tx, body) if body is not None else None
+                if ready is not None:
+                    tx.run(self._sql.drop_words, (position, " ".join(ready.words)))
+            tx.run(self._sql.drop_text, (tape_id, seq))
+        return int(rows[-1][1]) if len(rows) == most else 0
+
+
+def place_of(tx: Transaction, kind: str, version: int, raw: bytes, lane: int, ordinal: int) -> tuple[int, int, int]:
+    """Return the place of the message that a body belongs to: the number of its tape (0 for its own), lane, depth."""
+    if kind == "append":
+        return 0, lane, ordinal
+    payload = payloads.decode(kind, version, raw)
+    if not isinstance(payload, payloads.Revise):
+        raise Corrupt("", 0, f"an entry of kind {kind!r} has no body")
+    place = payload.place
+    if place.tape is None:
+        return 0, place.lane, place.ordinal
+    row = tx.one(tx.statements.tape_number, (place.tape,))
+    if row is None:
+        raise Corrupt(place.tape, 0, "the tape is not there")
+    return int(row[0]), place.lane, place.ordinal

@@ -1,0 +1,265 @@
+"""Search: from a query to the texts that hold and have all its words, newest first.
+
+The index gives candidates, the view tells which of them hold, and the words are looked for once more in the text
+itself, which also settles phrases and says where the snippet is. What the index has not reached yet is read entry by
+entry, so a search sees everything that was committed before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+
+from msgspec import Struct
+
+from tape.core import payloads, strict, words
+from tape.core.payloads import Place
+from tape.core.records import Hit, micros
+from tape.core.text import text_of
+from tape.db.feed import Feed, join_position
+from tape.db.index import Index, place_of
+from tape.db.log import log
+from tape.db.paths import Point, Row, Scope
+from tape.db.read import Reader
+from tape.db.transaction import Again, Bound, Collision, Database, Lost, Transaction
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
+
+__all__ = ["Asked", "Searcher"]
+
+_FIRST_PAGE = 64
+_LARGEST_PAGE = 2_048
+_SCANNED = 500
+_MOST_TAPES = 100
+_END = 2**63 - 1
+
+
+class Asked(Struct):
+    """A search: the query and what narrows it."""
+
+    query: words.Query
+    owner: str | None
+    limit: int
+    kind: str | None
+    role: str | None
+    since: int
+    until: int
+
+    def finds(self, row: Row) -> Hit | None:
+        """Return the hit in a row (tape, seq, kind, version, payload, stamp), if it is one."""
+        tape, seq, kind, version, raw, stamp = row
+        if raw is None or not self.since <= stamp <= self.until or self.kind not in (None, kind):
+            return None
+        try:
+            body = payloads.body_of(kind, version, raw)
+        except Corrupt:
+            return None
+        role = body.message.get("role")
+        if self.role is not None and role != self.role:
+            return None
+        text = text_of(body.message)
+        spans = self.query.match(text)
+        if spans is None:
+            return None
+        score = round(min(1.0, sum(end - start for start, end in spans) / len(text)), 4)
+        return Hit(
+            tape, seq, body.id, role if isinstance(role, str) else None, words.snippet(text, spans), score, stamp
+        )
+
+
+class Searcher:
+    """Searches the tapes that one owner can see."""
+
+    def __init__(self, database: Database, reader: Reader, *, owner: str | None) -> None:
+        self._db = database
+        self._sql = database.statements
+        self._reader = reader
+        self._owner = owner
+        self._feed = Feed(database, owner=owner)
+        self.index = Index(database)
+
+    def search(
+        self,
+        query: str,
+        *,
+        tape: str | None = None,
+        point: Point = None,
+        owner: str | None = None,
+        limit: int = 20,
+        kind: str | None = None,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Hit]:
+        """Return the newest texts that have all the words."""
+        if not isinstance(query, str):
+            raise InvalidEntry("query", f"must be a string, not {type(query).__name__}")
+        if type(limit) is not int or limit <= 0:
+            raise InvalidEntry("limit", f"must be a positive number, not {limit!r}")
+        if kind not in (None, "append", "revise"):
+            raise InvalidEntry("kind", f"must be 'append' or 'revise', which hold texts, not {kind!r}")
+        if owner is not None:
+            strict.identifier(owner, "owner")
+            if self._owner not in (None, owner):
+                return []
+        asked = Asked(
+            words.parse(query),
+            self._owner if owner is None else owner,
+            limit,
+            kind,
+            role,
+            _stamp(since, "since", 0),
+            _stamp(until, "until", _END),
+        )
+        if not asked.query.phrases:
+            return []
+        if isinstance(self._db, Bound):
+            # The caller's transaction is not ours to write an index in; what is behind its place is scanned.
+            return self._ask(asked, tape, point, indexed=True)
+        return self._mended(asked, tape, point)
+
+    def rebuild(self) -> None:
+        """Make the index anew."""
+        self.index.remake()
+        self.index.catch_up()
+
+    def _mended(self, asked: Asked, tape: str | None, point: Point) -> list[Hit]:
+        """Search with the index up to date; if it is broken make it anew; and if that fails do without."""
+        for last in (False, True):
+            try:
+                self.index.catch_up()
+                return self._ask(asked, tape, point, indexed=True)
+            except (Again, Lost, StoreBusy):
+                # Somebody else writes, which is no fault of the index: what it lacks is scanned.
+                break
+            except (Collision, StoreFailed) as error:
+                log.warning("tape.index_broken", error=str(error))
+                if last or self._db.closed:
+                    break
+                try:
+                    self.index.remake()
+                except (Again, Lost, StoreBusy, StoreFailed, Collision):
+                    return self._ask(asked, tape, point, indexed=False)
+        try:
+            return self._ask(asked, tape, point, indexed=True)
+        except StoreFailed:
+            return self._ask(asked, tape, point, indexed=False)
+
+    def _ask(self, asked: Asked, tape: str | None, point: Point, *, indexed: bool) -> list[Hit]:
+        def work(tx: Transaction) -> list[Hit]:
+            scope = None
+            if tape is not None:
+                scope = self._reader.scope(tx, tape, point)
+                if scope is None:
+                    return []
+            place = self.index.place(tx) if indexed else 0
+            hits = self._scan(tx, asked, scope, place)
+            if place and len(hits) < asked.limit:
+                hits += self._found(tx, asked, scope, asked.limit - len(hits))
+            return hits
+
+        return self._db.read(work)
+
+    # -- what is not indexed yet
+
+    def _scan(self, tx: Transaction, asked: Asked, scope: Scope | None, place: int) -> list[Hit]:
+        """Return the newest hits behind a position, newest first."""
+        hits: deque[Hit] = deque(maxlen=asked.limit)
+        while True:
+            rows = tx.all(self._sql.unsearched, (*self._feed.at(place), _SCANNED))
+            for row in rows:
+                _, _, tape_id, seq, kind, version, raw, stamp, lane, ordinal, tape, owner, status = row
+                if raw is None or not self._wanted(asked, scope, tape_id, owner, status):
+                    continue
+                hit = asked.finds((tape, seq, kind, version, raw, stamp))
+                if hit is not None:
+                    origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+                    if self._holds(tx, scope, tape_id, seq, origin, lane, ordinal):
+                        hits.append(hit)
+            if len(rows) < _SCANNED:
+                return list(hits)[::-1]
+            place = join_position(self._db.postgres, rows[-1][1], rows[-1][0])
+
+    def _wanted(self, asked: Asked, scope: Scope | None, tape_id: int, owner: str | None, status: str) -> bool:
+        """Whether a text of this tape may be a hit at all."""
+        if status == "purged" or asked.owner not in (None, owner):
+            return False
+        return scope is None or any(layer[0] == tape_id for layer in scope.layers())
+
+    # -- what is
+
+    def _found(self, tx: Transaction, asked: Asked, scope: Scope | None, limit: int) -> list[Hit]:
+        """Return the newest hits that the index leads to, newest first."""
+        plain = scope is None or (scope.now and scope.family is None)
+        wanted = self._query(asked, scope)
+        hits: list[Hit] = []
+        before: tuple[int, ...] = (_END, _END) if self._db.postgres else (_END,)
+        most = max(_FIRST_PAGE, limit)
+        while True:
+            rows = tx.all(self._sql.found, (wanted, *before, most))
+            for row in rows:
+                _, _, tape_id, seq, kind, version, raw, stamp, origin, lane, ordinal, tape, owner, status, holds = row
+                if plain and not holds:
+                    continue
+                if not self._wanted(asked, scope, tape_id, owner, status):
+                    continue
+                hit = asked.finds((tape, seq, kind, version, raw, stamp))
+                if hit is None or not (plain or self._holds(tx, scope, tape_id, seq, origin, lane, ordinal)):
+                    continue
+                hits.append(hit)
+                if len(hits) == limit:
+                    return hits
+            if len(rows) < most:
+                return hits
+            before = (rows[-1][1], rows[-1][0]) if self._db.postgres else (rows[-1][0],)
+            most = min(2 * most, _LARGEST_PAGE)
+
+    def _query(self, asked: Asked, scope: Scope | None) -> str:
+        """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""
+        either: list[str] = []
+        if scope is not None and len(scope.layers()) <= _MOST_TAPES:
+            either = [words.tape_word(layer[0]) for layer in scope.layers()]
+        elif asked.owner is not None:
+            either = [words.owner_word(asked.owner)]
+        # No word holds a quote of either engine: it is letters, digits and marks.
+        if self._db.postgres:
+            parts = [f"'{token.text}'{':*' if token.prefix else ''}" for token in asked.query.tokens()]
+            group = " | ".join(f"'{word}'" for word in either)
+            return " & ".join([*([f"({group})"] if group else []), *parts])
+        parts = [f'"{token.text}"{"*" if token.prefix else ""}' for token in asked.query.tokens()]
+        group = " OR ".join(f'"{word}"' for word in either)
+        return " AND ".join([*([f"({group})"] if group else []), *parts])
+
+    # -- what holds
+
+    def _holds(
+        self, tx: Transaction, scope: Scope | None, tape_id: int, seq: int, origin: int, lane: int, ordinal: int
+    ) -> bool:
+        """Whether a body holds: on the tape that wrote it, or as the tape searched sees it."""
+        if scope is None or (scope.now and scope.family is None):
+            if origin:
+                return tx.one(self._sql.holds_over, (tape_id, origin, lane, ordinal, seq)) is not None
+            return tx.one(self._sql.holds_own, (tape_id, lane, ordinal, seq)) is not None
+        if scope.family is None:
+            rows = self._reader._rows(tx, scope, Place(lane, ordinal), ordinal - 1)
+            return bool(rows) and rows[0][2] == seq
+        layers = scope.layers()
+        seen = {layer[0]: layer for layer in layers}
+        home = origin or tape_id
+        if seq > seen[tape_id][1] or home not in seen:
+            return False
+        said = tx.one(self._sql.overrides_at, (scope.lineage(), home, lane, ordinal))
+        if said is not None:
+            # The nearest tape that says something of an inherited message decides.
+            n, _, body_tape, body, since, _ = said
+            return body is not None and since > layers[n][2] and (body_tape, body) == (tape_id, seq)
+        _, asof, cleared, _ = seen[home]
+        row = tx.one(self._sql.rows_then, (home, lane, ordinal - 1, ordinal, cleared, asof, 1))
+        return row is not None and home == tape_id and row[2] == seq
+
+
+def _stamp(at: datetime | None, field: str, default: int) -> int:
+    if at is None:
+        return default
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise InvalidEntry(field, "must be a datetime with a time zone")
+    return micros(at)
