@@ -117,6 +117,8 @@ class AsyncTape(AsyncSnapshot):
     abandon = _hop(Tape.abandon)
     end = _hop(Tape.end)
     reopen = _hop(Tape.reopen)
+    rename = _hop(Tape.rename)
+    label = _hop(Tape.label)
     verify = _hop(Tape.verify)
     discard = _hop(Tape.discard)
     lineage = _hop(Tape.lineage)
@@ -223,6 +225,10 @@ class AsyncStore(_Hop):
 
     _inner: sync.Store
 
+    def __init__(self, inner: sync.Store, threads: ThreadPoolExecutor, *, shared: bool = False) -> None:
+        super().__init__(inner, threads)
+        self._shared = shared
+
     async def __aenter__(self) -> AsyncStore:
         return self
 
@@ -263,13 +269,21 @@ class AsyncStore(_Hop):
         """Return the tape with this id; it reads as empty, and is created with its first write."""
         return AsyncTape(self._inner.tape(id), self._threads)
 
+    list = _hop(sync.Store.list)
+    health = _hop(sync.Store.health)
+    stats = _hop(sync.Store.stats)
     verify = _hop(sync.Store.verify)
     rebuild = _hop(sync.Store.rebuild)
+
+    def scoped(self, owner: str) -> AsyncStore:
+        """Return this store for one owner; see ``Store.scoped``."""
+        return AsyncStore(self._inner.scoped(owner), self._threads, shared=True)
 
     async def close(self) -> None:
         """Wait for calls under way, then give back every connection."""
         await self._run(self._inner.close)
-        self._threads.shutdown(wait=False)
+        if not self._shared:
+            self._threads.shutdown(wait=False)
 
 
 class _Opening:

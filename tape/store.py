@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
 
 from tape.core import ids, payloads, strict
-from tape.core.records import Report
+from tape.core.records import Health, Page, Report, Stats, TapeInfo
 from tape.db import audit
 from tape.db.branching import Branching
+from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
+from tape.db.log import log
 from tape.db.migrate import migrate
 from tape.db.read import Reader
 from tape.db.record import Call, Recorder
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
-from tape.handle import Tape, message_intents
+from tape.handle import Tape, distinct, message_intents
 
 __all__ = ["Store", "open"]
 
@@ -71,14 +74,18 @@ class Store:
         clock: Callable[[], int],
         slow: float,
         bound: bool = False,
+        shared: bool = False,
     ) -> None:
         self._db = database
+        self._bound = bound
+        self._shared = shared
         self._owner = owner
         self._clock = clock
         self._slow = slow
         self._recorder = Recorder(database, owner=owner, clock=clock, keep_heads=not bound, slow=slow)
         self._reader = Reader(database, owner=owner)
         self._branching = Branching(self._recorder, self._reader)
+        self._catalog = Catalog(database, self._reader, owner)
 
     def __enter__(self) -> Store:
         return self
@@ -115,7 +122,7 @@ class Store:
             name=None if name is None else strict.text(name, "name"),
             owner=self._owner if owner is None else strict.identifier(owner, "owner"),
             agent=None if agent is None else strict.identifier(agent, "agent"),
-            labels=[strict.identifier(label, "labels") for label in labels or ()],
+            labels=distinct(labels or (), "labels"),
         )
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
@@ -133,6 +140,41 @@ class Store:
         if not self._reader.exists(strict.identifier(id, "id")):
             raise TapeNotFound(id)
         return Tape(self, id)
+
+    def list(
+        self,
+        *,
+        owner: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
+        label: str | None = None,
+        updated_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        order: str = "created",
+    ) -> Page[TapeInfo]:
+        """Return the tapes that meet every filter, newest first, a page at a time.
+
+        Pass a page's ``cursor`` for the next one. In the order of creation no tape that was there when the first
+        page was read is left out or given twice, whatever is written meanwhile. ``order="updated"`` gives the most
+        recently changed first; there each page is true for itself, and a tape written to in between moves to the front.
+        """
+        filters = {
+            "owner": owner,
+            "agent": agent,
+            "status": status,
+            "parent": parent,
+            "label": label,
+            "updated_before": updated_before,
+            "updated_after": updated_after,
+        }
+        for name in ("owner", "agent", "status", "parent", "label"):
+            if filters[name] is not None:
+                strict.identifier(filters[name], name)
+        self._administrative("list", owner=owner)
+        return self._catalog.page(filters, limit, cursor, order)
 
     def tape(self, id: str) -> Tape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""
@@ -166,6 +208,39 @@ class Store:
             self.get(id)
         return audit.rebuild(self._db, self._reader, self._recorder, id)
 
+    def health(self, id: str | None = None) -> Health:
+        """Tell whether the database answers, its schema, and up to where a tape was last verified.
+
+        With ``id`` it is that tape's last check and head, otherwise the newest check of any. Scans nothing. A
+        database that cannot be reached is told as ``ok=False``, not raised.
+        """
+        return self._catalog.health(None if id is None else strict.identifier(id, "id"))
+
+    def stats(self) -> Stats:
+        """Count the tapes, entries, messages and bytes; reads the size of every entry, so it takes its time."""
+        self._administrative("stats")
+        return self._catalog.stats()
+
+    def scoped(self, owner: str) -> Store:
+        """Return this store for one owner: every other owner's tape looks like one that is not there.
+
+        It uses the connections of this store, which are given back when this store is closed. A store that has an
+        owner already can only be scoped to the same one.
+        """
+        strict.identifier(owner, "owner")
+        if self._owner is not None and owner != self._owner:
+            raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
+        return Store(self._db, owner=owner, clock=self._clock, slow=self._slow, bound=self._bound, shared=True)
+
+    def _administrative(self, call: str, **facts: str | None) -> None:
+        """Leave a trace of a call that looks across owners."""
+        if self._owner is None and not facts.get("owner"):
+            log.info("tape.administrative", call=call, **facts)
+
     def close(self) -> None:
-        """Give back every connection. Handles of this store fail from then on."""
-        self._db.close()
+        """Give back every connection. Handles of this store fail from then on.
+
+        A store made by ``scoped`` has no connections of its own, so that closing it does nothing.
+        """
+        if not self._shared:
+            self._db.close()

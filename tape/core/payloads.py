@@ -27,6 +27,7 @@ __all__ = [
     "Fork",
     "ForkPoint",
     "Handoff",
+    "Label",
     "Layer",
     "Merge",
     "Open",
@@ -312,6 +313,19 @@ class Status(Payload):
     kind = "status"
     status: str
     reason: str | None = None
+    redirect: str | None = None
+    """The tape on which the work goes on, when this one was split."""
+
+
+class Label(Payload):
+    """A tape renamed, or its labels changed."""
+
+    kind = "label"
+    name: str | UnsetType | None = UNSET
+    add: list[str] = []
+    remove: list[str] = []
+    labels: list[str] | UnsetType = UNSET
+    """All labels after the entry, when it changes any."""
 
 
 def content(payload: Payload) -> Any:
@@ -336,6 +350,10 @@ def content(payload: Payload) -> Any:
             given = {"ids": payload.ids}
         case Switch():
             given = {"id": payload.id}
+        case Label():
+            given = {"add": payload.add, "remove": payload.remove}
+            if payload.name is not UNSET:
+                given["name"] = payload.name
         case _:
             given = {name: getattr(payload, name) for name in payload.__struct_fields__}
     return {"kind": payload.kind, **given}
@@ -359,6 +377,7 @@ _TYPES: dict[str, type[Payload]] = {
         Fork,
         Merge,
         Discard,
+        Label,
     )
 }
 _decoders = {kind: msgspec.json.Decoder(cls).decode for kind, cls in _TYPES.items()}

@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from tape.core import chain, payloads
 from tape.core.fold import Head
 from tape.core.payloads import Place
@@ -15,7 +17,16 @@ from tape.core.view import View
 from tape.db.family import Family, Member, place_at
 from tape.db.log import log
 from tape.db.paths import Scope
-from tape.db.project import call_key, fork_values, head_values, set_status, tape_of
+from tape.db.project import (
+    call_key,
+    fork_values,
+    head_values,
+    set_labels,
+    set_name,
+    set_redirect,
+    set_status,
+    tape_of,
+)
 from tape.db.read import Reader
 from tape.db.record import Recorder
 from tape.db.transaction import Database, Transaction
@@ -170,6 +181,10 @@ class _Check:
         self._graph(tx, scope)
         opening = tx.one(tx.statements.entry, (scope.id, 1))
         facts = tx.one(tx.statements.info, (self.tape,))
+        if facts is not None:
+            labels = msgspec.json.encode(self.view.labels) if self.view.labels else None
+            if (facts[4], facts[5], facts[11]) != (self.view.name, labels, self.view.redirect):
+                self.wrong(scope.head.seq, "name, labels or redirect are not what the entries give")
         if opening is not None and facts is not None and opening[8] is not None:
             payload = payloads.decode(opening[3], opening[11], opening[8])
             if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts[2], facts[3]):
@@ -255,7 +270,7 @@ def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
 
 def _seq_of(table: str, row: tuple[Any, ...]) -> int:
     """Return the seq that a row of the view goes back to."""
-    if table == "tape_forks":
+    if table in ("tape_forks", "tape_labels"):
         return 1
     index = {
         "tape_live": 3,
@@ -318,6 +333,7 @@ def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
             (seq, at(row.place), row.place.lane, row.place.ordinal, row.hidden, int(row.touched), row.until)
             for seq, row in view.clears.items()
         },
+        "tape_labels": {(label,) for label in view.labels},
         "tape_slots": {(slot, since, until) for (slot, since), until in view.slots.items()},
     }
 
@@ -365,8 +381,12 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
         "tape_slots": tx.statements.insert_slot,
         "tape_forks": tx.statements.insert_fork,
         "tape_overrides": tx.statements.insert_override,
+        "tape_labels": tx.statements.insert_label,
     }
     for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])
     tx.run(tx.statements.move_head, (*head_values(view.head, scope.family), scope.id))
     set_status(tx, scope.id, view.head)
+    set_name(tx, scope.id, view.name)
+    set_redirect(tx, scope.id, view.redirect)
+    set_labels(tx, scope.id, view.labels)

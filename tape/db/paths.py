@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tape.core import ids, payloads
-from tape.core.fold import Head
+from tape.core.fold import CLOSED, Head
 from tape.core.payloads import ROOT, Place
 from tape.core.records import Message, micros
 from tape.db.family import Family, place_at
@@ -139,8 +139,9 @@ class Paths:
             payload = entry_from_row(scope.tape, status, scope.family).payload
             if isinstance(payload, payloads.Status):
                 head.status, head.reason = payload.status, payload.reason
+                head.completed = status[10] if payload.status in CLOSED else 0
             elif isinstance(payload, payloads.Discard):
-                head.status, head.reason = "discarded", payload.reason
+                head.status, head.reason, head.completed = "discarded", payload.reason, status[10]
 
     def _named(self, tx: Transaction, scope: Scope, name: str) -> int | None:
         """Return the seq of the newest anchor of that name; or move the head to the message of that id."""

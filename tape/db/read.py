@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -20,11 +21,10 @@ from tape.core.records import (
     Page,
     Source,
     TapeInfo,
-    moment,
 )
 from tape.db.family import Family
 from tape.db.paths import ALL, Paths, Point, Row, Scope
-from tape.db.rows import anchor_from, entry_from_row, merge_receipt, message_from_row
+from tape.db.rows import anchor_from, entry_from_row, info_from_facts, merge_receipt, message_from_row
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
@@ -331,32 +331,42 @@ class Reader(Paths):
             if row is None:
                 return None
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
-            head = scope.head
             fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
             if not scope.now:
-                head.messages = int((tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared)) or [0])[0])
-            return TapeInfo(
-                id=tape,
-                name=facts["name"],
-                owner=facts["owner"],
-                agent=facts["agent"],
-                labels=msgspec.json.decode(facts["labels"]) if facts["labels"] is not None else [],
-                meta=msgspec.json.decode(facts["meta"]) if facts["meta"] is not None else None,
-                status=head.status,
-                reason=head.reason,
-                parent=fork[0] if fork is not None else None,
-                forked_at=fork[1] if fork is not None else None,
-                head=scope.seq,
-                head_hash=head.hash.hex(),
-                message_count=head.messages,
-                entry_count=scope.seq,
-                last_message_at=moment(head.last_message) if head.last_message else None,
-                created_at=moment(facts["created_at"]),
-                updated_at=moment(head.stamp),
-                completed_at=moment(head.completed) if head.completed else None,
-            )
+                self._facts_then(tx, scope, facts)
+            return info_from_facts(facts, *(fork[:2] if fork is not None else (None, None)))
 
         return self._db.read(work)
+
+    def _facts_then(self, tx: Transaction, scope: Scope, facts: dict[str, Any]) -> None:
+        """Set what is known of a tape to what was known at an earlier seq."""
+        head = scope.head
+        count = tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared))
+        facts.update(
+            status=head.status,
+            reason=head.reason,
+            completed_at=head.completed,
+            head_seq=scope.seq,
+            head_hash=head.hash,
+            head_messages=int(count[0]) if count is not None else 0,
+            head_last_message=head.last_message,
+            head_stamp=head.stamp,
+        )
+        opening = self._slot(tx, scope, None) if scope.seq else None
+        first = opening if isinstance(opening, payloads.Open) else payloads.Open()
+        name, labels, status = (self._slot(tx, scope, slot) for slot in ("name", "labels", "status"))
+        facts["name"] = name.name if isinstance(name, payloads.Label) else first.name
+        held = labels.labels if isinstance(labels, payloads.Label) else first.labels
+        facts["labels"] = msgspec.json.encode(held)
+        facts["redirect"] = status.redirect if isinstance(status, payloads.Status) else None
+
+    def _slot(self, tx: Transaction, scope: Scope, slot: str | None) -> payloads.Payload | None:
+        """Return the entry that a named fact of the tape goes back to; None names the tape's first."""
+        if slot is None:
+            row = tx.one(self._sql.entry, (scope.id, 1))
+        else:
+            row = tx.one(self._sql.slot_at, (scope.id, slot, scope.seq))
+        return None if row is None else entry_from_row(scope.tape, row, scope.family).payload
 
     def lineage(self, tape: str) -> Lineage:
         """Return a tape's family and what was merged into it."""

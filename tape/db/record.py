@@ -381,6 +381,7 @@ class Writing(TapeLookup):
                 None,
                 stamp,
                 None,
+                None,
             ),
         )
         assert row is not None
