@@ -48,6 +48,7 @@ from tape.errors import (
     TapeClosed,
     TapeError,
     TapeExists,
+    TapeInUse,
     TapeNotFound,
     UnknownMessage,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "TapeClosed",
     "TapeError",
     "TapeExists",
+    "TapeInUse",
     "TapeInfo",
     "TapeNotFound",
     "Transfer",

@@ -252,11 +252,12 @@ class AsyncStore(_Hop):
         labels: Iterable[str] | None = None,
         meta: dict[str, Any] | None = None,
         messages: Iterable[dict[str, Any]] | None = None,
+        reuse: bool = False,
     ) -> AsyncTape:
         """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id."""
         inner = await self._run(
             lambda: self._inner.create(
-                id, name=name, owner=owner, agent=agent, labels=labels, meta=meta, messages=messages
+                id, name=name, owner=owner, agent=agent, labels=labels, meta=meta, messages=messages, reuse=reuse
             )
         )
         return AsyncTape(inner, self._threads)
@@ -270,10 +271,30 @@ class AsyncStore(_Hop):
         return AsyncTape(self._inner.tape(id), self._threads)
 
     list = _hop(sync.Store.list)
+    purge = _hop(sync.Store.purge)
+    retain = _hop(sync.Store.retain)
     health = _hop(sync.Store.health)
     stats = _hop(sync.Store.stats)
     verify = _hop(sync.Store.verify)
     rebuild = _hop(sync.Store.rebuild)
+
+    async def split(
+        self,
+        id: str,
+        *,
+        summary: str,
+        name: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> AsyncTape:
+        """End a tape and return the next one, which begins with a summary; see ``Store.split``."""
+        inner = await self._run(
+            lambda: self._inner.split(
+                id, summary=summary, name=name, actor=actor, meta=meta, expected_head=expected_head
+            )
+        )
+        return AsyncTape(inner, self._threads)
 
     def scoped(self, owner: str) -> AsyncStore:
         """Return this store for one owner; see ``Store.scoped``."""

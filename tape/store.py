@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
 
 from tape.core import ids, payloads, strict
-from tape.core.records import Health, Page, Report, Stats, TapeInfo
+from tape.core.records import Health, Page, Report, Retention, Stats, TapeInfo, micros
 from tape.db import audit
 from tape.db.branching import Branching
 from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
 from tape.db.log import log
 from tape.db.migrate import migrate
+from tape.db.purging import Purging
 from tape.db.read import Reader
 from tape.db.record import Call, Recorder
+from tape.db.splitting import split
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
 from tape.handle import Tape, distinct, message_intents
@@ -86,6 +88,7 @@ class Store:
         self._reader = Reader(database, owner=owner)
         self._branching = Branching(self._recorder, self._reader)
         self._catalog = Catalog(database, self._reader, owner)
+        self._purging = Purging(self._recorder, self._reader, self._catalog)
 
     def __enter__(self) -> Store:
         return self
@@ -113,8 +116,12 @@ class Store:
         labels: Iterable[str] | None = None,
         meta: dict[str, Any] | None = None,
         messages: Iterable[dict[str, Any]] | None = None,
+        reuse: bool = False,
     ) -> Tape:
-        """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id."""
+        """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id.
+
+        The id of a purged tape is taken, too, unless ``reuse`` says that another tape may have it.
+        """
         tape_id = ids.new_id() if id is None else strict.identifier(id, "id")
         if owner is not None and self._owner is not None and owner != self._owner:
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
@@ -131,6 +138,7 @@ class Store:
             create=opening,
             create_key=ids.new_id(),
             tape_meta=None if meta is None else strict.encode(meta, "meta"),
+            reuse=reuse,
         )
         self._recorder.record(call, message_intents(messages or (), None))
         return Tape(self, tape_id)
@@ -207,6 +215,58 @@ class Store:
         if id is not None:
             self.get(id)
         return audit.rebuild(self._db, self._reader, self._recorder, id)
+
+    def split(
+        self,
+        id: str,
+        *,
+        summary: str,
+        name: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Tape:
+        """End a tape and return the next one, which begins with a handoff that holds ``summary``; one transaction.
+
+        The next tape has the old one's name (or ``name``), owner, agent and labels. The old one stays readable:
+        its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
+        """
+        old = self.tape(id)
+        strict.text(summary, "summary")
+        successor = ids.new_id()
+        split(
+            self._recorder,
+            old._call(actor, meta, expected_head),
+            successor,
+            summary,
+            None if name is None else strict.text(name, "name"),
+        )
+        return Tape(self, successor)
+
+    def purge(self, id: str, *, forks: bool = False) -> Retention:
+        """Remove a tape for good; with ``forks``, its forks and theirs as well. Returns what went.
+
+        It vanishes at once, its rows go in batches. What stays is a tombstone: id, last seq and hash. The id is
+        refused afterwards. Raises TapeInUse while another tape inherits from it or links to it.
+        """
+        return self._purging.purge(strict.identifier(id, "id"), forks=forks)
+
+    def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
+        """Purge tapes that were last written before a moment or longer ago than a time; by default only tells which.
+
+        A tape that has a younger fork stays, as does one that a younger tape links to; ``kept`` tells why. Each
+        family is purged by itself, so an interrupted run is simply run again.
+        """
+        self._administrative("retain")
+        if status is not None:
+            strict.identifier(status, "status")
+        if isinstance(older_than, timedelta):
+            limit = self._clock() - older_than // timedelta(microseconds=1)
+        elif isinstance(older_than, datetime) and older_than.tzinfo is not None:
+            limit = micros(older_than)
+        else:
+            raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
+        return self._purging.retain(limit, status, dry_run=dry_run)
 
     def health(self, id: str | None = None) -> Health:
         """Tell whether the database answers, its schema, and up to where a tape was last verified.

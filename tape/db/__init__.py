@@ -2,7 +2,8 @@
 
 ``schema`` says what the tables are, ``sql`` holds every statement, ``connect`` opens engines, ``migrate`` brings old
 databases up to date, ``transaction`` owns locks, commits and the meaning of errors. ``record`` writes entries and
-``project`` their view rows, ``lookup`` answers the questions of a plan, ``branching`` forks and merges. ``paths`` and
+``project`` their view rows, ``lookup`` answers the questions of a plan, ``branching`` forks and merges,
+``splitting`` ends a tape and begins the next. ``paths`` and
 ``read`` read the view, ``family`` is a fork's lineage, ``audit`` verifies and rebuilds. ``catalog`` lists tapes and
-tells how the store is.
+tells how the store is, ``purging`` removes them.
 """

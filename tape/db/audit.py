@@ -199,9 +199,14 @@ class _Check:
             found = tx.one(tx.statements.entry, (row[0], cited[1])) if row is not None else None
             if row is not None and row[2] == "purged":
                 continue
+            if found is not None and bytes(found[12]).hex() == cited[2]:
+                continue
+            if tx.one(tx.statements.tombstone, (cited[0],)) is not None:
+                # The tape that was cited is gone, and another has its id.
+                continue
             if found is None:
                 self.wrong(seq, f"cites seq {cited[1]} of tape {cited[0]!r}, which is not there")
-            elif bytes(found[12]).hex() != cited[2]:
+            else:
                 self.wrong(seq, f"cites another seq {cited[1]} of tape {cited[0]!r} than there is")
 
 

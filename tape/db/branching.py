@@ -209,7 +209,7 @@ class Branching:
             assert row is not None
             return merge_receipt(call.tape, row, before, duplicate=True)
         if parent.head.status in ("completed", "abandoned", "ended", "discarded"):
-            raise TapeClosed(call.tape, parent.head.status, parent.head.reason)
+            raise self._recorder.closed(tx, call.tape, parent.head)
         if call.expected_head is not None and call.expected_head != parent.head.seq:
             raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
         told = payloads.Merge(
