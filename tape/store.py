@@ -12,13 +12,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.core import ids, payloads, strict
-from tape.core.records import Health, Page, Report, Retention, Stats, TapeInfo, micros
+from tape.core.records import Health, Page, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.db import audit
 from tape.db.branching import Branching
 from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
 from tape.db.log import log
 from tape.db.migrate import migrate
+from tape.db.moving import File, Moving, Progress
 from tape.db.purging import Purging
 from tape.db.read import Reader
 from tape.db.record import Call, Recorder
@@ -88,6 +89,7 @@ class Store:
         self._reader = Reader(database, owner=owner)
         self._branching = Branching(self._recorder, self._reader)
         self._catalog = Catalog(database, self._reader, owner)
+        self._moving = Moving(self._recorder, self._reader, owner)
         self._purging = Purging(self._recorder, self._reader, self._catalog)
 
     def __enter__(self) -> Store:
@@ -208,7 +210,9 @@ class Store:
         """
         if id is not None:
             self.get(id)
-        return audit.verify(self._db, self._reader, id, against)
+        else:
+            self._administrative("verify")
+        return audit.verify(self._db, self._reader, id, against, self._clock())
 
     def rebuild(self, id: str | None = None) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt."""
@@ -267,6 +271,33 @@ class Store:
         else:
             raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
         return self._purging.retain(limit, status, dry_run=dry_run)
+
+    def export(self, id: str, file: File, *, family: bool = False) -> Transfer:
+        """Write a tape to a file of JSON lines, with its ancestors up to the fork points, or with its whole ``family``.
+
+        ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
+        export what does not verify.
+        """
+        return self._moving.export(strict.identifier(id, "id"), file, family=family)
+
+    def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
+        """Take in an exported file: all of it, or nothing.
+
+        The whole file is checked first. What is stored already is left as it is, so importing twice changes nothing;
+        a file that goes on where a stored tape ends extends it. Anything else is ImportFailed with the number of
+        the line. ``progress`` is called with the bytes done and the bytes in all, over both readings of the file.
+        """
+        return self._moving.import_(file, progress, reuse=reuse)
+
+    def backup(self, file: str | os.PathLike[str]) -> None:
+        """Copy a live SQLite store to a file, while others read and write it.
+
+        On PostgreSQL use ``pg_dump``. A store of one owner cannot copy those of all.
+        """
+        if self._owner is not None:
+            raise InvalidEntry("owner", "a backup holds every owner's tapes; open the store without an owner")
+        self._administrative("backup")
+        self._db.backup(file)
 
     def health(self, id: str | None = None) -> Health:
         """Tell whether the database answers, its schema, and up to where a tape was last verified.

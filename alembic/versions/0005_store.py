@@ -41,6 +41,12 @@ SQLITE = (
 )
  WITHOUT ROWID""",
     "CREATE INDEX tape_checks_stamp ON tape_checks (stamp)",
+    """CREATE TABLE tape_imports (
+  tape_id INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (tape_id)
+)
+ WITHOUT ROWID""",
     # Labels given at creation were kept with the tape alone.
     """INSERT INTO tape_labels (tape_id, label)
 SELECT DISTINCT t.id, j.value FROM tape_tapes t, json_each(CAST(t.labels AS TEXT)) j WHERE t.labels IS NOT NULL""",
@@ -76,6 +82,11 @@ POSTGRESQL = (
   PRIMARY KEY (tape_id)
 )""",
     "CREATE INDEX tape_checks_stamp ON @tape_checks (stamp)",
+    """CREATE TABLE @tape_imports (
+  tape_id BIGINT NOT NULL,
+  seq BIGINT NOT NULL,
+  PRIMARY KEY (tape_id)
+)""",
     """INSERT INTO @tape_labels (tape_id, label)
 SELECT DISTINCT t.id, j.value FROM @tape_tapes t, jsonb_array_elements_text(convert_from(t.labels, 'UTF8')::jsonb) j
 WHERE t.labels IS NOT NULL""",

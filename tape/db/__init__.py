@@ -5,5 +5,5 @@ databases up to date, ``transaction`` owns locks, commits and the meaning of err
 ``project`` their view rows, ``lookup`` answers the questions of a plan, ``branching`` forks and merges,
 ``splitting`` ends a tape and begins the next. ``paths`` and
 ``read`` read the view, ``family`` is a fork's lineage, ``audit`` verifies and rebuilds. ``catalog`` lists tapes and
-tells how the store is, ``purging`` removes them.
+tells how the store is, ``purging`` removes them, ``moving`` exports and imports.
 """

@@ -29,8 +29,8 @@ from tape.db.project import (
 )
 from tape.db.read import Reader
 from tape.db.record import Recorder
-from tape.db.transaction import Database, Transaction
-from tape.errors import Corrupt, TapeNotFound
+from tape.db.transaction import Again, Collision, Database, Lost, Transaction
+from tape.errors import Corrupt, StoreBusy, StoreFailed, TapeNotFound
 
 __all__ = ["rebuild", "verify"]
 
@@ -50,8 +50,9 @@ def _names(database: Database, reader: Reader) -> Iterator[str]:
         after = rows[-1][0]
 
 
-def verify(database: Database, reader: Reader, tape: str | None, against: Receipt | None) -> Report:
+def verify(database: Database, reader: Reader, tape: str | None, against: Receipt | None, now: int) -> Report:
     """Check one tape or all."""
+    sound: list[tuple[int, int, bytes]] = []
     problems: list[Problem] = []
     erased: list[Problem] = []
     tapes = entries = 0
@@ -63,7 +64,22 @@ def verify(database: Database, reader: Reader, tape: str | None, against: Receip
         erased += check.erased
         tapes += 1
         entries += check.entries
+        if not check.problems and check.last is not None:
+            sound.append(check.last)
+    _note(database, sound, now)
     return Report(problems, tapes, entries, erased)
+
+
+def _note(database: Database, sound: list[tuple[int, int, bytes]], now: int) -> None:
+    """Keep up to where each tape was found intact; a database that cannot be written is verified all the same."""
+
+    def work(tx: Transaction) -> None:
+        tx.many(tx.statements.drop_check, [(number,) for number, _, _ in sound])
+        tx.many(tx.statements.insert_check, [(number, seq, hash, now) for number, seq, hash in sound])
+
+    if sound:
+        with contextlib.suppress(StoreBusy, StoreFailed, Collision, Again, Lost):
+            database.write("", work)
 
 
 class _Check:
@@ -74,6 +90,8 @@ class _Check:
         self.problems: list[Problem] = []
         self.erased: list[Problem] = []
         self.entries = 0
+        self.last: tuple[int, int, bytes] | None = None
+        """The tape's number, its last seq and the hash there."""
         self.view = View()
         self.cited: list[tuple[int, tuple[str, int, str]]] = []
         """Seqs that cite an entry of another tape by its hash: the tape, the seq there, the hash."""
@@ -135,6 +153,7 @@ class _Check:
                         "the entry is not the one that the receipt was given for: the chain was recomputed",
                     )
                 before = hash
+                self.last = (scope.id, seq, hash)
                 if raw is not None and whole:
                     whole = self._fold(seq, hash, row, place)
         if last != scope.head.seq:
@@ -194,6 +213,7 @@ class _Check:
 
     def _graph(self, tx: Transaction, scope: Scope) -> None:
         """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
+        came = tx.one(tx.statements.imported, (scope.id,))
         for seq, cited in self.cited:
             row = tx.one(tx.statements.head, (cited[0],))
             found = tx.one(tx.statements.entry, (row[0], cited[1])) if row is not None else None
@@ -203,6 +223,9 @@ class _Check:
                 continue
             if tx.one(tx.statements.tombstone, (cited[0],)) is not None:
                 # The tape that was cited is gone, and another has its id.
+                continue
+            if found is None and came is not None and seq <= came[0]:
+                # It was imported without the tapes that it tells of.
                 continue
             if found is None:
                 self.wrong(seq, f"cites seq {cited[1]} of tape {cited[0]!r}, which is not there")

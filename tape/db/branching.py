@@ -27,7 +27,6 @@ from tape.db.record import Call, Opener, Recorder, Writing, message_of
 from tape.db.rows import merge_receipt
 from tape.db.transaction import Transaction
 from tape.errors import (
-    Corrupt,
     HeadMoved,
     InvalidEntry,
     MergeConflict,
@@ -202,7 +201,9 @@ class Branching:
         _, forked_at, state, merged, merge_seq = self._state(tx, young)
         if state == "discarded":
             raise TapeClosed(child, "discarded", young.head.reason)
-        before = self._merge_at(tx, parent, merge_seq) if merge_seq else None
+        before = self._merge_at(tx, parent, merge_seq, child) if merge_seq else None
+        if before is None:
+            merge_seq = 0
         taking = _Taking(self._reader, tx, parent, young, before, merged, forked_at, merge_seq)
         if before is not None and not self._anything_new(taking, strategy):
             row = tx.one(self._sql.entry, (parent.tape_id, merge_seq))
@@ -246,12 +247,11 @@ class Branching:
             kept=told.kept,
         )
 
-    def _merge_at(self, tx: Transaction, parent: Writing, seq: int) -> payloads.Merge:
+    def _merge_at(self, tx: Transaction, parent: Writing, seq: int, child: str) -> payloads.Merge | None:
+        """Return a merge; none when the fork was imported without the part of its parent that merged it."""
         row = tx.one(self._sql.body, (parent.tape_id, seq))
         payload = payloads.decode(row[0], row[1], row[2]) if row is not None else None
-        if not isinstance(payload, payloads.Merge):
-            raise Corrupt(parent.tape, seq, "the merge entry is missing")
-        return payload
+        return payload if isinstance(payload, payloads.Merge) and payload.tape == child else None
 
     def _anything_new(self, taking: _Taking, strategy: str) -> bool:
         if strategy == "link":

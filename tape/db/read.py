@@ -385,8 +385,9 @@ class Reader(Paths):
                     descendants.append(Descendant(name, parent, seq, state))
                     queue.append((name, child))
                     while merge_seq and state == "merged" and number == scope.id:
-                        receipt, merge_seq = self._merge_receipt(tx, scope, merge_seq)
-                        merges.append(receipt)
+                        receipt, merge_seq = self._merge_receipt(tx, scope, merge_seq, name)
+                        if receipt is not None:
+                            merges.append(receipt)
             merges.sort(key=lambda receipt: receipt.seq)
             sources = {}
             for receipt in merges:
@@ -399,12 +400,15 @@ class Reader(Paths):
 
         return self._db.read(work)
 
-    def _merge_receipt(self, tx: Transaction, scope: Scope, seq: int) -> tuple[MergeReceipt, int]:
-        """Return the receipt of the merge recorded at ``seq``, and the seq of the merge of the same fork before it."""
+    def _merge_receipt(self, tx: Transaction, scope: Scope, seq: int, child: str) -> tuple[MergeReceipt | None, int]:
+        """Return the receipt of the merge recorded at ``seq``, and the seq of the merge of the same fork before it.
+
+        A fork that was imported without the later part of its parent has merges that are not here.
+        """
         row = tx.one(self._sql.entry, (scope.id, seq))
         told = entry_from_row(scope.tape, row, scope.family).payload if row is not None else None
-        if row is None or not isinstance(told, payloads.Merge):
-            raise Corrupt(scope.tape, seq, "the merge entry is missing")
+        if row is None or not isinstance(told, payloads.Merge) or told.tape != child:
+            return None, 0
         return merge_receipt(scope.tape, row, told, duplicate=False), told.previous
 
     def placed(self, tape: str, message_id: str) -> tuple[str, int] | None:

@@ -263,6 +263,13 @@ class Tables:
             sa.Index("tape_checks_stamp", "stamp"),
         )
 
+        # Up to where a tape came from another store: what it cites of tapes that stayed there is not missing.
+        self.imports = table(
+            "tape_imports",
+            number("tape_id", primary_key=True),
+            number("seq"),
+        )
+
         self.view = (
             self.live,
             self.past,

@@ -190,6 +190,20 @@ class Catalog(Compiler):
             .offset(ZERO),
             ["owner"],
         )
+        im = t.imports.c
+        self.imported = make("imported", sa.select(im.seq).where(im.tape_id == param("t")), ["t"])
+        self.drop_import = make("drop_import", sa.delete(t.imports).where(im.tape_id == param("t")), ["t"])
+        self.insert_import = self._insert(t.imports)
+        self.hashes_after = make(
+            "hashes_after",
+            sa.select(e.seq, e.hash)
+            .select_from(t.tapes.join(t.entries, e.tape_id == c.id))
+            .where(c.tape == param("tape"), e.seq > param("after"), e.seq <= param("to"))
+            .order_by(e.seq)
+            .limit(sa.literal_column(str(BATCH)))
+            .offset(ZERO),
+            ["tape", "after", "to"],
+        )
         self.check = make("check", checked.where(c.tape == param("tape")), ["tape"])
         self.revision = make("revision", sa.select(t.version.c.version_num), [])
         tapes = t.tapes.join(t.heads, h.tape_id == c.id)
