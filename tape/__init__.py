@@ -9,8 +9,10 @@ with tape.open("agent.db") as store:
 """
 
 from tape.aio import AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
-from tape.core.context import Context
+from tape.core.compaction import Summary, SummaryRequest
+from tape.core.context import Context, Manifest, Policy, Standard
 from tape.core.diff import Diff, Revised
+from tape.core.memory import Block, BlockSpec, Slot, Usage
 from tape.core.merge import Conflict
 from tape.core.records import (
     Ancestor,
@@ -32,6 +34,7 @@ from tape.core.records import (
     TapeInfo,
     Transfer,
 )
+from tape.db.contexts import Recalled
 from tape.errors import (
     BudgetExceeded,
     CommitUnknown,
@@ -54,6 +57,7 @@ from tape.errors import (
 )
 from tape.handle import Fork, Snapshot, Tape
 from tape.store import Store, open
+from tape.tools import Tool, Toolset
 
 __version__ = "0.1.0"
 
@@ -64,6 +68,8 @@ __all__ = [
     "AsyncSnapshot",
     "AsyncStore",
     "AsyncTape",
+    "Block",
+    "BlockSpec",
     "BudgetExceeded",
     "Check",
     "CommitUnknown",
@@ -79,24 +85,31 @@ __all__ = [
     "ImportFailed",
     "InvalidEntry",
     "Lineage",
+    "Manifest",
     "MergeConflict",
     "MergeReceipt",
     "Message",
     "Page",
+    "Policy",
     "Problem",
     "ProvenanceConflict",
+    "Recalled",
     "Receipt",
     "Report",
     "Retention",
     "Revised",
     "SchemaTooNew",
+    "Slot",
     "Snapshot",
     "Source",
+    "Standard",
     "Stats",
     "Store",
     "StoreBusy",
     "StoreFailed",
+    "Summary",
     "SummaryMoved",
+    "SummaryRequest",
     "Tape",
     "TapeClosed",
     "TapeError",
@@ -104,8 +117,11 @@ __all__ = [
     "TapeInUse",
     "TapeInfo",
     "TapeNotFound",
+    "Tool",
+    "Toolset",
     "Transfer",
     "UnknownMessage",
+    "Usage",
     "open",
     "open_async",
 ]

@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from alembic import context, op
 
 revision = "0005"
-down_revision = "0002"
+down_revision = "0003"
 
 # "@" stands for the PostgreSQL schema.
 SQLITE = (

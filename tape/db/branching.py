@@ -20,10 +20,11 @@ from tape.core.plan import (
     canonical,
 )
 from tape.core.records import MergeReceipt, Receipt
+from tape.db.carry import Carry
 from tape.db.family import Family, Member
 from tape.db.paths import Point, Scope
 from tape.db.read import Reader
-from tape.db.record import Call, Opener, Recorder, Writing, message_of
+from tape.db.record import Call, Opener, Recorder, Writing, digest_of, message_of
 from tape.db.rows import merge_receipt
 from tape.db.transaction import Transaction
 from tape.errors import (
@@ -167,7 +168,7 @@ class Branching:
         payload = payloads.decode(row[3], row[11], row[8])
         stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
         if stored != given:
-            raise ProvenanceConflict(tape, row[4], row[2], canonical(stored).decode(), canonical(given).decode())
+            raise ProvenanceConflict(tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
         return Receipt(tape, row[2], row[4], message_of(payload), bytes(row[12]).hex(), True, row[0])
 
     # -- merge
@@ -205,7 +206,8 @@ class Branching:
         if before is None:
             merge_seq = 0
         taking = _Taking(self._reader, tx, parent, young, before, merged, forked_at, merge_seq)
-        if before is not None and not self._anything_new(taking, strategy):
+        carry = Carry(self._reader, tx, parent, young, merged, merge_seq or forked_at)
+        if before is not None and not self._anything_new(taking, strategy) and not carry.anything():
             row = tx.one(self._sql.entry, (parent.tape_id, merge_seq))
             assert row is not None
             return merge_receipt(call.tape, row, before, duplicate=True)
@@ -227,6 +229,7 @@ class Branching:
             self._replay(taking, told, on_conflict)
         elif strategy == "squash":
             self._squash(taking, told, fields)
+        carry.into(told, on_conflict)
         parent._db.point("merge")
         receipt = parent.put(Planned(told, parent.head.place), Plain(key=ids.merge_key(child, told.seq), payload=told))
         parent.flush()

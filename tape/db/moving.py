@@ -280,7 +280,7 @@ class Moving:
         for line in _lines(source, checker, progress):
             if isinstance(line, TapeLine):
                 if copy is not None:
-                    copy.finish()
+                    copy.settle()
                 one = stored[line.tape]
                 copy, have = None, one.seq
                 if one.seq < one.entries:
@@ -290,7 +290,7 @@ class Moving:
                 copy.take(line, checker.payload)
                 count += 1
         if copy is not None:
-            copy.finish()
+            copy.settle()
         checker.finish()
         return count
 
@@ -382,9 +382,9 @@ class _Copy(Writing):
                     raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
         return Family(members)
 
-    def finish(self) -> None:
+    def settle(self) -> None:
         """Send the rest, move the head, and note how far the tape came from elsewhere."""
-        self.commit(None)
+        self.move_head()
         self.tx.run(self.sql.drop_import, (self.tape_id,))
         self.tx.run(self.sql.insert_import, (self.tape_id, self.head.seq))
 

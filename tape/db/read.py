@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
-from tape.core import context as contexts
 from tape.core import payloads
-from tape.core.payloads import ROOT, Place
+from tape.core.memory import usage_of
+from tape.core.payloads import Place
 from tape.core.records import (
     Ancestor,
     Anchor,
@@ -23,19 +23,35 @@ from tape.core.records import (
     TapeInfo,
 )
 from tape.db.family import Family
-from tape.db.paths import ALL, Paths, Point, Row, Scope
+from tape.db.memory import Recall
+from tape.db.paths import ALL, Point, Row, Scope
 from tape.db.rows import anchor_from, entry_from_row, info_from_facts, merge_receipt, message_from_row
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
 
-__all__ = ["Reader"]
-
-_FIRST_STRETCH = 512
+__all__ = ["Reader", "absent"]
 
 
-class Reader(Paths):
+class Reader(Recall):
     """Answers every question about tapes of one database."""
+
+    def freeze(self, tape: str, point: Point) -> tuple[int, str | None]:
+        """Return the seq that a point names now, and the message if it names one.
+
+        A name or a moment looked up again at every read would follow what is recorded later.
+        """
+
+        def work(tx: Transaction) -> tuple[int, str | None]:
+            scope = self.scope(tx, tape, point)
+            if scope is None:
+                absent(tape, None, point)
+                return 0, None
+            if isinstance(point, str) and tx.one(self._sql.anchor_named, (scope.id, point, scope.seq)) is None:
+                return scope.seq, point
+            return scope.seq, None
+
+        return self._db.read(work)
 
     def messages(self, tape: str, point: Point, branch: str | None) -> list[Message]:
         """Return the whole path from the root to the head or to ``branch``."""
@@ -43,7 +59,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, branch, point)
+                absent(tape, branch, point)
                 return []
             return self._messages(tx, scope, self._path(tx, scope, self._end(tx, scope, branch), 0))
 
@@ -70,17 +86,16 @@ class Reader(Paths):
         def work(tx: Transaction) -> Page[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, branch or before or after, point)
+                absent(tape, branch or before or after, point)
                 return Page([])
             end = self._end(tx, scope, branch)
             if after is not None:
-                at = self._cursor(tx, scope, end, after, "after")
-                rows = self._first(tx, scope, end, at.ordinal, count + 1)
-                rows, more = self._fit(rows, count, max_bytes)
+                above = self._cursor(tx, scope, end, after, "after").ordinal
+                rows, more = _bounded(lambda most: self._first(tx, scope, end, above, most), count, max_bytes)
             else:
                 if before is not None:
                     end = self._before(tx, scope, self._cursor(tx, scope, end, before, "before"))
-                rows, more = self._fit(self._tail(tx, scope, end, count, max_bytes), count, max_bytes)
+                rows, more = _bounded(lambda most: self._last(tx, scope, end, most), count, max_bytes)
                 rows.reverse()
             found = self._messages(tx, scope, rows)
             cursor = None
@@ -97,36 +112,13 @@ class Reader(Paths):
             raise InvalidEntry(field, f"message {message_id!r} is not on this path")
         return place
 
-    def _tail(self, tx: Transaction, scope: Scope, end: Place, count: int, max_bytes: int | None) -> list[Row]:
-        """Return the last rows of a path, deepest first, one more than asked for; by bytes, as few as tell."""
-        if max_bytes is None:
-            return self._last(tx, scope, end, count + 1)
-        stretch = 32
-        while True:
-            rows = self._last(tx, scope, end, min(stretch, count + 1))
-            size = sum(len(row[5] or b"") for row in rows)
-            if size > max_bytes or len(rows) < stretch or len(rows) > count:
-                return rows
-            stretch *= 4
-
-    def _fit(self, rows: list[Row], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:
-        """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
-        kept = rows[:count]
-        if max_bytes is not None:
-            size = 0
-            for index, row in enumerate(kept):
-                size += len(row[5] or b"")
-                if size > max_bytes and index:
-                    return kept[:index], True
-        return kept, len(rows) > len(kept)
-
     def message(self, tape: str, point: Point, message_id: str) -> Message:
         """Return one message; raises UnknownMessage when it is not in the view."""
 
         def work(tx: Transaction) -> Message:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
             place, _ = self._place(tx, scope, message_id)
             return self._messages(tx, scope, [self._held(tx, scope, place, message_id)], place)[0]
@@ -139,7 +131,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
             place, _ = self._place(tx, scope, message_id)
             self._held(tx, scope, place, message_id)
@@ -174,7 +166,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return []
             # Lanes are numbered in the order in which they were opened, and a fork's come after its parent's.
             lanes: list[tuple[Place, Place]] = []
@@ -200,24 +192,9 @@ class Reader(Paths):
 
         return self._db.read(work)
 
-    def context(self, tape: str, point: Point, branch: str | None, budget: int | None) -> contexts.Context:
-        """Return the messages after the latest anchor on the path, and that anchor."""
-
-        def work(tx: Transaction) -> tuple[list[Message], Anchor | None, int]:
-            scope = self.scope(tx, tape, point)
-            if scope is None:
-                _absent(tape, branch, point)
-                return [], None, 0
-            end = self._end(tx, scope, branch)
-            anchor, floor = self._anchor(tx, scope, end)
-            return self._messages(tx, scope, self._path(tx, scope, end, floor)), anchor, scope.seq
-
-        messages, anchor, head = self._db.read(work)
-        return contexts.build(messages, anchor, head, budget)
-
     def _anchor(self, tx: Transaction, scope: Scope, end: Place) -> tuple[Anchor | None, int]:
         """Return the latest anchor on the path to ``end`` (deepest, then newest) and its depth."""
-        row = self._anchor_row(tx, scope, end)
+        row = self.anchor_row(tx, scope, end)
         if row is None:
             return None, 0
         seq, ordinal, number = row
@@ -225,37 +202,10 @@ class Reader(Paths):
         tape = scope.at(0, 0, number).tape or scope.tape
         if entry is None:
             raise Corrupt(tape, seq, "the anchor's entry is missing")
-        return self._anchor_of(tx, scope, entry_from_row(tape, entry, None)), ordinal
+        return self._anchor_at(tx, scope, tape, entry), ordinal
 
-    def _anchor_row(self, tx: Transaction, scope: Scope, end: Place) -> tuple[int, int, int] | None:
-        """Return seq, depth and tape of the latest anchor on the path to ``end``."""
-        row = None
-        if end != ROOT:
-            # Most often it stands in the lane of the head; otherwise look further and further up the path.
-            lo = self._lo(tx, scope, end)
-            if end.tape is None:
-                row = tx.one(self._sql.anchor_in_lane, (scope.id, end.lane, end.ordinal, lo, scope.cleared, scope.seq))
-            if row is not None:
-                return row[0], row[1], scope.id
-            stretch = _FIRST_STRETCH
-            while lo > 0 or end.tape is not None:
-                floor = max(end.ordinal - stretch, 0)
-                params = (scope.number(end), end.lane, end.ordinal, floor)
-                if scope.family is not None:
-                    row = tx.one(self._sql.family_anchor, (*params, scope.lineage()))
-                else:
-                    row = tx.one(self._sql.anchor_on_path, (*params, scope.cleared, scope.seq))
-                if row is not None:
-                    return row[0], row[1], row[2] if scope.family is not None else scope.id
-                if floor == 0:
-                    break
-                stretch *= 4
-        # An anchor set before the first message stands above every path.
-        for number, asof, cleared, _ in scope.layers():
-            row = tx.one(self._sql.anchor_in_lane, (number, ROOT.lane, 0, -1, cleared, asof))
-            if row is not None:
-                return row[0], row[1], number
-        return None
+    def _anchor_at(self, tx: Transaction, scope: Scope, tape: str, row: Row) -> Anchor:
+        return self._anchor_of(tx, scope, entry_from_row(tape, row, None))
 
     def _anchor_of(self, tx: Transaction, scope: Scope, entry: Entry) -> Anchor:
         """Return an anchor, marked stale when a message it was made from has changed or gone since."""
@@ -279,7 +229,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Anchor]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return []
             end = scope.seq + 1 if before is None else min(before, scope.seq + 1)
             found: list[Anchor] = []
@@ -303,7 +253,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> tuple[list[Row], bool, Family | None]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return [], False, None
             most = min(500, left) if kinds is None else 500
             rows = tx.all(self._sql.entries_after, (scope.id, after, scope.seq, most))
@@ -332,8 +282,11 @@ class Reader(Paths):
                 return None
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
             fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
+            used = self.slot(tx, scope, "usage", inherited=False)
+            totals = usage_of(None if used is None else used[1])
             if not scope.now:
                 self._facts_then(tx, scope, facts)
+            facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
             return info_from_facts(facts, *(fork[:2] if fork is not None else (None, None)))
 
         return self._db.read(work)
@@ -342,6 +295,7 @@ class Reader(Paths):
         """Set what is known of a tape to what was known at an earlier seq."""
         head = scope.head
         count = tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared))
+        last = tx.one(self._sql.last_append, (scope.id, scope.seq))
         facts.update(
             status=head.status,
             reason=head.reason,
@@ -349,7 +303,7 @@ class Reader(Paths):
             head_seq=scope.seq,
             head_hash=head.hash,
             head_messages=int(count[0]) if count is not None else 0,
-            head_last_message=head.last_message,
+            head_last_message=int(last[0]) if last is not None else 0,
             head_stamp=head.stamp,
         )
         opening = self._slot(tx, scope, None) if scope.seq else None
@@ -431,7 +385,26 @@ class Reader(Paths):
         return self._db.read(lambda tx: self.row(tx, tape)) is not None
 
 
-def _absent(tape: str, message_id: str | None, point: Point) -> None:
+def _bounded(read: Callable[[int], list[Row]], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:
+    """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
+    if max_bytes is None:
+        rows = read(count + 1)
+        return rows[:count], len(rows) > count
+    # How many rows fill the bytes is not known before: read few, and more as long as they all fit.
+    stretch = 32
+    while True:
+        rows = read(min(stretch, count + 1))
+        size = 0
+        for index, row in enumerate(rows[:count]):
+            size += len(row[5] or b"")
+            if size > max_bytes and index:
+                return rows[:index], True
+        if len(rows) < stretch or len(rows) > count:
+            return rows[:count], len(rows) > count
+        stretch *= 4
+
+
+def absent(tape: str, message_id: str | None, point: Point) -> None:
     """A tape that was never written reads as empty; but a point or a message on it is not there."""
     if message_id is not None:
         raise UnknownMessage(tape, message_id)

@@ -88,6 +88,8 @@ def info_from_facts(facts: dict[str, Any], parent: str | None, forked_at: int | 
         created_at=moment(facts["created_at"]),
         updated_at=moment(facts["head_stamp"]),
         completed_at=moment(facts["completed_at"]) if facts["completed_at"] else None,
+        tokens=facts.get("tokens", 0),
+        cost=facts.get("cost", 0),
     )
 
 
@@ -100,7 +102,7 @@ def message_from_row(tape: str, row: Sequence[Any], parent: str | None) -> Messa
         body = payloads.body_of(kind, version, raw)
     except Corrupt as error:
         raise Corrupt(tape, revision, error.what) from error
-    return Message(body.id, tape, body.message, parent, placed, revision, stamp)
+    return Message(body.id, tape, body.message, parent, placed, revision, stamp, body.tokens)
 
 
 def merge_receipt(tape: str, row: Sequence[Any], told: payloads.Merge, *, duplicate: bool) -> MergeReceipt:

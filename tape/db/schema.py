@@ -270,6 +270,23 @@ class Tables:
             number("seq"),
         )
 
+        self.compactions = table(
+            "tape_compactions",
+            number("tape_id", primary_key=True),
+            number("origin", primary_key=True),
+            number("seq", primary_key=True),
+            number("since", primary_key=True),
+            number("head_tape"),
+            number("lane"),
+            number("ordinal"),
+            number("lo"),
+            number("gone"),
+            number("revised"),
+            number("loose"),
+            number("until", null=True),
+            sa.Index("tape_compactions_place", "tape_id", "head_tape", "lane", "ordinal"),
+        )
+
         self.view = (
             self.live,
             self.past,
@@ -282,6 +299,7 @@ class Tables:
             self.slots,
             self.forks,
             self.overrides,
+            self.compactions,
             self.labels,
         )
         """Every table that ``rebuild`` empties and fills again."""
