@@ -137,6 +137,8 @@ class AsyncTape(AsyncSnapshot):
     abandon = _hop(Tape.abandon)
     end = _hop(Tape.end)
     reopen = _hop(Tape.reopen)
+    rename = _hop(Tape.rename)
+    label = _hop(Tape.label)
     verify = _hop(Tape.verify)
     discard = _hop(Tape.discard)
     context = _hop(Tape.context)
@@ -314,6 +316,10 @@ class AsyncStore(_Hop):
     _inner: sync.Store
     _closed = False
 
+    def __init__(self, inner: sync.Store, threads: ThreadPoolExecutor, *, shared: bool = False) -> None:
+        super().__init__(inner, threads)
+        self._shared = shared
+
     async def __aenter__(self) -> AsyncStore:
         return self
 
@@ -337,11 +343,12 @@ class AsyncStore(_Hop):
         labels: Iterable[str] | None = None,
         meta: dict[str, Any] | None = None,
         messages: Iterable[dict[str, Any]] | None = None,
+        reuse: bool = False,
     ) -> AsyncTape:
         """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id."""
         inner = await self._run(
             lambda: self._inner.create(
-                id, name=name, owner=owner, agent=agent, labels=labels, meta=meta, messages=messages
+                id, name=name, owner=owner, agent=agent, labels=labels, meta=meta, messages=messages, reuse=reuse
             )
         )
         return AsyncTape(inner, self._threads)
@@ -368,12 +375,42 @@ class AsyncStore(_Hop):
         """Return the reader of the feed with this name; see ``Store.consumer``."""
         return AsyncConsumer(self._inner.consumer(name), self._threads)
 
+    list = _hop(sync.Store.list)
+    purge = _hop(sync.Store.purge)
+    retain = _hop(sync.Store.retain)
+    export = _hop(sync.Store.export)
+    import_ = _hop(sync.Store.import_)
+    backup = _hop(sync.Store.backup)
+    health = _hop(sync.Store.health)
+    stats = _hop(sync.Store.stats)
     verify = _hop(sync.Store.verify)
     rebuild = _hop(sync.Store.rebuild)
 
+    async def split(
+        self,
+        id: str,
+        *,
+        summary: str,
+        name: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> AsyncTape:
+        """End a tape and return the next one, which begins with a summary; see ``Store.split``."""
+        inner = await self._run(
+            lambda: self._inner.split(
+                id, summary=summary, name=name, actor=actor, meta=meta, expected_head=expected_head
+            )
+        )
+        return AsyncTape(inner, self._threads)
+
+    def scoped(self, owner: str) -> AsyncStore:
+        """Return this store for one owner; see ``Store.scoped``."""
+        return AsyncStore(self._inner.scoped(owner), self._threads, shared=True)
+
     async def close(self) -> None:
         """Wait for calls under way, then give back every connection. A second close does nothing."""
-        if not self._closed:
+        if not self._closed and not self._shared:
             self._closed = True
             await asyncio.to_thread(self._finish)
 

@@ -4,6 +4,7 @@
     ├── InvalidEntry         the input is not something a tape can hold
     ├── TapeNotFound         there is no such tape (or not for this owner)
     ├── TapeExists           the id is taken by another tape
+    ├── TapeInUse            other tapes inherit from it or link to it
     ├── TapeClosed           the tape's status refuses the write
     ├── UnknownMessage       there is no such message in the view
     ├── ProvenanceConflict   the key was used for other content
@@ -42,6 +43,7 @@ __all__ = [
     "TapeClosed",
     "TapeError",
     "TapeExists",
+    "TapeInUse",
     "TapeNotFound",
     "UnknownMessage",
 ]
@@ -81,11 +83,29 @@ class TapeNotFound(TapeError):
 
 
 class TapeExists(TapeError):
-    """The id belongs to another tape. Choose another id, or ``get`` the tape that has it."""
+    """The id belongs to another tape. Choose another id, or ``get`` the tape that has it.
 
-    def __init__(self, tape: str) -> None:
-        super().__init__(f"tape {tape!r} exists already")
+    ``purged`` tells that the other tape is gone; ``create(id, reuse=True)`` takes its id on purpose.
+    """
+
+    def __init__(self, tape: str, *, purged: bool = False) -> None:
+        what = "was purged; create it with reuse=True to use the id again" if purged else "exists already"
+        super().__init__(f"tape {tape!r} {what}")
         self.tape = tape
+        self.purged = purged
+
+
+class TapeInUse(TapeError):
+    """Other tapes inherit from this one or link to it, so it cannot be purged alone; ``by`` names them.
+
+    Purge them first, or purge a tape and all its forks with ``forks=True``.
+    """
+
+    def __init__(self, tape: str, by: Sequence[str]) -> None:
+        named = ", ".join(repr(name) for name in by[:5]) + (", …" if len(by) > 5 else "")
+        super().__init__(f"tape {tape!r} is in use by {named}")
+        self.tape = tape
+        self.by = list(by)
 
 
 class TapeClosed(TapeError):

@@ -22,6 +22,7 @@ from tape.core.plan import (
     ChooseHead,
     Intent,
     Plain,
+    Relabel,
     RestoreMessages,
     RetractMessages,
     ReviseMessage,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tape.db.paths import Point
     from tape.store import Store
 
-__all__ = ["Fork", "Snapshot", "Tape"]
+__all__ = ["Fork", "Snapshot", "Tape", "distinct", "message_intents"]
 
 _ALL_ANCHORS = 2**31 - 1
 
@@ -266,7 +267,7 @@ class Tape(Snapshot, Keeping):
         """Take messages out of the view, with the results of the tool calls they made. They stay on the tape."""
         if not ids:
             raise InvalidEntry("ids", "name the messages to retract, or use clear()")
-        intent = RetractMessages(key=_key(key), asked=key is not None, ids=_ids(ids), reason=_reason(reason))
+        intent = RetractMessages(key=_key(key), asked=key is not None, ids=distinct(ids), reason=_reason(reason))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def restore(
@@ -278,7 +279,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Bring retracted messages back, with what went along with them; without ids, undo the last clear."""
-        intent = RestoreMessages(key=_key(key), asked=key is not None, ids=_ids(ids))
+        intent = RestoreMessages(key=_key(key), asked=key is not None, ids=distinct(ids))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def clear(
@@ -364,7 +365,7 @@ class Tape(Snapshot, Keeping):
             name=strict.identifier(name, "name"),
             state=state,
             parents=[_seq(seq, "parents") for seq in strict.listed(parents, "parents")],
-            source_ids=_ids(source_ids, "source_ids"),
+            source_ids=distinct(source_ids, "source_ids"),
         )
         return self._anchor(payload, key, actor, meta, expected_head)
 
@@ -390,7 +391,7 @@ class Tape(Snapshot, Keeping):
             summary=strict.text(summary, "summary"),
             phase=None if phase is None else strict.text(phase, "phase"),
             next_steps=[strict.text(step, "next_steps") for step in strict.listed(next_steps, "next_steps")],
-            source_ids=_ids(source_ids, "source_ids"),
+            source_ids=distinct(source_ids, "source_ids"),
             owner=None if owner is None else strict.identifier(owner, "owner"),
             state=state,
         )
@@ -460,6 +461,39 @@ class Tape(Snapshot, Keeping):
     ) -> Receipt:
         """Open a closed tape again."""
         return self._status("active", None, key, actor, meta, expected_head)
+
+    # -- the tape's name and labels
+
+    def rename(
+        self,
+        name: str | None,
+        *,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Give the tape another name, or (None) none. Its id stays. A closed tape can be renamed, too."""
+        payload = payloads.Label(name=None if name is None else strict.text(name, "name"))
+        return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
+
+    def label(
+        self,
+        *add: str,
+        remove: Iterable[str] = (),
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt:
+        """Put labels on the tape and take others off it. A closed tape can be labelled, too."""
+        added, removed = distinct(add, "add"), distinct(remove, "remove")
+        if not added and not removed:
+            raise InvalidEntry("add", "name the labels to add or to remove")
+        if both := [label for label in added if label in removed]:
+            raise InvalidEntry("remove", f"label {both[0]!r} is to be added as well")
+        intent = Relabel(key=_key(key), asked=key is not None, add=added, remove=removed, changes_view=False)
+        return self._record([intent], actor, meta, expected_head)[0]
 
     # -- forks
 
@@ -689,7 +723,8 @@ def _key(key: str | None) -> str:
     return ids.new_id() if key is None else strict.identifier(key, "key")
 
 
-def _ids(values: Iterable[str], field: str = "ids") -> list[str]:
+def distinct(values: Iterable[str], field: str = "ids") -> list[str]:
+    """Return ids or labels without repetitions; one string in place of a list of them is refused."""
     return list(dict.fromkeys(strict.identifier(value, field) for value in strict.listed(values, field)))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
@@ -14,19 +15,24 @@ import sqlalchemy as sa
 from tape.consumer import Consumer, check_timeout
 from tape.core import ids, payloads, strict
 from tape.core.memory import BlockSpec, Slot
-from tape.core.records import Entry, Hit, Report
+from tape.core.records import Entry, Health, Hit, Page, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.core.tokens import Counter
 from tape.db import audit
 from tape.db.branching import Branching
+from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
 from tape.db.contexts import ContextReader, Settings
 from tape.db.feed import Feed, check_position, rebase_restored
+from tape.db.log import log
 from tape.db.migrate import migrate
+from tape.db.moving import File, Moving, Progress
+from tape.db.purging import Purging
 from tape.db.record import Call, Recorder
 from tape.db.search import Searcher
+from tape.db.splitting import split
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
-from tape.handle import Tape, message_intents
+from tape.handle import Tape, distinct, message_intents
 
 __all__ = ["Store", "open"]
 
@@ -84,8 +90,11 @@ class Store:
         slow: float,
         settings: Settings,
         bound: bool = False,
+        shared: bool = False,
     ) -> None:
         self._db = database
+        self._bound = bound
+        self._shared = shared
         self._owner = owner
         self._clock = clock
         self._slow = slow
@@ -95,6 +104,9 @@ class Store:
         self._branching = Branching(self._recorder, self._reader)
         self._feed = Feed(database, owner=owner)
         self._searcher = Searcher(database, self._reader, owner=owner)
+        self._catalog = Catalog(database, self._reader, owner)
+        self._moving = Moving(self._recorder, self._reader, owner)
+        self._purging = Purging(self._recorder, self._reader, self._catalog)
 
     def __enter__(self) -> Store:
         return self
@@ -122,8 +134,12 @@ class Store:
         labels: Iterable[str] | None = None,
         meta: dict[str, Any] | None = None,
         messages: Iterable[dict[str, Any]] | None = None,
+        reuse: bool = False,
     ) -> Tape:
-        """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id."""
+        """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id.
+
+        The id of a purged tape is taken, too, unless ``reuse`` says that another tape may have it.
+        """
         tape_id = ids.new_id() if id is None else strict.identifier(id, "id")
         if owner is not None and self._owner is not None and owner != self._owner:
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
@@ -131,7 +147,7 @@ class Store:
             name=None if name is None else strict.text(name, "name"),
             owner=self._owner if owner is None else strict.identifier(owner, "owner"),
             agent=None if agent is None else strict.identifier(agent, "agent"),
-            labels=[strict.identifier(label, "labels") for label in strict.listed(labels or (), "labels")],
+            labels=distinct(labels or (), "labels"),
         )
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
@@ -140,6 +156,7 @@ class Store:
             create=opening,
             create_key=ids.new_id(),
             tape_meta=None if meta is None else strict.encode(meta, "meta"),
+            reuse=reuse,
         )
         self._recorder.record(call, message_intents(messages or (), None))
         return Tape(self, tape_id)
@@ -149,6 +166,41 @@ class Store:
         if not self._reader.exists(strict.identifier(id, "id")):
             raise TapeNotFound(id)
         return Tape(self, id)
+
+    def list(
+        self,
+        *,
+        owner: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
+        label: str | None = None,
+        updated_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        order: str = "created",
+    ) -> Page[TapeInfo]:
+        """Return the tapes that meet every filter, newest first, a page at a time.
+
+        Pass a page's ``cursor`` for the next one. In the order of creation no tape that was there when the first
+        page was read is left out or given twice, whatever is written meanwhile. ``order="updated"`` gives the most
+        recently changed first; there each page is true for itself, and a tape written to in between moves to the front.
+        """
+        filters = {
+            "owner": owner,
+            "agent": agent,
+            "status": status,
+            "parent": parent,
+            "label": label,
+            "updated_before": updated_before,
+            "updated_after": updated_after,
+        }
+        for name in ("owner", "agent", "status", "parent", "label"):
+            if filters[name] is not None:
+                strict.identifier(filters[name], name)
+        self._administrative("list", owner=owner)
+        return self._catalog.page(filters, limit, cursor, order)
 
     def tape(self, id: str) -> Tape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""
@@ -184,7 +236,7 @@ class Store:
         role: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> list[Hit]:
+    ) -> builtins.list[Hit]:
         """Find the messages that have all words of ``query``, newest first, on one tape, of an owner, or anywhere.
 
         Any string is a query: ``"quoted words"`` must stand together, a trailing ``*`` finds all that begins so, and
@@ -233,7 +285,9 @@ class Store:
         """
         if id is not None:
             self.get(id)
-        return audit.verify(self._db, self._reader, id, against)
+        else:
+            self._administrative("verify")
+        return audit.verify(self._db, self._reader, id, against, self._clock())
 
     def rebuild(self, id: str | None = None) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
@@ -246,6 +300,126 @@ class Store:
             self._searcher.rebuild()
         return audit.rebuild(self._db, self._reader, self._recorder, id)
 
+    def split(
+        self,
+        id: str,
+        *,
+        summary: str,
+        name: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Tape:
+        """End a tape and return the next one, which begins with a handoff that holds ``summary``; one transaction.
+
+        The next tape has the old one's name (or ``name``), owner, agent and labels. The old one stays readable:
+        its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
+        """
+        old = self.tape(id)
+        strict.text(summary, "summary")
+        successor = ids.new_id()
+        split(
+            self._recorder,
+            old._call(actor, meta, expected_head),
+            successor,
+            summary,
+            None if name is None else strict.text(name, "name"),
+        )
+        return Tape(self, successor)
+
+    def purge(self, id: str, *, forks: bool = False) -> Retention:
+        """Remove a tape for good; with ``forks``, its forks and theirs as well. Returns what went.
+
+        It vanishes at once, its rows go in batches. What stays is a tombstone: id, last seq and hash. The id is
+        refused afterwards. Raises TapeInUse while another tape inherits from it or links to it.
+        """
+        return self._purging.purge(strict.identifier(id, "id"), forks=forks)
+
+    def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
+        """Purge tapes that were last written before a moment or longer ago than a time; by default only tells which.
+
+        A tape that has a younger fork stays, as does one that a younger tape links to; ``kept`` tells why. Each
+        family is purged by itself, so an interrupted run is simply run again.
+        """
+        self._administrative("retain")
+        if status is not None:
+            strict.identifier(status, "status")
+        if isinstance(older_than, timedelta):
+            limit = self._clock() - older_than // timedelta(microseconds=1)
+        elif isinstance(older_than, datetime) and older_than.tzinfo is not None:
+            limit = micros(older_than)
+        else:
+            raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
+        return self._purging.retain(limit, status, dry_run=dry_run)
+
+    def export(self, id: str, file: File, *, family: bool = False) -> Transfer:
+        """Write a tape to a file of JSON lines, with its ancestors up to the fork points, or with its whole ``family``.
+
+        ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
+        export what does not verify.
+        """
+        return self._moving.export(strict.identifier(id, "id"), file, family=family)
+
+    def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
+        """Take in an exported file: all of it, or nothing.
+
+        The whole file is checked first. What is stored already is left as it is, so importing twice changes nothing;
+        a file that goes on where a stored tape ends extends it. Anything else is ImportFailed with the number of
+        the line. ``progress`` is called with the bytes done and the bytes in all, over both readings of the file.
+        """
+        return self._moving.import_(file, progress, reuse=reuse)
+
+    def backup(self, file: str | os.PathLike[str]) -> None:
+        """Copy a live SQLite store to a file, while others read and write it.
+
+        On PostgreSQL use ``pg_dump``. A store of one owner cannot copy those of all.
+        """
+        if self._owner is not None:
+            raise InvalidEntry("owner", "a backup holds every owner's tapes; open the store without an owner")
+        self._administrative("backup")
+        self._db.backup(file)
+
+    def health(self, id: str | None = None) -> Health:
+        """Tell whether the database answers, its schema, and up to where a tape was last verified.
+
+        With ``id`` it is that tape's last check and head, otherwise the newest check of any. Scans nothing. A
+        database that cannot be reached is told as ``ok=False``, not raised.
+        """
+        return self._catalog.health(None if id is None else strict.identifier(id, "id"))
+
+    def stats(self) -> Stats:
+        """Count the tapes, entries, messages and bytes; reads the size of every entry, so it takes its time."""
+        self._administrative("stats")
+        return self._catalog.stats()
+
+    def scoped(self, owner: str) -> Store:
+        """Return this store for one owner: every other owner's tape looks like one that is not there.
+
+        It uses the connections of this store, which are given back when this store is closed. A store that has an
+        owner already can only be scoped to the same one.
+        """
+        strict.identifier(owner, "owner")
+        if self._owner is not None and owner != self._owner:
+            raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
+        return Store(
+            self._db,
+            owner=owner,
+            clock=self._clock,
+            slow=self._slow,
+            settings=self._reader.settings,
+            bound=self._bound,
+            shared=True,
+        )
+
+    def _administrative(self, call: str, **facts: str | None) -> None:
+        """Leave a trace of a call that looks across owners."""
+        if self._owner is None and not facts.get("owner"):
+            log.info("tape.administrative", call=call, **facts)
+
     def close(self) -> None:
-        """Give back every connection. Handles of this store fail from then on."""
-        self._db.close()
+        """Give back every connection. Handles of this store fail from then on.
+
+        A store made by ``scoped`` has no connections of its own, so that closing it does nothing.
+        """
+        if not self._shared:
+            self._db.close()

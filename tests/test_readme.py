@@ -168,7 +168,7 @@ class TestLists:
         """The README's list of what is still to come names nothing that has come."""
         to_come = {
             tape.Tape: ("compact", "set_summary", "set_block", "freeze_prompt", "patch", "usage", "search", "tools"),
-            tape.Store: ("search", "feed", "export", "import_", "list", "purge", "retain", "split"),
+            tape.Store: ("search", "feed"),
             tape.Context: ("manifest", "to_anthropic"),
         }
         assert [name for face, names in to_come.items() for name in names if hasattr(face, name)] == []

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from tape.core import payloads as p
 from tape.core.payloads import ROOT, Payload, Place
@@ -33,10 +33,13 @@ __all__ = [
     "ForkRow",
     "ForkState",
     "Head",
+    "Labelled",
     "LaneRow",
     "Mark",
     "Op",
     "OpenRow",
+    "Redirected",
+    "Renamed",
     "SlotRow",
     "Touch",
     "Uncleared",
@@ -200,10 +203,28 @@ class CompactRow(Op, frozen=True, gc=False):
 
 
 class SlotRow(Op, frozen=True, gc=False):
-    """A named fact of the tape (its status) takes a new value, recorded in the entry ``seq``."""
+    """A named fact of the tape (its status, name, labels) takes a new value, recorded in the entry ``seq``."""
 
     slot: str
     seq: int
+
+
+class Renamed(Op, frozen=True, gc=False):
+    """The tape has another name, or none."""
+
+    name: str | None
+
+
+class Labelled(Op, frozen=True, gc=False):
+    """The tape has these labels and no others."""
+
+    labels: list[str]
+
+
+class Redirected(Op, frozen=True, gc=False):
+    """The work of the tape goes on on another, or no longer does."""
+
+    to: str | None
 
 
 Rule = Callable[[Head, int, Any], list[Op]]
@@ -332,7 +353,7 @@ def _status(head: Head, seq: int, entry: p.Status) -> list[Op]:
     head.status = entry.status
     head.reason = entry.reason
     head.completed = head.stamp if entry.status in CLOSED else 0
-    return [SlotRow("status", seq)]
+    return [SlotRow("status", seq), Redirected(entry.redirect)]
 
 
 def _compact(head: Head, seq: int, entry: p.Compact) -> list[Op]:
@@ -357,10 +378,24 @@ def _usage(head: Head, seq: int, entry: p.Usage) -> list[Op]:
 
 
 def _open(head: Head, seq: int, entry: p.Open) -> list[Op]:
-    if entry.parent is None:
-        return []
-    head.lo = entry.parent.lo
-    return [ForkRow(entry.parent)]
+    ops: list[Op] = []
+    if entry.name is not None:
+        ops.append(Renamed(entry.name))
+    if entry.labels:
+        ops.append(Labelled(entry.labels))
+    if entry.parent is not None:
+        head.lo = entry.parent.lo
+        ops.append(ForkRow(entry.parent))
+    return ops
+
+
+def _label(head: Head, seq: int, entry: p.Label) -> list[Op]:
+    ops: list[Op] = []
+    if not isinstance(entry.name, UnsetType):
+        ops += [SlotRow("name", seq), Renamed(entry.name)]
+    if not isinstance(entry.labels, UnsetType):
+        ops += [SlotRow("labels", seq), Labelled(entry.labels)]
+    return ops
 
 
 def _merge(head: Head, seq: int, entry: p.Merge) -> list[Op]:
@@ -393,6 +428,7 @@ _RULES: dict[str, Rule] = {
     "event": _event,
     "erase": _nothing,
     "status": _status,
+    "label": _label,
     "compact": _compact,
     "state": _state,
     "block": _block,

@@ -29,6 +29,7 @@ __all__ = [
     "Fork",
     "ForkPoint",
     "Handoff",
+    "Label",
     "Layer",
     "Loosened",
     "Merge",
@@ -399,6 +400,19 @@ class Status(Payload):
     kind = "status"
     status: str
     reason: str | None = None
+    redirect: str | None = None
+    """The tape on which the work goes on, when this one was split."""
+
+
+class Label(Payload):
+    """A tape renamed, or its labels changed."""
+
+    kind = "label"
+    name: str | UnsetType | None = UNSET
+    add: list[str] = []
+    remove: list[str] = []
+    labels: list[str] | UnsetType = UNSET
+    """All labels after the entry, when it changes any."""
 
 
 def content(payload: Payload) -> Any:
@@ -423,6 +437,10 @@ def content(payload: Payload) -> Any:
             given = {"ids": payload.ids}
         case Switch():
             given = {"id": payload.id}
+        case Label():
+            given = {"add": payload.add, "remove": payload.remove}
+            if payload.name is not UNSET:
+                given["name"] = payload.name
         case Compact():
             given = {"text": payload.text, "first": payload.first, "last": payload.last}
         case State():
@@ -459,6 +477,7 @@ _TYPES: dict[str, type[Payload]] = {
         Fork,
         Merge,
         Discard,
+        Label,
     )
 }
 _decoders = {kind: msgspec.json.Decoder(cls).decode for kind, cls in _TYPES.items()}

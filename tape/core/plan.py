@@ -29,6 +29,7 @@ __all__ = [
     "Lookup",
     "Plain",
     "Planned",
+    "Relabel",
     "RestoreMessages",
     "RetractMessages",
     "ReviseMessage",
@@ -153,6 +154,9 @@ class Lookup(Protocol):
     def returned(self, clear: int) -> list[Place]:
         """Return the places of messages that a clear took and that were brought back by themselves."""
 
+    def labels(self) -> list[str]:
+        """Return the tape's labels."""
+
 
 class Planned(Struct, gc=False):
     """An entry that is decided and only lacks its seq's seal: payload, and the head after it."""
@@ -225,6 +229,23 @@ class Plain(Intent, kw_only=True):
     def content(self) -> Any:
         """Return the payload's content."""
         return payloads.content(self.payload)
+
+
+class Relabel(Intent, kw_only=True):
+    """Labels put on a tape and taken off it."""
+
+    add: list[str]
+    remove: list[str]
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Settle which labels the tape has afterwards, so that the fold need not ask."""
+        kept = [label for label in look.labels() if label not in self.remove]
+        new = [label for label in self.add if label not in kept]
+        return Planned(payloads.Label(add=self.add, remove=self.remove, labels=kept + new), head.place)
+
+    def content(self) -> Any:
+        """Return the labels as given."""
+        return {"kind": "label", "add": self.add, "remove": self.remove}
 
 
 class SetStatus(Plain, kw_only=True):

@@ -14,9 +14,11 @@ from tape.core.payloads import Payload, Place
 __all__ = [
     "Ancestor",
     "Anchor",
+    "Check",
     "Descendant",
     "Entry",
     "Hit",
+    "Health",
     "Lineage",
     "MergeReceipt",
     "Message",
@@ -24,8 +26,11 @@ __all__ = [
     "Problem",
     "Receipt",
     "Report",
+    "Retention",
     "Source",
+    "Stats",
     "TapeInfo",
+    "Transfer",
     "micros",
     "moment",
 ]
@@ -253,6 +258,63 @@ class Hit(Struct, frozen=True):
     def recorded_at(self) -> datetime:
         """When the text was recorded."""
         return moment(self.stamp)
+
+
+class Check(Struct, frozen=True):
+    """Up to where ``verify`` last found a tape intact: the seq, the hash there, and when that was."""
+
+    tape: str
+    seq: int
+    hash: str
+    at: datetime
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How a store is, found without reading any tape."""
+
+    ok: bool
+    """The database answers and has the schema of this release."""
+    engine: str
+    server: str
+    """The version of the database."""
+    schema: str | None
+    """The revision of the schema in the database."""
+    expected_schema: str
+    latency: float
+    """Seconds that the database took to answer."""
+    verified: Check | None = None
+    """The newest check of the tape asked for, or of any."""
+    tape: str | None = None
+    head: int | None = None
+    head_hash: str | None = None
+    index_lag: int | None = None
+    """How many entries the search index is behind; None where there is no index."""
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """How much a store holds: tapes by status, entries, messages in the view, and bytes of payloads and meta."""
+
+    tapes: int = 0
+    entries: int = 0
+    messages: int = 0
+    bytes: int = 0
+    by_status: dict[str, int] = field(default_factory=dict)
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """What ``retain`` purged, or would purge; and what is old enough but has to stay, with the reason."""
+
+    dry_run: bool
+    tapes: list[str] = field(default_factory=list)
+    entries: int = 0
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+class Transfer(Struct, frozen=True, kw_only=True):
+    """What an export wrote, or an import added: the tapes in the file, and how many entries."""
+
+    tapes: list[str] = field(default_factory=list)
+    entries: int = 0
 
 
 class Page(Struct, Generic[T], frozen=True):

@@ -88,6 +88,9 @@ class View(Struct):
     _compaction_since: dict[tuple[str | None, int], int] = field(default_factory=dict)
     fork: tuple[ForkPoint, str, int, int] | None = None
     """The fork point, the fork's state, the seq up to which it was merged, and the parent's entry for that."""
+    name: str | None = None
+    labels: list[str] = field(default_factory=list)
+    redirect: str | None = None
     _override_since: dict[Place, int] = field(default_factory=dict)
     _last: dict[Spot, int] = field(default_factory=dict)
     """The since of the newest past row at a place, so that marking it needs no search."""
@@ -214,6 +217,15 @@ class View(Struct):
         self.slots[op.slot, op.seq] = None
         self._slot_since[op.slot] = op.seq
 
+    def _renamed(self, op: f.Renamed) -> None:
+        self.name = op.name
+
+    def _labelled(self, op: f.Labelled) -> None:
+        self.labels = op.labels
+
+    def _redirected(self, op: f.Redirected) -> None:
+        self.redirect = op.to
+
 
 _APPLY: dict[type[Op], Callable[[View, Any], None]] = {
     f.OpenRow: View._open,
@@ -231,4 +243,7 @@ _APPLY: dict[type[Op], Callable[[View, Any], None]] = {
     f.CompactRow: View._compact,
     f.ForkRow: View._fork,
     f.ForkState: View._fork_state,
+    f.Renamed: View._renamed,
+    f.Labelled: View._labelled,
+    f.Redirected: View._redirected,
 }

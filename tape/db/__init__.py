@@ -2,7 +2,9 @@
 
 ``schema`` says what the tables are, ``sql`` holds every statement, ``connect`` opens engines, ``migrate`` brings old
 databases up to date, ``transaction`` owns locks, commits and the meaning of errors. ``record`` writes entries and
-``project`` their view rows, ``lookup`` answers the questions of a plan, ``branching`` forks and merges. ``paths`` and
-``read`` read the view, ``family`` is a fork's lineage, ``audit`` verifies and rebuilds. ``feed`` reads all tapes in
-order, ``bell`` wakes who follows it, ``index`` is filled behind it, and ``search`` asks the index.
+``project`` their view rows, ``lookup`` answers the questions of a plan, ``branching`` forks and merges,
+``splitting`` ends a tape and begins the next. ``paths`` and ``read`` read the view, ``family`` is a fork's lineage,
+``audit`` verifies and rebuilds. ``catalog`` lists tapes and tells how the store is, ``purging`` removes them,
+``moving`` exports and imports. ``feed`` reads all tapes in order, ``bell`` wakes who follows it, ``index`` is filled
+behind it, and ``search`` asks the index.
 """

@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from tape.core import chain, payloads
 from tape.core.fold import Head
 from tape.core.payloads import Place
@@ -15,11 +17,20 @@ from tape.core.view import View
 from tape.db.family import Family, Member, place_at
 from tape.db.log import log
 from tape.db.paths import Scope
-from tape.db.project import call_key, fork_values, head_values, set_status, tape_of
+from tape.db.project import (
+    call_key,
+    fork_values,
+    head_values,
+    set_labels,
+    set_name,
+    set_redirect,
+    set_status,
+    tape_of,
+)
 from tape.db.read import Reader
 from tape.db.record import Recorder
-from tape.db.transaction import Database, Transaction
-from tape.errors import Corrupt, TapeNotFound
+from tape.db.transaction import Again, Collision, Database, Lost, Transaction
+from tape.errors import Corrupt, StoreBusy, StoreFailed, TapeNotFound
 
 __all__ = ["rebuild", "verify"]
 
@@ -39,8 +50,9 @@ def _names(database: Database, reader: Reader) -> Iterator[str]:
         after = rows[-1][0]
 
 
-def verify(database: Database, reader: Reader, tape: str | None, against: Receipt | None) -> Report:
+def verify(database: Database, reader: Reader, tape: str | None, against: Receipt | None, now: int) -> Report:
     """Check one tape or all."""
+    sound: list[tuple[int, int, bytes]] = []
     problems: list[Problem] = []
     erased: list[Problem] = []
     tapes = entries = 0
@@ -52,7 +64,22 @@ def verify(database: Database, reader: Reader, tape: str | None, against: Receip
         erased += check.erased
         tapes += 1
         entries += check.entries
+        if not check.problems and check.last is not None:
+            sound.append(check.last)
+    _note(database, sound, now)
     return Report(problems, tapes, entries, erased)
+
+
+def _note(database: Database, sound: list[tuple[int, int, bytes]], now: int) -> None:
+    """Keep up to where each tape was found intact; a database that cannot be written is verified all the same."""
+
+    def work(tx: Transaction) -> None:
+        tx.many(tx.statements.drop_check, [(number,) for number, _, _ in sound])
+        tx.many(tx.statements.insert_check, [(number, seq, hash, now) for number, seq, hash in sound])
+
+    if sound:
+        with contextlib.suppress(StoreBusy, StoreFailed, Collision, Again, Lost):
+            database.write("", work)
 
 
 class _Check:
@@ -63,6 +90,8 @@ class _Check:
         self.problems: list[Problem] = []
         self.erased: list[Problem] = []
         self.entries = 0
+        self.last: tuple[int, int, bytes] | None = None
+        """The tape's number, its last seq and the hash there."""
         self.view = View()
         self.cited: list[tuple[int, tuple[str, int, str]]] = []
         """Seqs that cite an entry of another tape by its hash: the tape, the seq there, the hash."""
@@ -124,6 +153,7 @@ class _Check:
                         "the entry is not the one that the receipt was given for: the chain was recomputed",
                     )
                 before = hash
+                self.last = (scope.id, seq, hash)
                 if raw is not None and whole:
                     whole = self._fold(seq, hash, row, place)
         if last != scope.head.seq:
@@ -170,6 +200,10 @@ class _Check:
         self._graph(tx, scope)
         opening = tx.one(tx.statements.entry, (scope.id, 1))
         facts = tx.one(tx.statements.info, (self.tape,))
+        if facts is not None:
+            labels = msgspec.json.encode(self.view.labels) if self.view.labels else None
+            if (facts[4], facts[5], facts[11]) != (self.view.name, labels, self.view.redirect):
+                self.wrong(scope.head.seq, "name, labels or redirect are not what the entries give")
         if opening is not None and facts is not None and opening[8] is not None:
             payload = payloads.decode(opening[3], opening[11], opening[8])
             if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts[2], facts[3]):
@@ -179,14 +213,23 @@ class _Check:
 
     def _graph(self, tx: Transaction, scope: Scope) -> None:
         """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
+        came = tx.one(tx.statements.imported, (scope.id,))
         for seq, cited in self.cited:
             row = tx.one(tx.statements.head, (cited[0],))
             found = tx.one(tx.statements.entry, (row[0], cited[1])) if row is not None else None
             if row is not None and row[2] == "purged":
                 continue
+            if found is not None and bytes(found[12]).hex() == cited[2]:
+                continue
+            if tx.one(tx.statements.tombstone, (cited[0],)) is not None:
+                # The tape that was cited is gone, and another has its id.
+                continue
+            if found is None and came is not None and seq <= came[0]:
+                # It was imported without the tapes that it tells of.
+                continue
             if found is None:
                 self.wrong(seq, f"cites seq {cited[1]} of tape {cited[0]!r}, which is not there")
-            elif bytes(found[12]).hex() != cited[2]:
+            else:
                 self.wrong(seq, f"cites another seq {cited[1]} of tape {cited[0]!r} than there is")
 
 
@@ -255,7 +298,7 @@ def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
 
 def _seq_of(table: str, row: tuple[Any, ...]) -> int:
     """Return the seq that a row of the view goes back to."""
-    if table == "tape_forks":
+    if table in ("tape_forks", "tape_labels"):
         return 1
     index = {
         "tape_live": 3,
@@ -335,6 +378,7 @@ def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
             (seq, at(row.place), row.place.lane, row.place.ordinal, row.hidden, int(row.touched), row.until)
             for seq, row in view.clears.items()
         },
+        "tape_labels": {(label,) for label in view.labels},
         "tape_slots": {(slot, since, until) for (slot, since), until in view.slots.items()},
     }
 
@@ -382,9 +426,13 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
         "tape_slots": tx.statements.insert_slot,
         "tape_forks": tx.statements.insert_fork,
         "tape_overrides": tx.statements.insert_override,
+        "tape_labels": tx.statements.insert_label,
         "tape_compactions": tx.statements.insert_compaction,
     }
     for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])
     tx.run(tx.statements.move_head, (*head_values(view.head, scope.family), scope.id))
     set_status(tx, scope.id, view.head)
+    set_name(tx, scope.id, view.name)
+    set_redirect(tx, scope.id, view.redirect)
+    set_labels(tx, scope.id, view.labels)

@@ -28,7 +28,6 @@ from tape.db.record import Call, Opener, Recorder, Writing, digest_of, message_o
 from tape.db.rows import merge_receipt
 from tape.db.transaction import Transaction
 from tape.errors import (
-    Corrupt,
     HeadMoved,
     InvalidEntry,
     MergeConflict,
@@ -203,7 +202,9 @@ class Branching:
         _, forked_at, state, merged, merge_seq = self._state(tx, young)
         if state == "discarded":
             raise TapeClosed(child, "discarded", young.head.reason)
-        before = self._merge_at(tx, parent, merge_seq) if merge_seq else None
+        before = self._merge_at(tx, parent, merge_seq, child) if merge_seq else None
+        if before is None:
+            merge_seq = 0
         taking = _Taking(self._reader, tx, parent, young, before, merged, forked_at, merge_seq)
         carry = Carry(self._reader, tx, parent, young, merged, merge_seq or forked_at)
         if before is not None and not self._anything_new(taking, strategy) and not carry.anything():
@@ -211,7 +212,7 @@ class Branching:
             assert row is not None
             return merge_receipt(call.tape, row, before, duplicate=True)
         if parent.head.status in ("completed", "abandoned", "ended", "discarded"):
-            raise TapeClosed(call.tape, parent.head.status, parent.head.reason)
+            raise self._recorder.closed(tx, call.tape, parent.head)
         if call.expected_head is not None and call.expected_head != parent.head.seq:
             raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
         told = payloads.Merge(
@@ -249,12 +250,11 @@ class Branching:
             kept=told.kept,
         )
 
-    def _merge_at(self, tx: Transaction, parent: Writing, seq: int) -> payloads.Merge:
+    def _merge_at(self, tx: Transaction, parent: Writing, seq: int, child: str) -> payloads.Merge | None:
+        """Return a merge; none when the fork was imported without the part of its parent that merged it."""
         row = tx.one(self._sql.body, (parent.tape_id, seq))
         payload = payloads.decode(row[0], row[1], row[2]) if row is not None else None
-        if not isinstance(payload, payloads.Merge):
-            raise Corrupt(parent.tape, seq, "the merge entry is missing")
-        return payload
+        return payload if isinstance(payload, payloads.Merge) and payload.tape == child else None
 
     def _anything_new(self, taking: _Taking, strategy: str) -> bool:
         if strategy == "link":

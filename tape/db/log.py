@@ -1,8 +1,8 @@
 """The log of the store: stable event names through the standard ``tape`` logger, never a payload.
 
 Events: ``tape.recorded`` (debug), ``tape.slow``, ``tape.retry``, ``tape.connection_lost``, ``tape.migrated``,
-``tape.rebuilt``, ``tape.index_remade``, ``tape.index_broken``, ``tape.rebased``. docs/operations.md tells what each
-means, and a test holds that list to what is logged.
+``tape.rebuilt``, ``tape.purged``, ``tape.administrative``, ``tape.index_remade``, ``tape.index_broken``,
+``tape.rebased``. docs/operations.md tells what each means, and a test holds that list to what is logged.
 """
 
 from __future__ import annotations

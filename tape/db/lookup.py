@@ -6,6 +6,8 @@ and what its ancestors held when it was forked off. The nearest tape that says s
 
 from __future__ import annotations
 
+import msgspec
+
 from tape.core import ids, payloads
 from tape.core.fold import OUT
 from tape.core.payloads import ROOT, Answer, Body, Place
@@ -206,6 +208,12 @@ class TapeLookup:
         """Return the tape's own clears in force as (seq, messages still hidden), newest first."""
         self.flush()
         return [(row[0], row[1]) for row in self.tx.all(self.sql.clears, (self.tape_id,))]
+
+    def labels(self) -> list[str]:
+        """Return the tape's labels."""
+        self.flush()
+        row = self.tx.one(self.sql.labels, (self.tape_id,))
+        return [] if row is None or row[0] is None else list(msgspec.json.decode(row[0]))
 
     def is_anchor(self, seq: int) -> bool:
         """Whether the entry at ``seq`` is an anchor or a handoff."""

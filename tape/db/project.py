@@ -7,6 +7,8 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from tape.core import fold as f
 from tape.core.fold import Head, Op
 from tape.core.payloads import ROOT, ForkPoint, Place
@@ -14,7 +16,7 @@ from tape.core.strict import MAX_ID
 from tape.db.family import Family
 from tape.db.transaction import Transaction
 
-__all__ = ["apply", "call_key", "head_values"]
+__all__ = ["apply", "call_key", "head_values", "set_labels", "set_name", "set_redirect", "set_status"]
 
 
 def call_key(call: str) -> str:
@@ -167,7 +169,8 @@ def _slot(tx: Transaction, tape: int, ops: list[f.SlotRow], head: Head, family: 
     for op in ops:
         tx.run(tx.statements.end_slot, (op.seq, tape, op.slot))
         tx.run(tx.statements.insert_slot, (tape, op.slot, op.seq, None))
-    set_status(tx, tape, head)
+    if any(op.slot == "status" for op in ops):
+        set_status(tx, tape, head)
 
 
 def _fork(tx: Transaction, tape: int, ops: list[f.ForkRow], head: Head, family: Family | None) -> None:
@@ -206,6 +209,36 @@ def set_status(tx: Transaction, tape: int, head: Head) -> None:
     tx.run(tx.statements.set_status, (head.status, head.reason, head.completed or None, tape))
 
 
+def set_name(tx: Transaction, tape: int, name: str | None) -> None:
+    """Write the tape's name where listings find it."""
+    tx.run(tx.statements.set_name, (name, tape))
+
+
+def set_labels(tx: Transaction, tape: int, labels: Sequence[str]) -> None:
+    """Write the tape's labels where listings find them."""
+    tx.run(tx.statements.set_labels, (msgspec.json.encode(labels) if labels else None, tape))
+    tx.run(tx.statements.drop_labels, (tape,))
+    if labels:
+        tx.many(tx.statements.insert_label, [(tape, label) for label in dict.fromkeys(labels)])
+
+
+def set_redirect(tx: Transaction, tape: int, to: str | None) -> None:
+    """Write where the tape's work goes on."""
+    tx.run(tx.statements.set_redirect, (to, tape))
+
+
+def _renamed(tx: Transaction, tape: int, ops: list[f.Renamed], head: Head, family: Family | None) -> None:
+    set_name(tx, tape, ops[-1].name)
+
+
+def _labelled(tx: Transaction, tape: int, ops: list[f.Labelled], head: Head, family: Family | None) -> None:
+    set_labels(tx, tape, ops[-1].labels)
+
+
+def _redirected(tx: Transaction, tape: int, ops: list[f.Redirected], head: Head, family: Family | None) -> None:
+    set_redirect(tx, tape, ops[-1].to)
+
+
 _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Family | None], None]] = {
     f.OpenRow: _open,
     f.Close: _close,
@@ -221,5 +254,8 @@ _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Family | None], No
     f.SlotRow: _slot,
     f.ForkRow: _fork,
     f.ForkState: _fork_state,
+    f.Renamed: _renamed,
+    f.Labelled: _labelled,
+    f.Redirected: _redirected,
     f.CompactRow: _compact,
 }

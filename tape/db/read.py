@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -20,12 +21,11 @@ from tape.core.records import (
     Page,
     Source,
     TapeInfo,
-    moment,
 )
 from tape.db.family import Family
 from tape.db.memory import Recall
 from tape.db.paths import ALL, Point, Row, Scope
-from tape.db.rows import anchor_from, entry_from_row, merge_receipt, message_from_row
+from tape.db.rows import anchor_from, entry_from_row, info_from_facts, merge_receipt, message_from_row
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
@@ -281,37 +281,46 @@ class Reader(Recall):
             if row is None:
                 return None
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
-            head = scope.head
             fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
             used = self.slot(tx, scope, "usage", inherited=False)
             totals = usage_of(None if used is None else used[1])
             if not scope.now:
-                head.messages = int((tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared)) or [0])[0])
-                head.last_message = int((tx.one(self._sql.last_append, (scope.id, scope.seq)) or [0])[0])
-            return TapeInfo(
-                id=tape,
-                name=facts["name"],
-                owner=facts["owner"],
-                agent=facts["agent"],
-                labels=msgspec.json.decode(facts["labels"]) if facts["labels"] is not None else [],
-                meta=msgspec.json.decode(facts["meta"]) if facts["meta"] is not None else None,
-                status=head.status,
-                reason=head.reason,
-                parent=fork[0] if fork is not None else None,
-                forked_at=fork[1] if fork is not None else None,
-                head=scope.seq,
-                head_hash=head.hash.hex(),
-                message_count=head.messages,
-                entry_count=scope.seq,
-                last_message_at=moment(head.last_message) if head.last_message else None,
-                created_at=moment(facts["created_at"]),
-                updated_at=moment(head.stamp),
-                completed_at=moment(head.completed) if head.completed else None,
-                tokens=totals.input_tokens + totals.output_tokens,
-                cost=totals.cost,
-            )
+                self._facts_then(tx, scope, facts)
+            facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
+            return info_from_facts(facts, *(fork[:2] if fork is not None else (None, None)))
 
         return self._db.read(work)
+
+    def _facts_then(self, tx: Transaction, scope: Scope, facts: dict[str, Any]) -> None:
+        """Set what is known of a tape to what was known at an earlier seq."""
+        head = scope.head
+        count = tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared))
+        last = tx.one(self._sql.last_append, (scope.id, scope.seq))
+        facts.update(
+            status=head.status,
+            reason=head.reason,
+            completed_at=head.completed,
+            head_seq=scope.seq,
+            head_hash=head.hash,
+            head_messages=int(count[0]) if count is not None else 0,
+            head_last_message=int(last[0]) if last is not None else 0,
+            head_stamp=head.stamp,
+        )
+        opening = self._slot(tx, scope, None) if scope.seq else None
+        first = opening if isinstance(opening, payloads.Open) else payloads.Open()
+        name, labels, status = (self._slot(tx, scope, slot) for slot in ("name", "labels", "status"))
+        facts["name"] = name.name if isinstance(name, payloads.Label) else first.name
+        held = labels.labels if isinstance(labels, payloads.Label) else first.labels
+        facts["labels"] = msgspec.json.encode(held)
+        facts["redirect"] = status.redirect if isinstance(status, payloads.Status) else None
+
+    def _slot(self, tx: Transaction, scope: Scope, slot: str | None) -> payloads.Payload | None:
+        """Return the entry that a named fact of the tape goes back to; None names the tape's first."""
+        if slot is None:
+            row = tx.one(self._sql.entry, (scope.id, 1))
+        else:
+            row = tx.one(self._sql.slot_at, (scope.id, slot, scope.seq))
+        return None if row is None else entry_from_row(scope.tape, row, scope.family).payload
 
     def lineage(self, tape: str) -> Lineage:
         """Return a tape's family and what was merged into it."""
@@ -330,8 +339,9 @@ class Reader(Recall):
                     descendants.append(Descendant(name, parent, seq, state))
                     queue.append((name, child))
                     while merge_seq and state == "merged" and number == scope.id:
-                        receipt, merge_seq = self._merge_receipt(tx, scope, merge_seq)
-                        merges.append(receipt)
+                        receipt, merge_seq = self._merge_receipt(tx, scope, merge_seq, name)
+                        if receipt is not None:
+                            merges.append(receipt)
             merges.sort(key=lambda receipt: receipt.seq)
             sources = {}
             for receipt in merges:
@@ -344,12 +354,15 @@ class Reader(Recall):
 
         return self._db.read(work)
 
-    def _merge_receipt(self, tx: Transaction, scope: Scope, seq: int) -> tuple[MergeReceipt, int]:
-        """Return the receipt of the merge recorded at ``seq``, and the seq of the merge of the same fork before it."""
+    def _merge_receipt(self, tx: Transaction, scope: Scope, seq: int, child: str) -> tuple[MergeReceipt | None, int]:
+        """Return the receipt of the merge recorded at ``seq``, and the seq of the merge of the same fork before it.
+
+        A fork that was imported without the later part of its parent has merges that are not here.
+        """
         row = tx.one(self._sql.entry, (scope.id, seq))
         told = entry_from_row(scope.tape, row, scope.family).payload if row is not None else None
-        if row is None or not isinstance(told, payloads.Merge):
-            raise Corrupt(scope.tape, seq, "the merge entry is missing")
+        if row is None or not isinstance(told, payloads.Merge) or told.tape != child:
+            return None, 0
         return merge_receipt(scope.tape, row, told, duplicate=False), told.previous
 
     def placed(self, tape: str, message_id: str) -> tuple[str, int] | None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tape.core import chain, ids, payloads
+from tape.core import chain, ids, payloads, strict
 from tape.core.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.core.payloads import Payload, Place
 from tape.core.plan import (
@@ -78,6 +78,8 @@ class Call(Struct):
     create_key: str = ""
     """The key of that first entry, fixed before the first attempt like every other."""
     tape_meta: bytes | None = None
+    reuse: bool = False
+    """The id may have been that of a tape which was purged."""
 
 
 Opener = Callable[["Call"], "Writing"]
@@ -119,7 +121,7 @@ class Recorder:
                 receipts = self._db.write(call.tape, partial(self._attempt, call, intents, fresh))
             except (_Stale, Collision) as error:
                 if fresh and attempt > 2:
-                    raise Corrupt(call.tape, 0, f"the entry collides with one that cannot be found: {error}") from error
+                    raise self._collided(call.tape, error) from error
                 fresh = True
             except Again:
                 log.info("tape.retry", tape=call.tape, attempt=attempt)
@@ -143,6 +145,13 @@ class Recorder:
                 return receipts
         raise StoreBusy(time.monotonic() - began)
 
+    def _collided(self, tape: str, error: Exception) -> TapeError:
+        """Return what it means that an entry collides with something which cannot be found."""
+        if self._db.read(lambda tx: tx.one(self._sql.head, (tape,))) is None:
+            # Row-level security hides the tape of another owner, but its id is taken.
+            return TapeNotFound(tape)
+        return Corrupt(tape, 0, f"the entry collides with one that cannot be found: {error}")
+
     def forget(self, tape: str) -> None:
         """Drop what is kept of a tape's head."""
         if self._heads is not None:
@@ -165,7 +174,7 @@ class Recorder:
                 return self._db.write(tapes[0], partial(self._several, sorted(set(tapes), key=lock_key), work))
             except (_Stale, Collision) as error:
                 if attempt > 2:
-                    raise Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}") from error
+                    raise self._collided(tapes[0], error) from error
             except (Again, Lost):
                 # Every key of these entries is derived, so a second run finds what a first one may have written.
                 log.info("tape.retry", tape=tapes[0], attempt=attempt)
@@ -202,7 +211,7 @@ class Recorder:
             writing = Writing(self, tx, call, kept)
             try:
                 if call.expected_head is not None or writing.head.status in CLOSED:
-                    self._check_head(call, writing.head, intents)
+                    self._check_head(writing, intents)
                 receipts = [self._one(writing, intent) for intent in intents]
             except (TapeError, Taken, Unchanged) as error:
                 raise _Stale from error
@@ -213,8 +222,16 @@ class Recorder:
         row = tx.one(self._sql.head, (call.tape,))
         if row is None:
             return None
-        if row[2] == "purged" or (self._owner is not None and row[1] != self._owner):
+        if self._owner is not None and row[1] != self._owner:
             raise TapeNotFound(call.tape)
+        if row[2] == "purged":
+            if call.create is None:
+                raise TapeNotFound(call.tape)
+            if not call.reuse:
+                raise TapeExists(call.tape, purged=True)
+            # The tombstone keeps the id by which it was known; its row gives up the name.
+            tx.run(self._sql.rename_tape, (f"{strict.RESERVED}{row[0]}:{call.tape}", row[0]))
+            return None
         return head_from_row(row)
 
     def _checked(self, writing: Writing, intents: Sequence[Intent]) -> list[Receipt]:
@@ -228,7 +245,7 @@ class Recorder:
         before = self._before(writing, intents)
         new = [intent for intent in intents if intent.key not in before]
         if new and not self._repeated(writing, new):
-            self._check_head(call, writing.head, new)
+            self._check_head(writing, new)
         receipts = []
         for intent in intents:
             found = before.get(intent.key)
@@ -324,11 +341,17 @@ class Recorder:
         inherited = of if row[13] == 0 or writing.family is None else writing.family.name(row[13])
         return receipt, Place(row[14], row[15], inherited)
 
-    def _check_head(self, call: Call, head: Head, intents: Sequence[Intent]) -> None:
+    def closed(self, tx: Transaction, tape: str, head: Head) -> TapeClosed:
+        """Return the refusal of a closed tape, with the tape on which to go on if there is one."""
+        row = tx.one(self._sql.redirect, (tape,))
+        return TapeClosed(tape, head.status, head.reason, None if row is None else row[0])
+
+    def _check_head(self, writing: Writing, intents: Sequence[Intent]) -> None:
+        call, head = writing.call, writing.head
         if call.expected_head is not None and call.expected_head != head.seq:
             raise HeadMoved(call.tape, call.expected_head, head.seq)
         if head.status in CLOSED and any(intent.changes_view for intent in intents):
-            raise TapeClosed(call.tape, head.status, head.reason)
+            raise self.closed(writing.tx, call.tape, head)
 
     def _one(self, writing: Writing, intent: Intent) -> Receipt:
         earlier = writing.keys.get(intent.key) if intent.asked else None
@@ -397,6 +420,7 @@ class Writing(Remembering):
                 "active",
                 None,
                 stamp,
+                None,
                 None,
             ),
         )

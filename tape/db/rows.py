@@ -9,11 +9,11 @@ import msgspec
 
 from tape.core import payloads
 from tape.core.fold import Head
-from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source
+from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source, TapeInfo, moment
 from tape.db.family import Family, place_at
 from tape.errors import Corrupt
 
-__all__ = ["anchor_from", "entry_from_row", "head_from_row", "merge_receipt", "message_from_row"]
+__all__ = ["anchor_from", "entry_from_row", "head_from_row", "info_from_facts", "merge_receipt", "message_from_row"]
 
 
 def head_from_row(row: Sequence[Any]) -> tuple[int, Head, Family | None]:
@@ -63,6 +63,33 @@ def entry_from_row(tape: str, row: Sequence[Any], family: Family | None) -> Entr
         hash=bytes(hash).hex(),
         head=place_at(lane, ordinal, head_tape, family),
         position=position,
+    )
+
+
+def info_from_facts(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> TapeInfo:
+    """Return what is known of a tape from the columns of its row and of its head, the latter named ``head_…``."""
+    return TapeInfo(
+        id=facts["tape"],
+        name=facts["name"],
+        owner=facts["owner"],
+        agent=facts["agent"],
+        labels=msgspec.json.decode(facts["labels"]) if facts["labels"] is not None else [],
+        meta=msgspec.json.decode(facts["meta"]) if facts["meta"] is not None else None,
+        status=facts["status"],
+        reason=facts["reason"],
+        parent=parent,
+        forked_at=forked_at,
+        redirect=facts["redirect"],
+        head=facts["head_seq"],
+        head_hash=bytes(facts["head_hash"]).hex(),
+        message_count=facts["head_messages"],
+        entry_count=facts["head_seq"],
+        last_message_at=moment(facts["head_last_message"]) if facts["head_last_message"] else None,
+        created_at=moment(facts["created_at"]),
+        updated_at=moment(facts["head_stamp"]),
+        completed_at=moment(facts["completed_at"]) if facts["completed_at"] else None,
+        tokens=facts.get("tokens", 0),
+        cost=facts.get("cost", 0),
     )
 
 

@@ -18,7 +18,7 @@ from tape.core.payloads import KINDS
 
 __all__ = ["REVISION", "Tables", "guards"]
 
-REVISION = "0004"
+REVISION = "0005"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -62,6 +62,11 @@ class Tables:
             sa.Column("reason", sa.Text),
             number("created_at"),
             number("completed_at", null=True),
+            sa.Column("redirect", _ID),
+            # Listings go by the number, in which no append changes anything.
+            sa.Index("tape_tapes_owner", "owner", "id"),
+            sa.Index("tape_tapes_agent", "agent", "id"),
+            sa.Index("tape_tapes_status", "status", "id"),
             rowid=True,
         )
 
@@ -229,6 +234,43 @@ class Tables:
             sa.Column("why", sa.Text, nullable=False),
         )
 
+        self.labels = table(
+            "tape_labels",
+            number("tape_id", primary_key=True),
+            sa.Column("label", _ID, primary_key=True),
+            sa.Index("tape_labels_label", "label", "tape_id"),
+        )
+
+        # What is left of a purged tape, beside its rows in tapes and heads and its last entry.
+        self.tombstones = table(
+            "tape_tombstones",
+            number("tape_id", primary_key=True),
+            sa.Column("tape", _ID, nullable=False),
+            sa.Column("owner", _ID),
+            number("seq"),
+            sa.Column("hash", sa.LargeBinary, nullable=False),
+            number("stamp"),
+            number("emptied"),
+            sa.Index("tape_tombstones_tape", "tape"),
+        )
+
+        # Up to where a tape was last found intact.
+        self.checks = table(
+            "tape_checks",
+            number("tape_id", primary_key=True),
+            number("seq"),
+            sa.Column("hash", sa.LargeBinary, nullable=False),
+            number("stamp"),
+            sa.Index("tape_checks_stamp", "stamp"),
+        )
+
+        # Up to where a tape came from another store: what it cites of tapes that stayed there is not missing.
+        self.imports = table(
+            "tape_imports",
+            number("tape_id", primary_key=True),
+            number("seq"),
+        )
+
         self.compactions = table(
             "tape_compactions",
             number("tape_id", primary_key=True),
@@ -300,6 +342,7 @@ class Tables:
             self.forks,
             self.overrides,
             self.compactions,
+            self.labels,
         )
         """Every table that ``rebuild`` empties and fills again."""
 

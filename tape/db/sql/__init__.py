@@ -3,12 +3,14 @@
 SQLAlchemy is the one place where SQL is written and the dialects are told apart; at run time the compiled text goes
 straight to the driver's cursor with positional parameters, which is three to eight times as fast as executing the
 construct. ``writes`` records, ``lookups`` serve plans, ``reads`` serve readers, ``lineages`` serve forks,
-``memory`` slots and compactions, ``feeds`` and ``searches`` go over all tapes.
+``memory`` slots and compactions, ``feeds`` and ``searches`` go over all tapes, ``catalog`` is the store
+around them.
 """
 
 from __future__ import annotations
 
 from tape.db.schema import Tables
+from tape.db.sql.catalog import Catalog
 from tape.db.sql.compiler import BARE_COLUMNS, ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS, Statement
 from tape.db.sql.lookups import Lookups
 from tape.db.sql.memory import Memory
@@ -19,7 +21,7 @@ from tape.db.sql.writes import Writes
 __all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
 
 
-class Statements(Writes, Lookups, Reads, Memory, Searches):
+class Statements(Writes, Lookups, Reads, Memory, Searches, Catalog):
     """All statements of one engine."""
 
     def __init__(self, dialect: str, tables: Tables) -> None:
@@ -33,3 +35,4 @@ class Statements(Writes, Lookups, Reads, Memory, Searches):
         self._define_memory()
         self._define_feeds()
         self._define_searches()
+        self._define_catalog()

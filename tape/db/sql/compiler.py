@@ -168,5 +168,6 @@ TAPE_COLUMNS = (
     "reason",
     "created_at",
     "completed_at",
+    "redirect",
 )
 LIVE_COLUMNS = ("tape_id", "lane", "ordinal", "placed", "since", "body")

@@ -67,7 +67,7 @@ class Writes(Feeds):
             "forks_of",
             sa.select(t.tapes.c.tape, fk.tape_id, fk.seq, fk.state, fk.merge_seq)
             .select_from(t.forks.join(t.tapes, t.tapes.c.id == fk.tape_id))
-            .where(fk.parent_id == param("t"))
+            .where(fk.parent_id == param("t"), t.tapes.c.status != sa.literal_column("'purged'"))
             .order_by(fk.tape_id),
             ["t"],
         )

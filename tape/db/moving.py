@@ -1,0 +1,459 @@
+"""Moving tapes between stores: export to lines, and import of such a file, all of it or nothing.
+
+An import reads the file twice: once to check every line against the chain and against what is stored, without writing,
+and once to write what is missing, in batches of rows inside one transaction. Other readers, and the feed, see all of
+it at once or none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tape.core import chain, ids, lines, payloads
+from tape.core.fold import fold
+from tape.core.lines import Checker, EntryLine, TapeLine
+from tape.core.records import Transfer
+from tape.db.family import Family, Member, place_at
+from tape.db.project import head_values, tape_of
+from tape.db.read import Reader
+from tape.db.record import Call, Recorder, Writing
+from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, TapeExists, TapeNotFound
+
+__all__ = ["File", "Moving", "Progress"]
+
+File = str | os.PathLike[str] | BinaryIO
+Progress = Callable[[int, int], None]
+
+_PAGE = 500
+_LONGEST = 256 * 1024 * 1024
+"""The longest line that is read: more cannot be an entry, and must not fill the memory."""
+
+
+class _Part(Struct):
+    """A tape of an export: its number, the seq up to which it is written and the hash there, and its family."""
+
+    tape: str
+    number: int
+    upto: int
+    hash: str
+    family: Family | None
+
+
+class _Stored(Struct):
+    """A tape of a file: how much of it is stored already, and how much the file has."""
+
+    seq: int
+    hash: bytes
+    entries: int
+
+
+class _Moved(Exception):
+    """Someone wrote to a tape between check and import."""
+
+
+class Moving:
+    """Exports and imports tapes of one owner, or of all."""
+
+    def __init__(self, recorder: Recorder, reader: Reader, owner: str | None) -> None:
+        self._recorder = recorder
+        self._reader = reader
+        self._owner = owner
+        self._db = reader._db
+        self._sql = reader._sql
+
+    # -- export
+
+    def export(self, tape: str, file: File, *, family: bool) -> Transfer:
+        """Write a tape and its ancestors up to the fork points, or the whole family, to a file."""
+        parts = self._db.read(lambda tx: self._whole(tx, tape) if family else self._line(tx, tape))
+        with _writing(file) as out:
+            digest = blake2b(digest_size=32)
+
+            def put(line: Struct) -> None:
+                raw = lines.encode(line) + b"\n"
+                digest.update(raw)
+                out.write(raw)
+
+            for part in parts:
+                put(TapeLine(part.tape, part.upto, part.hash, lines.FORMAT))
+                for line in self._entries(part):
+                    put(line)
+            entries = sum(part.upto for part in parts)
+            out.write(lines.encode(lines.End(len(parts), entries, digest.hexdigest())) + b"\n")
+        return Transfer(tapes=[part.tape for part in parts], entries=entries)
+
+    def _line(self, tx: Transaction, tape: str) -> list[_Part]:
+        """Return a tape with all it inherits from, ancestors first."""
+        scope = self._reader.scope(tx, tape)
+        if scope is None:
+            raise TapeNotFound(tape)
+        found = []
+        for member in reversed(scope.family.members if scope.family is not None else []):
+            above = self._reader.scope(tx, member.tape)
+            row = tx.one(self._sql.entry, (member.number, member.asof))
+            if above is None or row is None:
+                raise Corrupt(member.tape, member.asof, "the entry at which the tape was forked is missing")
+            found.append(_Part(member.tape, member.number, member.asof, bytes(row[12]).hex(), above.family))
+        return [*found, _Part(tape, scope.id, scope.seq, scope.head.hash.hex(), scope.family)]
+
+    def _whole(self, tx: Transaction, tape: str) -> list[_Part]:
+        """Return the root of a family and all that descends from it, parents first, each to its end."""
+        queue = [self._line(tx, tape)[0].tape]
+        found = []
+        for name in queue:
+            scope = self._reader.scope(tx, name)
+            if scope is None:
+                raise TapeNotFound(name)
+            found.append(_Part(name, scope.id, scope.seq, scope.head.hash.hex(), scope.family))
+            # In the order in which the parent tells of them, which is the same in every store.
+            children = [row[0] for row in tx.all(self._sql.forks_of, (scope.id,))]
+            told = [(self._told(tx, scope.id, child), child) for child in children]
+            queue += [child for _, child in sorted(told)]
+        return found
+
+    def _told(self, tx: Transaction, number: int, child: str) -> int:
+        """Return the seq at which a tape tells of a fork; one imported without that part never does."""
+        row = tx.one(self._sql.entry_by_key, (number, ids.fork_key(child)))
+        return 2**63 if row is None else int(row[2])
+
+    def _entries(self, part: _Part) -> Iterator[EntryLine]:
+        """Yield the entries of a tape a page at a time; they never change, so nothing is held open in between."""
+        before, after = chain.ZERO, 0
+        while after < part.upto:
+            rows = self._db.read(
+                lambda tx, after=after: tx.all(self._sql.entries_after, (part.number, after, part.upto, _PAGE))  # type: ignore[misc]
+            )
+            if not rows:
+                raise Corrupt(part.tape, after + 1, "the entry is missing")
+            for row in rows:
+                line, before = self._entry(part, row, before)
+                if line.seq != after + 1:
+                    raise Corrupt(part.tape, after + 1, "the entry is missing")
+                after = line.seq
+                yield line
+
+    def _entry(self, part: _Part, row: Any, before: bytes) -> tuple[EntryLine, bytes]:
+        _, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
+        if raw is None:
+            raise Corrupt(part.tape, seq, "the payload was erased, so the tape cannot be exported")
+        place = place_at(head[1], head[2], head[0], part.family)
+        source = None if source_seq is None else (source_tape, source_seq)
+        raw, meta = bytes(raw), None if meta is None else bytes(meta)
+        sealed = chain.link(
+            before, chain.digest(raw), part.tape, seq, kind, key, actor, source, meta, stamp, version, place
+        )
+        if sealed != bytes(hash):
+            # A damaged tape must not leave the store looking like a sound one.
+            raise Corrupt(part.tape, seq, "the hash does not match the entry")
+        line = EntryLine(
+            seq,
+            kind,
+            key,
+            actor,
+            source,
+            stamp,
+            version,
+            (place.lane, place.ordinal, place.tape),
+            sealed.hex(),
+            Raw(b"null" if meta is None else meta),
+            Raw(raw),
+        )
+        return line, sealed
+
+    # -- import
+
+    def import_(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
+        """Check a file, then take in what the store does not have of it."""
+        with _reading(file) as (source, start, size):
+            told = _Progress(progress, size)
+            for _ in range(3):
+                source.seek(start)
+                stored = self._check(source, told.reader(0), reuse=reuse)
+                source.seek(start)
+                try:
+                    entries = self._write(source, told.reader(size), stored, reuse=reuse)
+                except (_Moved, Again, Lost):
+                    # Whatever was written, the next check finds it.
+                    continue
+                for name in stored:
+                    self._recorder.forget(name)
+                told.done()
+                return Transfer(tapes=list(stored), entries=entries)
+        raise StoreBusy(0.0)
+
+    def _check(self, source: BinaryIO, progress: Callable[[int], None], *, reuse: bool) -> dict[str, _Stored]:
+        """Check the whole file without writing; returns what is stored of its tapes."""
+        checker = Checker()
+        stored: dict[str, _Stored] = {}
+        hashes: Iterator[str] = iter(())
+        for line in _lines(source, checker, progress):
+            if isinstance(line, TapeLine):
+                if line.tape in stored:
+                    raise checker.wrong(f"tape {line.tape!r} is in the file twice")
+                stored[line.tape] = self._db.read(lambda tx, line=line: self._stored(tx, checker, line, reuse))  # type: ignore[misc]
+                hashes = self._hashes(line.tape, stored[line.tape].seq)
+            elif isinstance(line, EntryLine):
+                known = next(hashes, None)
+                if known is not None and known != line.hash:
+                    raise checker.wrong("another entry is stored under this seq")
+                if isinstance(checker.payload, payloads.Open):
+                    self._opened(checker, checker.payload, stored)
+        checker.finish()
+        return stored
+
+    def _stored(self, tx: Transaction, checker: Checker, line: TapeLine, reuse: bool) -> _Stored:
+        row = tx.one(self._sql.head, (line.tape,))
+        if row is None:
+            return _Stored(0, b"", line.entries)
+        if self._owner is not None and row[1] != self._owner:
+            raise TapeNotFound(line.tape)
+        if row[2] == "purged":
+            if reuse:
+                return _Stored(0, b"", line.entries)
+            raise checker.wrong(f"tape {line.tape!r} was purged; import it with reuse=True to use the id again")
+        return _Stored(row[6], bytes(row[7]), line.entries)
+
+    def _hashes(self, tape: str, upto: int) -> Iterator[str]:
+        """Yield the hashes of what is stored of a tape, a page at a time."""
+        after = 0
+        while after < upto:
+            rows = self._db.read(lambda tx, after=after: tx.all(self._sql.hashes_after, (tape, after, upto)))  # type: ignore[misc]
+            if not rows:
+                return
+            yield from (bytes(row[1]).hex() for row in rows)
+            after = rows[-1][0]
+
+    def _opened(self, checker: Checker, opening: payloads.Open, stored: dict[str, _Stored]) -> None:
+        if self._owner is not None and opening.owner != self._owner:
+            raise checker.wrong(f"the tape does not belong to {self._owner!r}")
+        layers = [] if opening.parent is None else opening.parent.layers
+        for layer in layers:
+            here = stored.get(layer.tape)
+            if here is None:
+                row = self._db.read(lambda tx, layer=layer: self._reader.row(tx, layer.tape))  # type: ignore[misc]
+                here = _Stored(0 if row is None else row[6], b"", 0)
+            if max(here.seq, here.entries) < layer.asof:
+                raise checker.wrong(f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is not there")
+
+    def _write(
+        self, source: BinaryIO, progress: Callable[[int], None], stored: dict[str, _Stored], *, reuse: bool
+    ) -> int:
+        """Write what is missing, in one transaction."""
+        if all(one.seq >= one.entries for one in stored.values()):
+            return 0
+        checker = Checker()
+        try:
+            return self._db.write(
+                next(iter(stored)), lambda tx: self._take(tx, source, checker, progress, stored, reuse)
+            )
+        except (Collision, Corrupt, AssertionError, KeyError) as error:
+            raise checker.wrong(f"the entries contradict each other: {error}") from error
+
+    def _take(
+        self,
+        tx: Transaction,
+        source: BinaryIO,
+        checker: Checker,
+        progress: Callable[[int], None],
+        stored: dict[str, _Stored],
+        reuse: bool,
+    ) -> int:
+        for name in sorted(stored, key=lock_key):
+            tx.lock(name)
+        for name, one in stored.items():
+            row = tx.one(self._sql.head, (name,))
+            now = (0, b"") if row is None or row[2] == "purged" else (row[6], bytes(row[7]))
+            if now != (one.seq, one.hash):
+                raise _Moved
+        count = 0
+        copy: _Copy | None = None
+        have = 0
+        for line in _lines(source, checker, progress):
+            if isinstance(line, TapeLine):
+                if copy is not None:
+                    copy.settle()
+                one = stored[line.tape]
+                copy, have = None, one.seq
+                if one.seq < one.entries:
+                    copy = self._open(tx, line.tape, checker, reuse)
+            elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
+                assert checker.payload is not None
+                copy.take(line, checker.payload)
+                count += 1
+        if copy is not None:
+            copy.settle()
+        checker.finish()
+        return count
+
+    def _open(self, tx: Transaction, tape: str, checker: Checker, reuse: bool) -> _Copy:
+        # As for a tape that is created: this gives the id of a purged one free, and refuses what is another owner's.
+        call = Call(tape, create=payloads.Open(), reuse=reuse)
+        try:
+            return _Copy(self._recorder, tx, call, self._recorder._load(tx, call), checker)
+        except TapeExists as error:
+            raise checker.wrong(str(error)) from None
+
+
+class _Copy(Writing):
+    """A tape that takes over entries as they were recorded elsewhere."""
+
+    __slots__ = ("_checker",)
+
+    def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: Any, checker: Checker) -> None:
+        super().__init__(recorder, tx, call, kept)
+        self._checker = checker
+
+    def take(self, line: EntryLine, payload: payloads.Payload) -> None:
+        """Fold an entry and keep it for the next flush."""
+        if isinstance(payload, payloads.Open):
+            self._begin(line, payload)
+        place, hash = line.place, bytes.fromhex(line.hash)
+        self.head, ops = fold(self.head, line.seq, hash, line.stamp, place, line.key, payload)
+        source_tape, source_seq = line.source if line.source is not None else (None, None)
+        self._entries.append(
+            (
+                self.tape_id,
+                line.seq,
+                line.kind,
+                line.key,
+                line.actor,
+                source_tape,
+                source_seq,
+                bytes(line.payload),
+                line.meta_bytes,
+                line.stamp,
+                line.version,
+                hash,
+                tape_of(place, self.family),
+                place.lane,
+                place.ordinal,
+            )
+        )
+        self._ops += ops
+        self.written = True
+        if len(self._entries) >= _PAGE:
+            self.flush()
+
+    def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
+        labels = msgspec.json.encode(opening.labels) if opening.labels else None
+        row = self.tx.one(
+            self.sql.create_tape,
+            (
+                self.tape,
+                opening.owner,
+                opening.agent,
+                opening.name,
+                labels,
+                line.meta_bytes,
+                "active",
+                None,
+                line.stamp,
+                None,
+                None,
+            ),
+        )
+        assert row is not None
+        self.tape_id = row[0]
+        if opening.parent is not None:
+            self.family = self._lineage_of(opening.parent)
+        self.tx.run(self.sql.create_head, (self.tape_id, *head_values(self.head, self.family)))
+        self.existed = True
+
+    def _lineage_of(self, point: payloads.ForkPoint) -> Family:
+        """Return the family of a fork, whose ancestors are all stored by now."""
+        members = []
+        for layer in point.layers:
+            row = self.tx.one(self.sql.head, (layer.tape,))
+            if row is None:
+                raise self._checker.wrong(f"the fork needs tape {layer.tape!r}, which is not there")
+            members.append(Member(row[0], layer.tape, layer.asof, layer.cleared, layer.overriding))
+            if layer.tape == point.tape and point.seq:
+                entry = self.tx.one(self.sql.entry, (row[0], point.seq))
+                if entry is None or bytes(entry[12]).hex() != point.hash:
+                    raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
+        return Family(members)
+
+    def settle(self) -> None:
+        """Send the rest, move the head, and note how far the tape came from elsewhere."""
+        self.move_head()
+        self.tx.run(self.sql.drop_import, (self.tape_id,))
+        self.tx.run(self.sql.insert_import, (self.tape_id, self.head.seq))
+
+
+def _lines(source: BinaryIO, checker: Checker, progress: Callable[[int], None]) -> Iterator[Any]:
+    """Yield the checked lines of a file."""
+    while raw := source.readline(_LONGEST):
+        yield checker.take(raw)
+        progress(len(raw))
+
+
+class _Progress:
+    """Tells the caller how far an import has come, in bytes of both readings of the file."""
+
+    def __init__(self, tell: Progress | None, size: int) -> None:
+        self._tell = tell
+        self._total = 2 * size
+
+    def reader(self, start: int) -> Callable[[int], None]:
+        """Return what counts the bytes of one reading."""
+        done = told = start
+
+        def count(size: int) -> None:
+            nonlocal done, told
+            done += size
+            if self._tell is not None and done - told >= 64 * 1024:
+                told = done
+                self._tell(done, self._total)
+
+        return count
+
+    def done(self) -> None:
+        """Tell that everything is read."""
+        if self._tell is not None:
+            self._tell(self._total, self._total)
+
+
+@contextlib.contextmanager
+def _writing(file: File) -> Iterator[BinaryIO]:
+    """Open a file to be written; one with a name appears under it only when it is whole."""
+    if not isinstance(file, str | os.PathLike):
+        yield file
+        return
+    path = Path(file)
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
+    """Open a file to be read twice; gives it with its start and size."""
+    if isinstance(file, str | os.PathLike):
+        if not Path(file).is_file():
+            raise InvalidEntry("file", f"there is no file {os.fspath(file)!r}")
+        with Path(file).open("rb") as source:
+            yield source, 0, os.fstat(source.fileno()).st_size
+        return
+    try:
+        start = file.tell()
+        size = file.seek(0, os.SEEK_END) - start
+        file.seek(start)
+    except (OSError, AttributeError) as error:
+        raise InvalidEntry("file", "must be a path or a binary file that can be read twice") from error
+    yield file, start, size

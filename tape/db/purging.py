@@ -1,0 +1,188 @@
+"""Purging: a tape vanishes in one transaction and leaves a tombstone; its rows go afterwards, in batches.
+
+The tombstone is an entry, too, the last of the tape: a status that says "purged". So it stands in the feed like any
+other, a writer that still holds the tape's head collides with it, and SQLite never gives its position away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tape.core import ids, payloads
+from tape.core.plan import Plain, Planned
+from tape.core.records import Retention
+from tape.db.catalog import Catalog
+from tape.db.log import log
+from tape.db.read import Reader
+from tape.db.record import Call, Opener, Recorder, Writing
+from tape.db.transaction import Transaction
+from tape.errors import TapeInUse, TapeNotFound
+
+__all__ = ["Purging"]
+
+Check = Callable[[str, int, str], bool]
+"""Whether a tape with this id, last stamp and status may go."""
+Tombstone = tuple[str, str | None, int, int, bytes]
+"""Id, owner, number, seq and hash."""
+
+
+class _Young(Exception):
+    """A tape of the family was written to since it was chosen."""
+
+
+class Purging:
+    """Removes tapes of one owner, or of all."""
+
+    def __init__(self, recorder: Recorder, reader: Reader, catalog: Catalog) -> None:
+        self._recorder = recorder
+        self._reader = reader
+        self._catalog = catalog
+        self._db = reader._db
+        self._sql = reader._sql
+
+    def purge(self, tape: str, *, forks: bool, check: Check | None = None) -> Retention:
+        """Purge a tape, or with ``forks`` the tape and all that descends from it."""
+        # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
+        keys = {name: ids.new_id() for name in (self._family(tape) if forks else [tape])}
+        buried = self._recorder.several(list(keys), lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks))
+        for name, owner, number, seq, hash in buried:
+            self._recorder.forget(name)
+            log.warning("tape.purged", tape=name, owner=owner, seq=seq, hash=hash.hex())
+            self._empty(name, number, seq)
+        return Retention(dry_run=False, tapes=[one[0] for one in buried], entries=sum(one[3] - 1 for one in buried))
+
+    def _family(self, tape: str) -> list[str]:
+        """Return a tape and its descendants, parents first."""
+
+        def work(tx: Transaction) -> list[str]:
+            row = self._reader.row(tx, tape)
+            if row is None:
+                raise TapeNotFound(tape)
+            return [name for name, _ in self._descendants(tx, tape, row[0])]
+
+        return self._db.read(work)
+
+    def _descendants(self, tx: Transaction, tape: str, number: int) -> list[tuple[str, int]]:
+        found = [(tape, number)]
+        for _, above in found:
+            found += [(row[0], row[1]) for row in tx.all(self._sql.forks_of, (above,))]
+        return found
+
+    def _bury(
+        self, tx: Transaction, opener: Opener, keys: dict[str, str], check: Check | None, *, forks: bool
+    ) -> list[Tombstone]:
+        """Put a tombstone in the place of each tape and, with ``forks``, of forks made of them in the meantime."""
+        earlier = [self._buried(tx, name, key) for name, key in keys.items()]
+        if all(earlier):
+            return [one for one in earlier if one is not None]
+        opened: dict[str, Writing] = {}
+        names = list(keys)
+        for name in names:
+            if name not in keys:
+                # Made after the family was read. Its parent is locked by now, so that no more of these can follow.
+                keys[name] = ids.new_id()
+                tx.lock(name)
+            opened[name] = writing = opener(Call(name))
+            if not writing.existed:
+                raise TapeNotFound(name)
+            if check is not None and not check(name, writing.head.stamp, writing.head.status):
+                raise _Young
+            children = [row[0] for row in tx.all(self._sql.forks_of, (writing.tape_id,))]
+            if forks:
+                names += [child for child in children if child not in names]
+            elif children:
+                raise TapeInUse(name, children)
+        for name, writing in opened.items():
+            linking = [parent for parent in self._linking(tx, writing.tape_id) if parent not in opened]
+            if linking:
+                raise TapeInUse(name, linking)
+        return [self._tombstone(tx, writing, keys[name]) for name, writing in opened.items()]
+
+    def _buried(self, tx: Transaction, tape: str, key: str) -> Tombstone | None:
+        """Return the tombstone that an earlier attempt of this very call left, if it did."""
+        for number, owner, seq, hash, _, _ in tx.all(self._sql.tombstone, (tape,)):
+            row = tx.one(self._sql.entry, (number, seq))
+            if row is not None and row[4] == key:
+                return tape, owner, number, seq, bytes(hash)
+        return None
+
+    def _tombstone(self, tx: Transaction, writing: Writing, key: str) -> Tombstone:
+        row = tx.one(self._sql.head, (writing.tape,))
+        owner = None if row is None else row[1]
+        gone = payloads.Status(status="purged")
+        writing.put(Planned(gone, writing.head.place), Plain(key=key, payload=gone))
+        writing.flush()
+        head = writing.head
+        tx.run(self._sql.bury, (writing.tape_id,))
+        tx.run(self._sql.insert_tombstone, (writing.tape_id, writing.tape, owner, head.seq, head.hash, head.stamp, 0))
+        return writing.tape, owner, writing.tape_id, head.seq, head.hash
+
+    def _linking(self, tx: Transaction, number: int) -> list[str]:
+        """Return the tapes that link to one: its parent, if any of its merges was a link."""
+        for parent, name, seq in tx.all(self._sql.linking, (number,)):
+            while seq:
+                row = tx.one(self._sql.body, (parent, seq))
+                told = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+                if not isinstance(told, payloads.Merge):
+                    break
+                if told.strategy == "link":
+                    return [str(name)]
+                seq = told.previous
+        return []
+
+    def _empty(self, tape: str, number: int, last: int) -> None:
+        """Take away the rows of a purged tape, a batch per transaction, so that other writers get their turns."""
+        steps: list[tuple[Any, Sequence[int]]] = [(statement, (number,)) for statement in self._sql.purge_rows]
+        for statement, params in [*steps, (self._sql.purge_entries, (number, last))]:
+            while self._db.write(tape, lambda tx, s=statement, p=params: tx.run(s, p)):  # type: ignore[misc]
+                pass
+        self._db.write(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
+
+    def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
+        """Purge, or tell, the tapes last written before ``limit``."""
+        if not dry_run:
+            for number, tape, seq in self._db.read(lambda tx: tx.all(self._sql.unemptied, ())):
+                # An earlier run was interrupted between a tombstone and the last of its rows.
+                self._empty(tape, number, seq)
+
+        def old(tape: str, stamp: int, now: str) -> bool:
+            return stamp < limit and (status is None or now == status)
+
+        tapes: list[str] = []
+        gone: set[str] = set()
+        kept: dict[str, str] = {}
+        entries = 0
+        for page in self._catalog.oldest_first({"updated_before": limit, "status": status}):
+            for number, info in page:
+                if info.id in gone:
+                    continue
+                # Parents come before their forks, so a family is judged as a whole before its members are.
+                family, why = self._db.read(lambda tx, n=number, i=info.id: self._judge(tx, i, n, old))  # type: ignore[misc]
+                if why is not None:
+                    kept[info.id] = why
+                    continue
+                if not dry_run:
+                    try:
+                        self.purge(info.id, forks=True, check=old)
+                    except (_Young, TapeInUse, TapeNotFound):
+                        kept[info.id] = "it was written to in the meantime"
+                        continue
+                gone.update(name for name, _ in family)
+                tapes += [name for name, _ in family]
+                entries += sum(count for _, count in family)
+        return Retention(dry_run=dry_run, tapes=tapes, entries=entries, kept=kept)
+
+    def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> tuple[list[tuple[str, int]], str | None]:
+        """Return a tape's family with their entries, and why it has to stay, if it has to."""
+        family = []
+        for name, one in self._descendants(tx, tape, number):
+            row = tx.one(self._sql.head, (name,))
+            if row is None or not old(name, row[8], row[2]):
+                return [], f"its fork {name!r} is not to go" if name != tape else "it was written to in the meantime"
+            family.append((name, row[6]))
+            members = {member for member, _ in family}
+            linking = [parent for parent in self._linking(tx, one) if parent not in members]
+            if linking:
+                return [], f"tape {linking[0]!r} links to it"
+        return family, None

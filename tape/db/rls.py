@@ -1,0 +1,61 @@
+"""Row-level security on PostgreSQL: the database itself hides other owners' tapes, as an option under the store.
+
+    with engine.begin() as connection:
+        rls.enable(connection, role="app", schema="history")
+
+The role then sees only tapes whose owner is the session's ``tape.owner`` setting, which the URL can carry:
+``postgresql+psycopg://app@host/name?options=-ctape.owner%3Duser-1``. Owners and superusers of the tables are not bound.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tape.db.schema import Tables
+from tape.errors import InvalidEntry
+
+__all__ = ["disable", "enable", "policies"]
+
+_OWN = "owner = current_setting('tape.owner', true)"
+
+
+def policies(role: str, schema: str | None = None) -> list[str]:
+    """Return the statements that let ``role`` use the tables, and in them only the rows of its session's owner."""
+    quoted, at = _quoted(role), "" if schema is None else f"{_quoted(schema)}."
+    tables = Tables("postgresql", schema).metadata.sorted_tables
+    ddl = [] if schema is None else [f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO {quoted}"]
+    ddl.append(f"GRANT USAGE ON SEQUENCE {at}tape_tapes_id_seq TO {quoted}")
+    for table in tables:
+        if table.name == "tape_version":
+            ddl.append(f"GRANT SELECT ON {at}{table.name} TO {quoted}")
+            continue
+        # Sub-selects are subject to the policy of the table they read, so one rule on the tapes serves all.
+        mine = f"tape_id IN (SELECT id FROM {at}tape_tapes)" if "tape_id" in table.c else _OWN
+        ddl += [
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {at}{table.name} TO {quoted}",
+            f"ALTER TABLE {at}{table.name} ENABLE ROW LEVEL SECURITY",
+            f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}",
+            f"CREATE POLICY tape_owner ON {at}{table.name} TO {quoted} USING ({mine}) WITH CHECK ({mine})",
+        ]
+    return ddl
+
+
+def enable(connection: sa.Connection, *, role: str, schema: str | None = None) -> None:
+    """Bind a role to the owner of its session. Run it again after an upgrade that brings new tables."""
+    for statement in policies(role, schema):
+        connection.exec_driver_sql(statement)
+
+
+def disable(connection: sa.Connection, *, schema: str | None = None) -> None:
+    """Take row-level security off the tables again."""
+    at = "" if schema is None else f"{_quoted(schema)}."
+    for table in Tables("postgresql", schema).metadata.sorted_tables:
+        if table.name != "tape_version":
+            connection.exec_driver_sql(f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}")
+            connection.exec_driver_sql(f"ALTER TABLE {at}{table.name} DISABLE ROW LEVEL SECURITY")
+
+
+def _quoted(name: str) -> str:
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidEntry("role", f"{name!r} is not a name of PostgreSQL")
+    return '"' + name.replace('"', '""') + '"'
