@@ -383,6 +383,7 @@ class AsyncStore(_Hop):
     backup = _hop(sync.Store.backup)
     health = _hop(sync.Store.health)
     stats = _hop(sync.Store.stats)
+    tools = _hop(sync.Store.tools)
     verify = _hop(sync.Store.verify)
     rebuild = _hop(sync.Store.rebuild)
 

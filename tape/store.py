@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -33,6 +33,9 @@ from tape.db.splitting import split
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
 from tape.handle import Tape, distinct, message_intents
+
+if TYPE_CHECKING:
+    from tape.tools import Toolset
 
 __all__ = ["Store", "open"]
 
@@ -104,9 +107,9 @@ class Store:
         self._branching = Branching(self._recorder, self._reader)
         self._feed = Feed(database, owner=owner)
         self._searcher = Searcher(database, self._reader, owner=owner)
-        self._catalog = Catalog(database, self._reader, owner)
+        self._catalog = Catalog(database, self._reader, owner, self._searcher.index)
         self._moving = Moving(self._recorder, self._reader, owner)
-        self._purging = Purging(self._recorder, self._reader, self._catalog)
+        self._purging = Purging(self._recorder, self._reader, self._catalog, self._searcher.index)
 
     def __enter__(self) -> Store:
         return self
@@ -312,8 +315,8 @@ class Store:
     ) -> Tape:
         """End a tape and return the next one, which begins with a handoff that holds ``summary``; one transaction.
 
-        The next tape has the old one's name (or ``name``), owner, agent and labels. The old one stays readable:
-        its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
+        The next tape has the old one's name (or ``name``), owner, agent, labels, blocks and state. The old one stays
+        readable: its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
         """
         old = self.tape(id)
         strict.text(summary, "summary")
@@ -391,6 +394,12 @@ class Store:
         """Count the tapes, entries, messages and bytes; reads the size of every entry, so it takes its time."""
         self._administrative("stats")
         return self._catalog.stats()
+
+    def tools(self) -> Toolset:
+        """Return the tools that let a model search all tapes that this store sees: of one owner, if it has one."""
+        from tape.tools import store_tools
+
+        return store_tools(self)
 
     def scoped(self, owner: str) -> Store:
         """Return this store for one owner: every other owner's tape looks like one that is not there.

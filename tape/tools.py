@@ -16,8 +16,9 @@ from tape.errors import TapeError
 
 if TYPE_CHECKING:
     from tape.handle import Tape
+    from tape.store import Store
 
-__all__ = ["Tool", "Toolset", "tape_tools"]
+__all__ = ["Tool", "Toolset", "store_tools", "tape_tools"]
 
 _MOST = 4_000
 
@@ -173,6 +174,28 @@ def tape_tools(tape: Tape) -> Toolset:
             )
         )
     return Toolset(tools)
+
+
+def store_tools(store: Store) -> Toolset:
+    """Return the tools for all tapes that a store sees."""
+    search = Tool(
+        "search_tapes",
+        "Search the text of all your tapes, also of tool calls and results. All words must match.",
+        _schema(
+            ("query",),
+            query={"type": "string"},
+            limit={"type": "integer", "minimum": 1, "maximum": 50},
+            tape={"type": "string", "description": "Search only the tape with this id."},
+        ),
+        lambda query, limit=10, tape=None: _search_tapes(store, query, limit, tape),
+    )
+    return Toolset([search])
+
+
+def _search_tapes(store: Store, query: str, limit: int, tape: str | None) -> str:
+    hits = store.search(query, tape=tape, limit=max(1, min(int(limit), 50)))
+    lines = [f"{hit.tape} {hit.seq} {hit.role or ''} {hit.message_id}: {hit.snippet}" for hit in hits]
+    return "\n".join(lines) or "Nothing found."
 
 
 def _info(tape: Tape) -> str:

@@ -22,8 +22,17 @@ class TestHealth:
             REVISION,
             REVISION,
         )
-        assert (health.verified, health.index_lag, health.latency > 0) == (None, None, True)
+        assert (health.verified, health.index_lag, health.latency > 0) == (None, 0, True)
         assert health.server.split(".")[0].isdigit()
+
+    def test_s15_tells_how_far_the_index_is_behind(self, store: tape.Store) -> None:
+        """What was written since the last search is the lag; a store of one owner does not tell that of all."""
+        store.create("a", messages=[{"role": "user", "content": "x"}] * 9)
+        assert store.health().index_lag == 10
+        store.search("x")
+        assert store.health().index_lag == 0
+        store.get("a").event("seen")
+        assert (store.health().index_lag, store.scoped("ann").health().index_lag) == (1, None)
 
     def test_s15_tells_what_was_verified_last(self, store: tape.Store) -> None:
         """After a verify the last verified seq and head hash are known, of a tape and of the newest."""
@@ -58,7 +67,7 @@ class TestHealth:
         assert check.seq == 1
 
     def test_s15_scans_nothing(self, backend: Backend, store: tape.Store) -> None:
-        """Health asks a fixed number of statements, none of them of the entries."""
+        """Health asks a fixed number of statements; of the entries only for the position of the last one."""
         store.create("a", messages=[{"role": "user", "content": str(n)} for n in range(50)])
         store.verify()
         asked: list[str] = []
@@ -78,8 +87,10 @@ class TestHealth:
         store._db.read = watched  # type: ignore[method-assign]
         store.health("a")
         store._db.read = read  # type: ignore[method-assign]
-        assert len(asked) == 3
-        assert [sql for sql in asked if "tape_entries" in sql or "tape_live" in sql] == []
+        assert len(asked) == 5
+        (last,) = [sql for sql in asked if "tape_entries" in sql or "tape_live" in sql]
+        assert "payload" not in last
+        assert "LIMIT 1" in last
 
     def test_s15_a_database_that_is_gone_is_told(self, backend: Backend) -> None:
         """A store that cannot be reached is not ok; nothing is raised."""

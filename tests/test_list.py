@@ -304,6 +304,23 @@ class TestInfo:
         assert (info.completed_at, info.updated_at) == (START + timedelta(days=2),) * 2
         assert chat.at(3).info() == info
 
+    def test_s18_a_listing_tells_what_info_tells(self, store: tape.Store) -> None:
+        """Tokens and cost of a tape's own calls are in the listing as they are in ``info``, merged ones too."""
+        chat = store.create("a")
+        for _ in range(3):
+            chat.record_usage(input_tokens=10, output_tokens=2, cost=5)
+        fork = chat.fork("b")
+        fork.record_usage(input_tokens=1, cost=1)
+        store.create("c")
+        chat.merge(fork)
+        listed = {info.id: info for info in store.list()}
+        assert {name: (info.tokens, info.cost) for name, info in listed.items()} == {
+            "a": (37, 16),
+            "b": (1, 1),
+            "c": (0, 0),
+        }
+        assert all(store.get(name).info() == info for name, info in listed.items())
+
     def test_s18_a_fork_names_its_parent(self, store: tape.Store) -> None:
         """The listing tells a fork's parent and point, as ``info()`` does."""
         chat = store.create("chat", owner="ann")

@@ -292,6 +292,27 @@ class TestTools:
             assert len(shape) == len(tools)
             msgspec.json.encode(shape)
 
+    def test_s16_the_store_s_tools_search_all_tapes_of_the_owner(self, store: tape.Store) -> None:
+        """A model finds text on every tape that the store sees, names the tape of each hit, and sees no other owner's."""
+        for owner in ("ann", "bob"):
+            for n in range(3):
+                store.create(f"{owner}-{n}", owner=owner, messages=[{"role": "user", "content": f"pelican {n}"}])
+        tools = store.scoped("ann").tools()
+        assert tools.names == ["search_tapes"]
+        assert [line.split()[0] for line in tools.call("search_tapes", {"query": "pelican"}).split("\n")] == [
+            "ann-2",
+            "ann-1",
+            "ann-0",
+        ]
+        assert len(store.tools().call("search_tapes", '{"query": "pelican", "limit": 5}').split("\n")) == 5
+        assert len(tools.call("search_tapes", {"query": "pelican", "tape": "ann-1"}).split("\n")) == 1
+        for nothing in ({"query": "pelican", "tape": "bob-1"}, {"query": "nowhere"}, {"query": "", "tape": "nobody"}):
+            assert tools.call("search_tapes", nothing) == "Nothing found."
+        for wrong in ({}, {"query": 7}, {"query": "x", "owner": "bob"}, {"query": "x", "limit": "many"}):
+            assert tools.call("search_tapes", wrong).startswith("Error: ")
+        for shape in (tools.openai(), tools.anthropic()):
+            assert len(msgspec.json.decode(msgspec.json.encode(shape))) == 1
+
     def test_s13_every_failure_is_text(self, chat: tape.Tape) -> None:
         """Unknown tools, wrong arguments, refusals of the store: all are answered in words."""
         chat.append(role="user", content="hello")

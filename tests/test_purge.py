@@ -14,6 +14,7 @@ from conftest import Backend
 from test_list import Clock
 
 import tape
+from tape.core import words
 from tape.db.schema import Tables
 
 
@@ -49,6 +50,7 @@ def full(backend: Backend, **options: Any) -> tape.Store:
         history.branch(store)
     store.get("chat").label("x")
     store.verify()
+    store.search("x")
     return store
 
 
@@ -70,6 +72,88 @@ class TestPurge:
         }
         assert {table: rows(backend, table, but=number) for table in TABLES} == before
         assert store.verify().problems == []
+
+    def test_s9_the_search_index_forgets_it(self, backend: Backend, store: tape.Store) -> None:
+        """Not one word of the tape is left in the index, also where it needed several batches, and others are found."""
+        texts = [{"role": "user", "content": f"pelican {n}"} for n in range(1_200)]
+        store.create("a", owner="ann", messages=texts)
+        store.create("b", owner="ann", messages=[{"role": "user", "content": "pelican b"}])
+        assert len(store.search("pelican", limit=2_000)) == 1_201
+        number = number_of(backend, "a")
+        asked = "SELECT count(*) FROM tape_texts WHERE words @@ '{}'::tsquery"
+        if not backend.postgres:
+            asked = "SELECT count(*) FROM tape_words WHERE tape_words MATCH '\"{}\"'"
+        connection = backend.raw()
+
+        def count(word: str) -> int:
+            [(found,)] = connection.execute(asked.format(word)).fetchall()
+            return int(found)
+
+        of_tape, of_owner = words.tape_word(number), words.owner_word("ann")
+        assert [count(word) for word in ("pelican", of_tape, of_owner)] == [1_201, 1_200, 1_201]
+        store.purge("a")
+        assert [count(word) for word in ("pelican", of_tape, of_owner)] == [1, 0, 1]
+        connection.close()
+        assert (len(rows(backend, "tape_texts", number)), [hit.tape for hit in store.search("pelican")]) == (0, ["b"])
+
+    def test_s9_a_batch_read_before_the_purge_is_not_indexed_after_it(
+        self, backend: Backend, store: tape.Store
+    ) -> None:
+        """An indexer that read the tape's texts before it was purged does not put them into the index afterwards."""
+        store.create("a", messages=[{"role": "user", "content": "pelican"}])
+        store.create("b", messages=[{"role": "user", "content": "pelican"}])
+        index = store._searcher.index
+        place, read, ready = store._db.read(index._batch)
+        assert len(ready) == 2
+        number = number_of(backend, "a")
+        store.purge("a")
+        assert store._db.write("index", lambda tx: index._store(tx, place, ready, read[-1]))
+        assert (len(rows(backend, "tape_texts", number)), len(rows(backend, "tape_texts"))) == (0, 1)
+
+    def test_s9_a_broken_index_does_not_hold_a_purge_up(self, backend: Backend, store: tape.Store) -> None:
+        """Where the index is damaged a purge makes it anew, and the next search fills it."""
+        store.create("a", messages=[{"role": "user", "content": "pelican"}])
+        store.create("b", messages=[{"role": "user", "content": "pelican"}])
+        assert len(store.search("pelican")) == 2
+        connection = backend.raw()
+        connection.execute(f"DROP TABLE {'tape_texts' if backend.postgres else 'tape_words'}")
+        connection.close()
+        store.purge("a")
+        assert [hit.tape for hit in store.search("pelican")] == ["b"]
+
+    def test_s9_the_feed_shows_the_tombstone_and_nothing_else(self, backend: Backend, store: tape.Store) -> None:
+        """Before its rows are gone, after they are, and when another tape has the id: one entry, under the old id."""
+        store.create("a", messages=[{"role": "user", "content": "x"}]).complete()
+        number = number_of(backend, "a")
+        fork = store.create("b", messages=[{"role": "user", "content": "x"}]).fork("c")
+
+        class Boom(Exception):
+            pass
+
+        commits = 0
+
+        def fault(point: str) -> None:
+            nonlocal commits
+            commits += point == "commit"
+            if commits == 2:
+                raise Boom
+
+        store._db.fault = fault
+        with pytest.raises(Boom):
+            store.purge("a")
+        store._db.fault = None
+        store.purge(fork.id)
+
+        def told(name: str) -> list[tuple[str, int]]:
+            return [(entry.kind, entry.seq) for entry in store.feed() if entry.tape == name]
+
+        assert len(rows(backend, "tape_entries", number)) == 4
+        assert (told("a"), told("c")) == ([("status", 4)], [("status", 2)])
+        store.retain(older_than=timedelta(days=1), dry_run=False)
+        assert len(rows(backend, "tape_entries", number)) == 1
+        assert (told("a"), told("c"), len(told("b"))) == ([("status", 4)], [("status", 2)], 3)
+        store.create("a", reuse=True)
+        assert told("a") == [("status", 4), ("open", 1)]
 
     def test_s9_the_tombstone_keeps_id_head_and_hash(self, backend: Backend) -> None:
         """The last entry says "purged", continues the chain, and holds nothing of what the tape said."""

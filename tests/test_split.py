@@ -9,6 +9,7 @@ import pytest
 from conftest import Backend
 
 import tape
+from tape.core import payloads
 
 
 @pytest.fixture
@@ -49,6 +50,40 @@ class TestSplit:
         third = store.split(new.id, summary="s", name="Third").info()
         assert (third.name, third.labels) == ("Third", ["b", "c"])
         assert sorted(info.id for info in store.list(label="c")) == sorted(["old", new.id, third.id])
+
+    def test_s11_inherits_blocks_and_state(self, backend: Backend) -> None:
+        """The successor holds every block and slot as the old tape held it, inherited ones too, each citing it."""
+        store = backend.open(
+            slots=[tape.Slot("todo", version=3)],
+            blocks=[tape.BlockSpec("rules", default="Be brief."), tape.BlockSpec("style", default="Plain.")],
+        )
+        above = store.create("above")
+        above.set_block("memory", "tea", description="notes", max_tokens=50)
+        above.put("gone", 1)
+        old = above.fork("old")
+        old.append_block("memory", "coffee")
+        old.set_block("house", "Rule one.", read_only=True)
+        old.remove_block("style")
+        old.patch("todo", {"open": [1]})
+        old.patch("todo", {"done": None, "left": 2})
+        old.put("count", 7)
+        old.patch("gone", None)
+        old.record_usage(input_tokens=5, output_tokens=6)
+        new = store.split("old", summary="s")
+
+        def held(one: tape.Tape) -> list[tuple[str, str, str | None, int | None, bool]]:
+            return [(b.label, b.text, b.description, b.max_tokens, b.read_only) for b in one.blocks()]
+
+        assert held(new) == held(old)
+        assert [label for label, *_ in held(new)] == ["rules", "memory", "house"]
+        assert new.states() == old.states() == {"todo": {"open": [1], "left": 2}, "count": 7}
+        assert (new.usage().calls, new.messages()) == (0, [])
+        carried = [entry for entry in new.entries() if entry.kind in ("state", "block")]
+        assert [entry.source for entry in carried] == [tape.Source("old", old.info().head - 1)] * 5
+        assert {entry.payload.schema for entry in carried if isinstance(entry.payload, payloads.State)} == {0, 3}
+        assert store.verify().problems == []
+        new.append_block("memory", "milk")
+        assert [text for label, text, *_ in held(new) if label == "memory"] == ["tea\ncoffee\nmilk"]
 
     def test_s11_a_write_to_the_old_one_names_the_new(self, store: tape.Store, old: tape.Tape) -> None:
         """What changes the view of the old tape is TapeClosed with the redirect; events and labels are accepted."""

@@ -288,7 +288,7 @@ class Health(Struct, frozen=True, kw_only=True):
     head: int | None = None
     head_hash: str | None = None
     index_lag: int | None = None
-    """How many entries the search index is behind; None where there is no index."""
+    """About how many entries the search index is behind; None in a store of one owner, since all owners share it."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from tape.core import payloads
+from tape.core.memory import usage_of
 from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, moment
+from tape.db.index import Index
 from tape.db.read import Reader
 from tape.db.rows import info_from_facts
 from tape.db.schema import REVISION
@@ -30,8 +33,9 @@ Candidate = tuple[int, TapeInfo]
 class Catalog:
     """Answers questions about the tapes of one owner, or of all."""
 
-    def __init__(self, database: Database, reader: Reader, owner: str | None) -> None:
+    def __init__(self, database: Database, reader: Reader, owner: str | None, index: Index) -> None:
         self._db = database
+        self._index = index
         self._reader = reader
         self._owner = owner
         self._sql = database.statements
@@ -119,6 +123,8 @@ class Catalog:
 
         try:
             revision, head, check = self._db.read(work)
+            # The index is one for all owners: how far it is behind would tell of the others.
+            lag = self._index.lag() if self._owner is None else None
         except (StoreFailed, StoreBusy):
             took = time.monotonic() - began
             return Health(
@@ -136,6 +142,7 @@ class Catalog:
             tape=tape,
             head=None if head is None else head[6],
             head_hash=None if head is None else bytes(head[7]).hex(),
+            index_lag=lag,
         )
 
     def _server(self) -> str:
@@ -147,7 +154,10 @@ class Catalog:
 
 def _listed(row: Sequence[Any]) -> Candidate:
     facts = dict(zip(_NAMES, row, strict=False))
-    return facts["id"], info_from_facts(facts, row[-2], row[-1])
+    parent, forked_at, *used = row[len(_NAMES) :]
+    totals = usage_of(None if used[2] is None else payloads.decode(*used))
+    facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
+    return facts["id"], info_from_facts(facts, parent, forked_at)
 
 
 def _moment(value: Any, field: str) -> int:

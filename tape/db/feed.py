@@ -80,12 +80,14 @@ class Feed:
         return self._db.read(work)
 
     def _entry(self, tx: Transaction, row: Row) -> Entry | None:
-        *stored, xid, tape, owner, status = row
-        # Of a purged tape only what tells that it was purged is left to be seen.
-        gone = status == "purged" and stored[3] != "status"
-        if gone or (self._owner is not None and owner != self._owner):
+        *stored, xid, tape, owner, last = row
+        # Of a purged tape only its last entry, which tells that it was purged, is left to be seen.
+        if last not in (None, stored[2]) or (self._owner is not None and owner != self._owner):
             return None
         stored[0] = join_position(self._db.postgres, xid, stored[0])
+        if last is not None:
+            # A fork's place among what it inherited is gone with its lineage.
+            stored[13] = 0
         return entry_from_row(tape, stored, self._family(tx, stored[1]) if stored[13] else None)
 
     def _family(self, tx: Transaction, tape_id: int) -> Family | None:

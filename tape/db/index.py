@@ -14,8 +14,8 @@ from tape.core.text import text_of
 from tape.db.feed import Feed, join_position
 from tape.db.log import log
 from tape.db.paths import Row
-from tape.db.transaction import Database, Transaction
-from tape.errors import Corrupt
+from tape.db.transaction import Collision, Database, Transaction
+from tape.errors import Corrupt, StoreFailed
 
 __all__ = ["Index", "place_of"]
 
@@ -95,11 +95,7 @@ class Index:
         except Corrupt:
             # What cannot be read cannot be found; verify names it.
             return None
-        found = words.vocabulary(text)
-        found.append(words.tape_word(tape_id))
-        if owner is not None:
-            found.append(words.owner_word(owner))
-        return Indexed(position, xid, tape_id, seq, origin, lane, ordinal, found)
+        return Indexed(position, xid, tape_id, seq, origin, lane, ordinal, _words(text, tape_id, owner))
 
     def _store(self, tx: Transaction, place: int, ready: list[Indexed], last: Row) -> bool:
         """Store a batch, unless another process was faster."""
@@ -111,6 +107,9 @@ class Index:
             return False
         for ddl in self._sql.make_words if place == 0 else ():
             tx.execute(ddl)
+        # A tape may have been purged since the batch was read: what is stored now no purge would take away.
+        gone = {number for number in {one.tape_id for one in ready} if self._purged(tx, number)}
+        ready = [one for one in ready if one.tape_id not in gone]
         if self._sql.insert_words is not None:
             tx.many(self._sql.insert_text, [one[:1] + one[2:7] for one in ready])
             tx.many(self._sql.insert_words, [(one.position, " ".join(one.words)) for one in ready])
@@ -134,17 +133,43 @@ class Index:
             tx.execute(ddl)
         tx.run(self._sql.drop_consumer, ("", _NAME))
 
+    def _purged(self, tx: Transaction, tape_id: int) -> bool:
+        row = tx.one(self._sql.tape_status, (tape_id,))
+        return row is None or row[0] == "purged"
+
+    def drop(self, tape_id: int) -> None:
+        """Take a purged tape out of the index, in batches, before its entries go; a broken index is made anew."""
+        after = 0
+        while True:
+            try:
+                after = self._db.write(_LOCK, lambda tx, a=after: self.forget(tx, tape_id, a))  # type: ignore[misc]
+            except (StoreFailed, Collision) as error:
+                if self._db.closed:
+                    raise
+                log.warning("tape.index_broken", error=str(error))
+                self.remake()
+                return
+            if not after:
+                return
+
     def forget(self, tx: Transaction, tape_id: int, after: int = 0, most: int = _BATCH) -> int:
         """Take texts of one tape out of the index, before its entries go; returns the seq reached, 0 at the end."""
+        tx.lock(_LOCK)
         rows = tx.all(self._sql.texts_of, (tape_id, after, most))
         for position, seq in rows:
             if self._sql.drop_words is not None:
                 body = tx.one(self._sql.indexed_body, (tape_id, seq))
-                ready = self._ready(tx, body) if body is not None else None
-                if ready is not None:
-                    tx.run(self._sql.drop_words, (position, " ".join(ready.words)))
+                if body is not None and body[6] is not None:
+                    text = text_of(payloads.body_of(body[4], body[5], body[6]).message)
+                    tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, body[11]))))
             tx.run(self._sql.drop_text, (tape_id, seq))
         return int(rows[-1][1]) if len(rows) == most else 0
+
+
+def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
+    """Return what a text is found by: its words, and those that stand for its tape and its owner."""
+    own = [] if owner is None else [words.owner_word(owner)]
+    return [*words.vocabulary(text), words.tape_word(tape_id), *own]
 
 
 def place_of(tx: Transaction, kind: str, version: int, raw: bytes, lane: int, ordinal: int) -> tuple[int, int, int]:

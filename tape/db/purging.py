@@ -13,6 +13,7 @@ from tape.core import ids, payloads
 from tape.core.plan import Plain, Planned
 from tape.core.records import Retention
 from tape.db.catalog import Catalog
+from tape.db.index import Index
 from tape.db.log import log
 from tape.db.read import Reader
 from tape.db.record import Call, Opener, Recorder, Writing
@@ -34,7 +35,8 @@ class _Young(Exception):
 class Purging:
     """Removes tapes of one owner, or of all."""
 
-    def __init__(self, recorder: Recorder, reader: Reader, catalog: Catalog) -> None:
+    def __init__(self, recorder: Recorder, reader: Reader, catalog: Catalog, index: Index) -> None:
+        self._index = index
         self._recorder = recorder
         self._reader = reader
         self._catalog = catalog
@@ -133,6 +135,7 @@ class Purging:
 
     def _empty(self, tape: str, number: int, last: int) -> None:
         """Take away the rows of a purged tape, a batch per transaction, so that other writers get their turns."""
+        self._index.drop(number)
         steps: list[tuple[Any, Sequence[int]]] = [(statement, (number,)) for statement in self._sql.purge_rows]
         for statement, params in [*steps, (self._sql.purge_entries, (number, last))]:
             while self._db.write(tape, lambda tx, s=statement, p=params: tx.run(s, p)):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
 
 from tape.core import ids, payloads
 from tape.core.fold import CLOSED
@@ -47,14 +48,26 @@ def _split(
     )
     young = opener(born)
     young.create()
-    carry(old, young)
+    carry(old, young, cited)
     begun = payloads.Handoff(name="split", summary=summary)
     intent = AddAnchor(key=ids.split_key(call.tape), payload=begun, source=cited)
     young.put(intent.plan(young.head, young, None), intent)
 
 
-def carry(old: Writing, young: Writing) -> None:
-    """Take over what a successor inherits beside name, owner, agent and labels, each as an entry of its own.
+def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
+    """Put the state and the blocks that the old tape holds on the new one, each as an entry that cites the old tape.
 
-    Blocks and state belong here: what the old tape holds of them is put on the new one, citing the old entry.
+    What they hold is taken as it is: a slot keeps the version of its schema, and a block that was removed stays removed
+    also where the store declares it.
     """
+    held = sorted([*old.slots("state:"), *old.slots("block:")], key=lambda slot: slot[1])
+    for _, _, payload in held:
+        if isinstance(payload, payloads.State) and payload.value is not UNSET:
+            payload = msgspec.structs.replace(payload, given=payload.value, patch=False)
+        elif isinstance(payload, payloads.Block):
+            op = "remove" if payload.text is None else "set"
+            payload = msgspec.structs.replace(payload, op=op, given=payload.text)
+        else:
+            continue
+        intent = Plain(key=ids.new_id(), payload=payload, source=cited)
+        young.put(intent.plan(young.head, young, None), intent)

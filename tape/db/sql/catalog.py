@@ -59,8 +59,14 @@ class Catalog(Compiler):
         t = self.tables
         c, h, fk, lb = t.tapes.c, t.heads.c, t.forks.c, t.labels.c
         parents = t.tapes.alias("parents")
+        e, s = t.entries.c, t.slots.c
         tables: Any = t.tapes.join(t.heads, h.tape_id == c.id)
         tables = tables.outerjoin(t.forks, fk.tape_id == c.id).outerjoin(parents, parents.c.id == fk.parent_id)
+        # The latest entry that counted usage holds the totals.
+        usage = sa.select(sa.func.max(s.since)).where(s.tape_id == c.id, s.slot == sa.literal_column("'usage'"))
+        tables = tables.outerjoin(
+            t.entries, sa.and_(e.tape_id == c.id, e.seq == usage.correlate(t.tapes).scalar_subquery())
+        )
         where: list[sa.ColumnElement[bool]] = [c.status != PURGED]
         if "label" in filters:
             tables = tables.join(t.labels, sa.and_(lb.tape_id == c.id, lb.label == param("label")))
@@ -85,7 +91,15 @@ class Catalog(Compiler):
             where[-1] = c.id > param("cursor")
             ordering = [c.id]
         query = (
-            sa.select(*(c[name] for name in TAPE_COLUMNS), *(h[name] for name in HEAD_COLUMNS), parents.c.tape, fk.seq)
+            sa.select(
+                *(c[name] for name in TAPE_COLUMNS),
+                *(h[name] for name in HEAD_COLUMNS),
+                parents.c.tape,
+                fk.seq,
+                e.kind,
+                e.version,
+                e.payload,
+            )
             .select_from(tables)
             .where(*where)
             .order_by(*ordering)
@@ -147,7 +161,8 @@ class Catalog(Compiler):
             sa.delete(t.entries).where(e.tape_id == param("t"), e.seq.in_(batch)),
             ["t", "last"],
         )
-        kept = {t.heads, t.entries, t.tombstones}
+        # The texts of the search index go with their words, which only the index knows.
+        kept = {t.heads, t.entries, t.tombstones, t.texts}
         # Every table with rows of a tape, also those that later revisions add.
         self.purge_rows = [
             self._purge_rows(table) for table in t.metadata.sorted_tables if "tape_id" in table.c and table not in kept

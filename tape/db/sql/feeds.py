@@ -56,9 +56,11 @@ class Feeds(Compiler):
         """Pages of the feed, its end, and the places up to which readers have come."""
         t, make = self.tables, self._make
         e, tp, fk, co = t.entries.c, t.tapes.c, t.forks.c, t.consumers.c
-        told = [e.xid, tp.tape, tp.owner, tp.status]
+        tb = t.tombstones.c
+        # Of a purged tape the tombstone has the seq that may still be seen, and the id that its row may have given up.
+        told = [e.xid, sa.func.coalesce(tb.tape, tp.tape), tp.owner, tb.seq]
         most = param("most", type_=sa.Integer)
-        joined = t.entries.join(t.tapes, tp.id == e.tape_id)
+        joined = t.entries.join(t.tapes, tp.id == e.tape_id).outerjoin(t.tombstones, tb.tape_id == e.tape_id)
         self.feed_page = make(
             "feed_page",
             sa.select(*self._entry, *told)

@@ -63,6 +63,7 @@ class Searches(Feeds):
             sa.select(*columns).select_from(joined).where(e.tape_id == param("t"), e.seq == param("s")),
             ["t", "s"],
         )
+        self.tape_status = make("tape_status", sa.select(tp.status).where(tp.id == param("t")), ["t"])
         self.tape_number = make("tape_number", sa.select(tp.id).where(tp.tape == param("tape")), ["tape"])
         own = sa.and_(
             m.tape_id == param("t"), m.lane == param("at_lane"), m.ordinal == param("at_ordinal"), m.body == param("b")
