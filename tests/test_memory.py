@@ -293,7 +293,7 @@ class TestTools:
             msgspec.json.encode(shape)
 
     def test_s16_the_store_s_tools_search_all_tapes_of_the_owner(self, store: tape.Store) -> None:
-        """A model finds text on every tape that the store sees, names the tape of each hit, and sees no other owner's."""
+        """A model finds text on every tape that the store sees, is told the tape, and finds no other owner's."""
         for owner in ("ann", "bob"):
             for n in range(3):
                 store.create(f"{owner}-{n}", owner=owner, messages=[{"role": "user", "content": f"pelican {n}"}])

@@ -121,7 +121,7 @@ class Recorder:
                 receipts = self._db.write(call.tape, partial(self._attempt, call, intents, fresh))
             except (_Stale, Collision) as error:
                 if fresh and attempt > 2:
-                    raise self._collided(call.tape, error) from error
+                    raise self._collided([call.tape], error) from error
                 fresh = True
             except Again:
                 log.info("tape.retry", tape=call.tape, attempt=attempt)
@@ -145,12 +145,14 @@ class Recorder:
                 return receipts
         raise StoreBusy(time.monotonic() - began)
 
-    def _collided(self, tape: str, error: Exception) -> TapeError:
+    def _collided(self, tapes: Sequence[str], error: Exception) -> TapeError:
         """Return what it means that an entry collides with something which cannot be found."""
-        if self._db.read(lambda tx: tx.one(self._sql.head, (tape,))) is None:
-            # Row-level security hides the tape of another owner, but its id is taken.
-            return TapeNotFound(tape)
-        return Corrupt(tape, 0, f"the entry collides with one that cannot be found: {error}")
+        for tape in tapes:
+            row = self._db.read(lambda tx, tape=tape: tx.one(self._sql.head, (tape,)))  # type: ignore[misc]
+            if row is None or (self._owner is not None and row[1] != self._owner):
+                # Row-level security hides the tape of another owner, but its id is taken.
+                return TapeNotFound(tape)
+        return Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}")
 
     def forget(self, tape: str) -> None:
         """Drop what is kept of a tape's head."""
@@ -174,7 +176,7 @@ class Recorder:
                 return self._db.write(tapes[0], partial(self._several, sorted(set(tapes), key=lock_key), work))
             except (_Stale, Collision) as error:
                 if attempt > 2:
-                    raise self._collided(tapes[0], error) from error
+                    raise self._collided(tapes, error) from error
             except (Again, Lost):
                 # Every key of these entries is derived, so a second run finds what a first one may have written.
                 log.info("tape.retry", tape=tapes[0], attempt=attempt)

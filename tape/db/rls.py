@@ -5,6 +5,9 @@
 
 The role then sees only tapes whose owner is the session's ``tape.owner`` setting, which the URL can carry:
 ``postgresql+psycopg://app@host/name?options=-ctape.owner%3Duser-1``. Owners and superusers of the tables are not bound.
+
+Such a role cannot fill the search index, which is one for all owners: what the index lacks is scanned in each search.
+A process with the rights of the tables' owner, which opens the store first and searches now and then, keeps it filled.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from tape.errors import InvalidEntry
 
 __all__ = ["disable", "enable", "policies"]
 
+_SHARED = ("tape_version", "tape_epoch")
 _OWN = "owner = current_setting('tape.owner', true)"
 
 
@@ -26,17 +30,23 @@ def policies(role: str, schema: str | None = None) -> list[str]:
     ddl = [] if schema is None else [f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO {quoted}"]
     ddl.append(f"GRANT USAGE ON SEQUENCE {at}tape_tapes_id_seq TO {quoted}")
     for table in tables:
-        if table.name == "tape_version":
+        if table.name in _SHARED:
             ddl.append(f"GRANT SELECT ON {at}{table.name} TO {quoted}")
             continue
         # Sub-selects are subject to the policy of the table they read, so one rule on the tapes serves all.
-        mine = f"tape_id IN (SELECT id FROM {at}tape_tapes)" if "tape_id" in table.c else _OWN
+        mine = f"EXISTS (SELECT 1 FROM {at}tape_tapes t WHERE t.id = tape_id)" if "tape_id" in table.c else _OWN
         ddl += [
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON {at}{table.name} TO {quoted}",
             f"ALTER TABLE {at}{table.name} ENABLE ROW LEVEL SECURITY",
             f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}",
             f"CREATE POLICY tape_owner ON {at}{table.name} TO {quoted} USING ({mine}) WITH CHECK ({mine})",
         ]
+        if table.name == "tape_consumers":
+            # How far the search index has come is for all to see, and for none of them to change.
+            ddl += [
+                f"DROP POLICY IF EXISTS tape_index ON {at}{table.name}",
+                f"CREATE POLICY tape_index ON {at}{table.name} FOR SELECT TO {quoted} USING (owner = '')",
+            ]
     return ddl
 
 
@@ -50,7 +60,8 @@ def disable(connection: sa.Connection, *, schema: str | None = None) -> None:
     """Take row-level security off the tables again."""
     at = "" if schema is None else f"{_quoted(schema)}."
     for table in Tables("postgresql", schema).metadata.sorted_tables:
-        if table.name != "tape_version":
+        if table.name not in _SHARED:
+            connection.exec_driver_sql(f"DROP POLICY IF EXISTS tape_index ON {at}{table.name}")
             connection.exec_driver_sql(f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}")
             connection.exec_driver_sql(f"ALTER TABLE {at}{table.name} DISABLE ROW LEVEL SECURITY")
 

@@ -21,7 +21,7 @@ from tape.db.index import Index, place_of
 from tape.db.log import log
 from tape.db.paths import Point, Row, Scope
 from tape.db.read import Reader
-from tape.db.transaction import Again, Bound, Collision, Database, Lost, Transaction
+from tape.db.transaction import Again, Bound, Collision, Database, Denied, Lost, Transaction
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["Asked", "Searcher"]
@@ -128,8 +128,8 @@ class Searcher:
             try:
                 self.index.catch_up()
                 return self._ask(asked, tape, point, indexed=True)
-            except (Again, Lost, StoreBusy):
-                # Somebody else writes, which is no fault of the index: what it lacks is scanned.
+            except (Again, Lost, StoreBusy, Denied):
+                # Somebody else writes, or only others may: no fault of the index. What it lacks is scanned.
                 break
             except (Collision, StoreFailed) as error:
                 log.warning("tape.index_broken", error=str(error))

@@ -43,6 +43,10 @@ _LONGEST_FORK = 5.0
 """Seconds for which a fork waits until reads in other threads have ended."""
 
 
+class Denied(StoreFailed):
+    """The role of this connection may not do it."""
+
+
 class Collision(Exception):
     """A unique key is taken: someone else wrote first, or the same was written before."""
 
@@ -676,6 +680,8 @@ def _postgres_error(error: BaseException, waited: float, connection: Any = None)
         return Collision(str(error))
     if state == "55P03":
         return StoreBusy(waited)
+    if state == "42501":
+        return Denied(f"PostgreSQL refused: {error}")
     if state in ("40001", "40P01"):
         return Again(str(error))
     if connection is not None and connection.closed:
