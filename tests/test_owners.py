@@ -20,7 +20,7 @@ from tape.db.schema import Tables
 HIDDEN, UNWRITTEN = "bobs-tape", "no-such-tape"
 WORD = "pelican"
 """What only Bob's tapes say."""
-LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+AGO = datetime(2020, 1, 1, tzinfo=UTC)
 Call = Callable[..., Any]
 
 
@@ -339,7 +339,7 @@ class TestStores:
             {"owner": "bob"},
             {"tape": HIDDEN},
             {"tape": "bobs-fork"},
-            {"since": LONG_AGO},
+            {"since": AGO},
         ]
         assert [len(seen.ann.search(WORD, **one)) for one in searches] == [0, 0, 0, 0]
         assert [len(seen.root.search(WORD, **one)) for one in searches] == [2, 1, 2, 2]

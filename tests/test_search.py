@@ -692,16 +692,19 @@ class TestIndex:
             texts = (f"the quick brown fox {n} jumps" for n in range(start, start + 500))
             chat.extend([{"role": "user", "content": text} for text in texts])
         index = store._searcher.index
-        best = [9e9] * 10
-        for _ in range(8):
+        # On SQLite all the work is this process's own, so that its time alone is measured, whoever else is busy.
+        clock = time.perf_counter if backend.postgres else time.process_time
+        took: list[list[float]] = [[] for _ in range(10)]
+        for _ in range(5):
             index.remake()
-            for n in range(10):
-                began = time.perf_counter()
+            for stretch in took:
+                began = clock()
                 assert index.catch_up(1_000) == 1_000
-                # The best of a few of each: others use the machine, too, and a long stretch has no lucky moment.
-                best[n] = min(best[n], time.perf_counter() - began)
+                stretch.append(clock() - began)
             assert index.catch_up() == 1
-            if sum(best) <= 12 * best[0]:
-                break
-        print(f"the first 1 000 in {best[0]:.3f} s, 10 000 in {sum(best):.3f} s")
+        # All five rounds count, and the best of each stretch is compared: noise does not meet the same stretch five
+        # times, whereas a slope is in every round.
+        best = [min(stretch) for stretch in took]
+        print(f"the first 1 000 in {best[0]:.3f} s, the last in {best[-1]:.3f} s, 10 000 in {sum(best):.3f} s")
+        assert best[-1] <= 1.5 * best[0]
         assert sum(best) <= 12 * best[0]

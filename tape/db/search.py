@@ -191,6 +191,10 @@ class Searcher:
         """Return the newest hits that the index leads to, newest first."""
         plain = scope is None or (scope.now and scope.family is None)
         wanted = self._query(asked, scope)
+        if self._db.postgres and not isinstance(self._db, Bound):
+            # A rare word is best looked up, a common one met on the way down the feed: which, depends on the word, and
+            # a plan made once for all of them goes down the feed for each.
+            tx.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         hits: list[Hit] = []
         before: tuple[int, ...] = (_END, _END) if self._db.postgres else (_END,)
         most = max(_FIRST_PAGE, limit)
