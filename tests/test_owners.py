@@ -474,8 +474,7 @@ class TestRowLevelSecurity:
             tables = [table.name for table in Tables("postgresql").metadata.sorted_tables if "tape_id" in table.c]
             [(foreign,)] = made_query(made, f"SELECT id FROM tape_tapes WHERE tape = '{HIDDEN}'")
             counts = [
-                plain.execute(f"SELECT count(*) FROM {table} WHERE tape_id = {foreign}").fetchall()  # type: ignore[arg-type]
-                for table in tables
+                plain.execute(f"SELECT count(*) FROM {table} WHERE tape_id = {foreign}").fetchall() for table in tables
             ]
             assert counts == [[(0,)]] * len(tables)
             assert plain.execute("UPDATE tape_tapes SET name = 'x' WHERE owner = 'bob'").rowcount == 0
