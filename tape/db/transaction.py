@@ -413,8 +413,10 @@ class PostgresDatabase(Database):
                 transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements)
                 try:
                     result = work(transaction)
-                    self.point("commit")
-                    transaction.commit()
+                    if transaction.begun:
+                        # Without BEGIN there was one statement, and that is committed already.
+                        self.point("commit")
+                        transaction.commit()
                     broken = False
                 except BaseException as error:
                     broken = not transaction.rollback()
@@ -476,11 +478,11 @@ class PostgresDatabase(Database):
 class _PostgresTransaction(Transaction):
     """A transaction that begins when it has to, so that a single statement can do without."""
 
-    __slots__ = ("_begun",)
+    __slots__ = ("begun",)
 
     def __init__(self, cursor: Any, statements: Statements) -> None:
         super().__init__(cursor, statements, postgres=True)
-        self._begun = False
+        self.begun = False
 
     def lock(self, tape: str) -> None:
         self._begin()
@@ -498,19 +500,18 @@ class _PostgresTransaction(Transaction):
         return self.one(statement, params) is not None
 
     def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             # Said in full: with another default the reads after the lock would see what was there before it.
             self._cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
-        if self._begun:
-            self._cursor.execute("COMMIT")
+        self._cursor.execute("COMMIT")
 
     def rollback(self) -> bool:
         """Undo everything; tells whether the connection can be used again."""
         try:
-            if self._begun:
+            if self.begun:
                 self._cursor.execute("ROLLBACK")
             # Not idle: something interrupted a statement, whose answer is still to come.
             return bool(self._cursor.connection.info.transaction_status == _IDLE)
