@@ -501,7 +501,9 @@ class Writing(Remembering):
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.family)
         row: tuple[Any, ...]
         if call.actor is None and source is None and meta is None and not self.tx.postgres:
-            row = (tape_id, seq, kind, key, raw, stamp, version, sealed, head_tape, place.lane, place.ordinal)
+            # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
+            body, hash = bytearray(raw), bytearray(sealed)
+            row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
         else:
             cited = source if source is not None else (None, None)
             row = (tape_id, seq, kind, key, call.actor, *cited, raw, meta, stamp, version, sealed)
