@@ -506,11 +506,11 @@ def interrupted(store: tape.Store, *, name: str) -> None:
 
 
 @program
-def divide(store: tape.Store, *, name: str, count: int, threads: bool) -> None:
-    """Fork with the store open and in use, and go on writing on both sides."""
+def divide(store: tape.Store, *, name: str, count: int, threads: bool, options: dict[str, Any]) -> None:
+    """Fork with the store open and in use, and go on writing on both sides; the child outlives the parent's store."""
     import gc
 
-    chat = store.tape(name)
+    url, chat = store._db.engine.url, store.tape(name)
     chat.append(role="user", content="before")
     assert len(chat.messages()) == 1
     ready()
@@ -519,42 +519,54 @@ def divide(store: tape.Store, *, name: str, count: int, threads: bool) -> None:
     def busy() -> None:
         while not stop.is_set():
             chat.append(role="user", content="beside")
+            chat.messages(limit=5)
 
-    beside = threading.Thread(target=busy, daemon=True)
-    if threads:
-        beside.start()
-    inward, outward = os.pipe()
+    crowd = [threading.Thread(target=busy, daemon=True) for _ in range(3 if threads else 0)]
+    for one in crowd:
+        one.start()
+    told, tells = os.pipe()
+    hears, saying = os.pipe()
     child = os.fork()
     side = "parent" if child else "child"
-    try:
-        if not child:
-            # Whatever the child lets go of here must not reach into the parent's connections.
-            gc.collect()
+
+    def work(label: str) -> None:
         for index in range(count):
-            chat.append(role="user", content=f"{side}.{index}")
+            chat.append(role="user", content=f"{label}.{index}")
             if index % 5 == 0:
                 chat.messages(limit=3)
-        assert store.verify(name).ok
-        if not child:
+
+    if not child:
+        try:
+            # Whatever the child lets go of here must not reach into the parent's connections.
+            gc.collect()
+            work(side)
+            os.write(tells, b"+")
+            # Now the parent closes its store, as the last one that the kernel knows of if locks were inherited.
+            os.read(hears, 1)
+            work("late")
+            assert store.verify(name).ok
             store.close()
-            os.write(outward, b"+")
-    except BaseException as error:
-        os.write(2, f"{side}: {error!r}\n".encode())
-        if not child:
-            os.write(outward, b"-")
-        raise
-    finally:
-        if not child:
+            os.write(tells, b"+")
+        except BaseException as error:
+            os.write(2, f"child: {error!r}\n".encode())
+            os.write(tells, b"-")
+        finally:
             os._exit(0)
-    os.close(outward)
-    told = os.read(inward, 1)
+    work(side)
+    first = os.read(told, 1)
+    stop.set()
+    for one in crowd:
+        one.join(PATIENCE)
+    assert store.verify(name).ok
+    store.close()
+    os.write(saying, b".")
+    second = os.read(told, 1) if first == b"+" else b""
     _, status = os.waitpid(child, 0)
-    if threads:
-        stop.set()
-        beside.join(PATIENCE)
-    # After the child is gone the parent's connections are still its own.
-    chat.append(role="user", content="after")
-    say({"child": told.decode(), "status": status, "ids": len({message.id for message in chat.messages()})})
+    with tape.open(url, **options) as again:
+        again.tape(name).append(role="user", content="after")
+    for end in (told, tells, hears, saying):
+        os.close(end)
+    say({"child": (first + second).decode(), "status": status})
 
 
 def main() -> None:
