@@ -193,9 +193,12 @@ class Intent(Struct, kw_only=True):
     """The entry that this one copies or cites."""
     derived_key: str | None = None
     """The key that the last plan derived, under which a lost attempt may have been recorded."""
+    settling: bool = False
+    """Whether the key is looked up only to learn of a lost attempt: other content under it is someone else's."""
 
     def settle_by_key(self) -> None:
         """From now on look for the entry before recording it: an earlier attempt may have succeeded."""
+        self.settling = self.settling or not self.asked
         self.asked = True
         if self.derived_key is not None:
             self.key = self.derived_key

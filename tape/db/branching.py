@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from tape.core import ids, merge, payloads, strict, toolcalls
@@ -54,7 +55,9 @@ class Branching:
     def fork(self, call: Call, child: str, at: Point, name: str | None) -> bool:
         """Fork ``call.tape``; tells whether a new tape was made, or one made by the same call was there already."""
         return self._recorder.several(
-            [call.tape, child], lambda tx, opener: self._fork(tx, opener, call, child, at, name)
+            [call.tape, child],
+            ids.fork_key(child),
+            lambda tx, opener: self._fork(tx, opener, call, child, at, name),
         )
 
     def _fork(self, tx: Transaction, opener: Opener, call: Call, child: str, at: Point, name: str | None) -> bool:
@@ -120,15 +123,19 @@ class Branching:
     def discard(self, call: Call, key: str | None, reason: str | None) -> Receipt:
         """Close a fork for good, with a receipt on its parent."""
         parent = self._parent(call.tape)
+        own, runs = key or ids.discard_key(parent), count()
         return self._recorder.several(
-            [call.tape, parent], lambda tx, opener: self._discard(tx, opener, call, parent, key, reason)
+            [call.tape, parent],
+            own,
+            lambda tx, opener: self._discard(tx, opener, call, parent, own, reason, key is not None or next(runs) > 0),
         )
 
     def _discard(
-        self, tx: Transaction, opener: Opener, call: Call, parent: str, key: str | None, reason: str | None
+        self, tx: Transaction, opener: Opener, call: Call, parent: str, key: str, reason: str | None, asked: bool
     ) -> Receipt:
+        """``asked``: whether to look for the key first, since it is the caller's or a reply may have been lost."""
         child = opener(call)
-        if key is not None:
+        if asked:
             row = tx.one(self._sql.entry_by_key, (child.tape_id, key))
             if row is not None:
                 return self._again(call.tape, row, {"kind": "discard", "reason": reason})
@@ -143,7 +150,7 @@ class Branching:
         )
         given = other.put(Planned(told, other.head.place), Plain(key=ids.discard_key(call.tape), payload=told))
         own = payloads.Discard(tape=parent, seq=given.seq, hash=given.hash, reason=reason)
-        return child.put(Planned(own, child.head.place), Plain(key=key or ids.discard_key(parent), payload=own))
+        return child.put(Planned(own, child.head.place), Plain(key=key, payload=own))
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
@@ -186,6 +193,7 @@ class Branching:
             raise InvalidEntry("child", f"{child!r} is not a fork of {call.tape!r}")
         return self._recorder.several(
             [call.tape, child],
+            child,
             lambda tx, opener: self._merge(tx, opener, call, child, strategy, on_conflict, fields),
         )
 

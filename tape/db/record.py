@@ -112,14 +112,14 @@ class Recorder:
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
         """Record all of ``intents`` in one transaction, or none of them."""
         fresh = self._heads is None or call.create is not None or (self._db.postgres and not _hot(intents))
-        unknown = False
+        lost = 0
         began = time.monotonic()
         for attempt in range(_ATTEMPTS):
             try:
                 receipts = self._db.write(call.tape, partial(self._attempt, call, intents, fresh))
             except (_Stale, Collision) as error:
                 if fresh and attempt > 2:
-                    raise Corrupt(call.tape, 0, f"the entry collides with one that cannot be found: {error}") from error
+                    raise self._collided(call.tape, error) from error
                 fresh = True
             except Again:
                 log.info("tape.retry", tape=call.tape, attempt=attempt)
@@ -127,13 +127,15 @@ class Recorder:
             except Lost as error:
                 # The entry may be there. Its key was fixed before the first attempt, so the next one finds out.
                 log.warning("tape.connection_lost", tape=call.tape, key=_key_of(call, intents), attempt=attempt)
-                fresh = unknown = True
+                fresh = True
+                lost += 1
                 for intent in intents:
                     intent.settle_by_key()
-                if attempt >= 2:
+                if lost > 2:
                     raise CommitUnknown(call.tape, _key_of(call, intents)) from error
-            except StoreFailed as error:
-                if unknown:
+            except (StoreFailed, StoreBusy) as error:
+                # True of this attempt only: an earlier one may have been recorded.
+                if lost:
                     raise CommitUnknown(call.tape, _key_of(call, intents)) from error
                 raise
             else:
@@ -141,7 +143,18 @@ class Recorder:
                 if took > self._slow or verbose():
                     self._tell(call, receipts, took)
                 return receipts
+        if lost:
+            raise CommitUnknown(call.tape, _key_of(call, intents))
         raise StoreBusy(time.monotonic() - began)
+
+    def _collided(self, tape: str, error: Exception) -> TapeError:
+        """Return what it means that an entry collides with one that a fresh look did not show."""
+        if self._heads is None:
+            return StoreFailed(
+                f"tape {tape!r} was written since this transaction began, and its isolation level hides that: "
+                "roll back and run it again"
+            )
+        return Corrupt(tape, 0, f"the entry collides with one that cannot be found: {error}")
 
     def forget(self, tape: str) -> None:
         """Drop what is kept of a tape's head."""
@@ -155,22 +168,33 @@ class Recorder:
             for receipt in receipts:
                 log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
 
-    def several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R]) -> R:
+    def several(self, tapes: Sequence[str], key: str, work: Callable[[Transaction, Opener], R]) -> R:
         """Run ``work`` in one transaction that writes several tapes, which it opens by name.
 
-        The tapes are locked in one order whoever asks, so that two such calls never wait for each other.
+        The tapes are locked in one order whoever asks, so that two such calls never wait for each other. ``key`` tells
+        the caller of a CommitUnknown which call it was.
         """
+        lost = 0
         for attempt in range(_ATTEMPTS):
             try:
                 return self._db.write(tapes[0], partial(self._several, sorted(set(tapes), key=lock_key), work))
             except (_Stale, Collision) as error:
                 if attempt > 2:
-                    raise Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}") from error
-            except (Again, Lost):
-                # Every key of these entries is derived, so a second run finds what a first one may have written.
+                    raise self._collided(tapes[0], error) from error
+            except Again:
                 log.info("tape.retry", tape=tapes[0], attempt=attempt)
-                if attempt > 4:
-                    raise
+            except Lost as error:
+                # Every key of these entries is derived, so a second run finds what a first one may have written.
+                log.warning("tape.connection_lost", tape=tapes[0], key=key, attempt=attempt)
+                lost += 1
+                if lost > 2:
+                    raise CommitUnknown(tapes[0], key) from error
+            except (StoreFailed, StoreBusy) as error:
+                if lost:
+                    raise CommitUnknown(tapes[0], key) from error
+                raise
+        if lost:
+            raise CommitUnknown(tapes[0], key)
         raise StoreBusy(0.0)
 
     def _several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R], tx: Transaction) -> R:
@@ -271,7 +295,11 @@ class Recorder:
             if intent.asked and intent.key not in found:
                 row = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, intent.key))
                 if row is not None:
-                    found[intent.key] = self._same(writing, row[2], intent)
+                    try:
+                        found[intent.key] = self._same(writing, row[2], intent)
+                    except ProvenanceConflict:
+                        if not intent.settling:
+                            raise
         batch = writing.call.batch
         if batch is not None and found:
             first = next(iter(found.values()))[0].seq
@@ -364,7 +392,19 @@ class Writing(Remembering):
     would leave a cycle behind for the garbage collector.
     """
 
-    __slots__ = ("_db", "_entries", "_ops", "_recorder", "call", "existed", "head", "keys", "previous", "written")
+    __slots__ = (
+        "_db",
+        "_entries",
+        "_ops",
+        "_recorder",
+        "call",
+        "existed",
+        "head",
+        "keys",
+        "previous",
+        "was",
+        "written",
+    )
 
     def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: Kept | None) -> None:
         tape_id, head, family = kept if kept is not None else (0, Head.blank(chain.ZERO), None)
@@ -372,6 +412,8 @@ class Writing(Remembering):
         self.call = call
         self.existed = kept is not None
         self.head = head
+        self.was = head.hash
+        """The hash that the head's row has until it is moved."""
         self.previous: Place | None = None
         self.keys: dict[str, tuple[Intent, Receipt]] = {}
         self.written = False
@@ -413,8 +455,10 @@ class Writing(Remembering):
         self.flush()
         if self._db.fault is not None:
             self._db.point("head")
-        if self.tx.run(self.sql.move_head, (*head_values(self.head, self.family), self.tape_id)) != 1:
+        head = self.head
+        if self.tx.run(self.sql.move_head, (*head_values(head, self.family), self.tape_id, self.was)) != 1:
             raise _Stale
+        self.was = head.hash
 
     def _reader(self) -> Recall:
         return self._recorder.recall
@@ -493,7 +537,7 @@ class Writing(Remembering):
         if not self.written:
             return
         if cached is not None and self.tx.postgres:
-            self._finish_hot(cached[1])
+            self._finish_hot()
         else:
             self.move_head()
         if self._recorder._heads is not None:
@@ -506,7 +550,7 @@ class Writing(Remembering):
                 heads.clear()
             heads[self.tape] = (self.tape_id, self.head, self.family)
 
-    def _finish_hot(self, before: Head) -> None:
+    def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
         statement = self.tx.statements.append_hot
         if statement is None or len(self._entries) != 1 or len(self._ops) != 1 or type(self._ops[0]) is not OpenRow:
@@ -517,7 +561,7 @@ class Writing(Remembering):
             lock_key(self.call.tape),
             *head_values(self.head, self.family),
             self.tape_id,
-            before.seq,
+            self.was,
             *self._entries[0],
             self.tape_id,
             op.place.lane,
@@ -545,7 +589,7 @@ def _hot(intents: Sequence[Intent]) -> bool:
 
 def _key_of(call: Call, intents: Sequence[Intent]) -> str:
     """Return the key by which a caller can ask whether a write happened."""
-    return intents[0].key if intents else call.create_key
+    return call.batch or (intents[0].key if intents else call.create_key)
 
 
 def message_of(payload: Payload) -> str | None:

@@ -118,8 +118,14 @@ class Writes(Compiler):
             # Never lower than the last one, so that xid order never contradicts seq order inside a tape.
             head_values["xid"] = sa.func.greatest(h.xid, _OWN_XID)
         self._head_values = head_values
+        # Compared by hash: after a failover or a restored backup the same seq can be another entry's.
         self.move_head = make(
             "move_head",
+            sa.update(t.heads).where(h.tape_id == param("of"), h.hash == param("was")).values(head_values),
+            [*(f"new_{name}" for name in HEAD_COLUMNS), "of", "was"],
+        )
+        self.set_head = make(
+            "set_head",
             sa.update(t.heads).where(h.tape_id == param("of")).values(head_values),
             [*(f"new_{name}" for name in HEAD_COLUMNS), "of"],
         )
@@ -342,7 +348,7 @@ class Writes(Compiler):
             sa.update(t.heads)
             .where(
                 t.heads.c.tape_id == param("of"),
-                t.heads.c.seq == param("cached"),
+                t.heads.c.hash == param("was"),
                 sa.select(sa.func.count()).select_from(lock).scalar_subquery() == sa.literal_column("1"),
             )
             .values(self._head_values)
@@ -371,7 +377,7 @@ class Writes(Compiler):
             "lock",
             *(f"new_{name}" for name in HEAD_COLUMNS),
             "of",
-            "cached",
+            "was",
             *ENTRY_COLUMNS,
             *(f"row_{name}" for name in LIVE_COLUMNS),
         ]
