@@ -139,23 +139,36 @@ class Recorder:
             for receipt in receipts:
                 log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
 
-    def several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R]) -> R:
+    def several(self, tapes: Sequence[str], key: str, work: Callable[[Transaction, Opener], R]) -> R:
         """Run ``work`` in one transaction that writes several tapes, which it opens by name.
 
-        The tapes are locked in one order whoever asks, so that two such calls never wait for each other.
+        ``key`` is how a caller finds out whether it happened. The tapes are locked in one order whoever asks, so that
+        two such calls never wait for each other.
         """
+        unknown: Exception | None = None
+        began = time.monotonic()
         for attempt in range(_ATTEMPTS):
             try:
                 return self._db.write(tapes[0], partial(self._several, sorted(set(tapes), key=lock_key), work))
             except (_Stale, Collision) as error:
                 if attempt > 2:
                     raise Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}") from error
-            except (Again, Lost):
-                # Every key of these entries is derived, so a second run finds what a first one may have written.
+            except Again:
                 log.info("tape.retry", tape=tapes[0], attempt=attempt)
-                if attempt > 4:
+            except Lost as error:
+                # Keys and ids were fixed before the first run, so the next one finds what it may have written.
+                log.warning("tape.connection_lost", tape=tapes[0], attempt=attempt)
+                unknown = error
+                if attempt >= 2:
+                    break
+            except StoreFailed as error:
+                unknown = unknown and error
+                if unknown is None:
                     raise
-        raise StoreBusy(0.0)
+                break
+        if unknown is not None:
+            raise CommitUnknown(tapes[0], key) from unknown
+        raise StoreBusy(time.monotonic() - began)
 
     def _several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R], tx: Transaction) -> R:
         for tape in tapes:
@@ -213,7 +226,12 @@ class Recorder:
         before = self._before(writing, intents)
         new = [intent for intent in intents if intent.key not in before]
         if new:
-            self._check_head(call, writing.head, new)
+            try:
+                self._check_head(call, writing.head, new)
+            except (HeadMoved, TapeClosed):
+                # Messages under an id that is taken are answered all the same: they were written before.
+                if not all(type(intent) is AddMessage and writing.place(intent.id) for intent in new):
+                    raise
         receipts = []
         for intent in intents:
             found = before.get(intent.key)
@@ -295,7 +313,7 @@ class Recorder:
     def _check_head(self, call: Call, head: Head, intents: Sequence[Intent]) -> None:
         if call.expected_head is not None and call.expected_head != head.seq:
             raise HeadMoved(call.tape, call.expected_head, head.seq)
-        if head.status in CLOSED and any(intent.changes_view for intent in intents):
+        if head.status in CLOSED and any(intent.changes_view or _final(head, intent) for intent in intents):
             raise TapeClosed(call.tape, head.status, head.reason)
 
     def _one(self, writing: Writing, intent: Intent) -> Receipt:
@@ -514,6 +532,11 @@ def _hot(intents: Sequence[Intent]) -> bool:
         and not first.calls
         and not first.answers
     )
+
+
+def _final(head: Head, intent: Intent) -> bool:
+    """Whether the intent would give a discarded fork another status: that one is for good."""
+    return head.status == "discarded" and type(intent) is Plain and isinstance(intent.payload, payloads.Status)
 
 
 def _key_of(call: Call, intents: Sequence[Intent]) -> str:
