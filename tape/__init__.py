@@ -9,8 +9,10 @@ with tape.open("agent.db") as store:
 """
 
 from tape.aio import AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
-from tape.core.context import Context
+from tape.core.compaction import Summary, SummaryRequest
+from tape.core.context import Context, Manifest, Policy, Standard
 from tape.core.diff import Diff, Revised
+from tape.core.memory import Block, BlockSpec, Slot, Usage
 from tape.core.merge import Conflict
 from tape.core.records import (
     Ancestor,
@@ -27,6 +29,7 @@ from tape.core.records import (
     Source,
     TapeInfo,
 )
+from tape.db.contexts import Recalled
 from tape.errors import (
     BudgetExceeded,
     CommitUnknown,
@@ -48,6 +51,7 @@ from tape.errors import (
 )
 from tape.handle import Fork, Snapshot, Tape
 from tape.store import Store, open
+from tape.tools import Tool, Toolset
 
 __version__ = "0.1.0"
 
@@ -58,6 +62,8 @@ __all__ = [
     "AsyncSnapshot",
     "AsyncStore",
     "AsyncTape",
+    "Block",
+    "BlockSpec",
     "BudgetExceeded",
     "CommitUnknown",
     "Conflict",
@@ -71,29 +77,39 @@ __all__ = [
     "ImportFailed",
     "InvalidEntry",
     "Lineage",
+    "Manifest",
     "MergeConflict",
     "MergeReceipt",
     "Message",
     "Page",
+    "Policy",
     "Problem",
     "ProvenanceConflict",
+    "Recalled",
     "Receipt",
     "Report",
     "Revised",
     "SchemaTooNew",
+    "Slot",
     "Snapshot",
     "Source",
+    "Standard",
     "Store",
     "StoreBusy",
     "StoreFailed",
+    "Summary",
     "SummaryMoved",
+    "SummaryRequest",
     "Tape",
     "TapeClosed",
     "TapeError",
     "TapeExists",
     "TapeInfo",
     "TapeNotFound",
+    "Tool",
+    "Toolset",
     "UnknownMessage",
+    "Usage",
     "open",
     "open_async",
 ]

@@ -19,7 +19,10 @@ import sqlalchemy as sa
 
 from tape import store as sync
 from tape.core.diff import Diff
+from tape.core.memory import BlockSpec, Slot
 from tape.core.records import Entry, MergeReceipt
+from tape.core.tokens import Counter
+from tape.errors import StoreFailed
 from tape.handle import Fork, Snapshot, Tape
 
 __all__ = ["AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
@@ -38,7 +41,13 @@ class _Hop:
         self._threads = threads
 
     async def _run(self, call: Callable[[], R]) -> R:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        loop = asyncio.get_running_loop()
+        try:
+            running = loop.run_in_executor(self._threads, call)
+        except RuntimeError as error:
+            # The threads take no more work: they were shut down with the store.
+            raise StoreFailed("the store is closed") from error
+        return await running
 
 
 def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Awaitable[R]]:
@@ -81,6 +90,13 @@ class AsyncSnapshot(_Hop):
     heads = _hop(Snapshot.heads)
     anchors = _hop(Snapshot.anchors)
     context = _hop(Snapshot.context)
+    summary = _hop(Snapshot.summary)
+    summaries = _hop(Snapshot.summaries)
+    state = _hop(Snapshot.state)
+    states = _hop(Snapshot.states)
+    blocks = _hop(Snapshot.blocks)
+    usage = _hop(Snapshot.usage)
+    needs_compaction = _hop(Snapshot.needs_compaction)
 
     def entries(
         self, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int | None = None
@@ -119,6 +135,20 @@ class AsyncTape(AsyncSnapshot):
     reopen = _hop(Tape.reopen)
     verify = _hop(Tape.verify)
     discard = _hop(Tape.discard)
+    context = _hop(Tape.context)
+    recorded_context = _hop(Tape.recorded_context)
+    recall = _hop(Tape.recall)
+    patch = _hop(Tape.patch)
+    put = _hop(Tape.put)
+    set_block = _hop(Tape.set_block)
+    append_block = _hop(Tape.append_block)
+    remove_block = _hop(Tape.remove_block)
+    freeze_prompt = _hop(Tape.freeze_prompt)
+    refresh_prompt = _hop(Tape.refresh_prompt)
+    record_usage = _hop(Tape.record_usage)
+    set_summary = _hop(Tape.set_summary)
+    compact = _hop(Tape.compact)
+    tools = _hop(Tape.tools)
     lineage = _hop(Tape.lineage)
 
     def fork(
@@ -226,6 +256,7 @@ class AsyncStore(_Hop):
     """A database of tapes, awaited; see ``Store``. Use it in an ``async with`` statement, or ``await close()``."""
 
     _inner: sync.Store
+    _closed = False
 
     async def __aenter__(self) -> AsyncStore:
         return self
@@ -271,9 +302,14 @@ class AsyncStore(_Hop):
     rebuild = _hop(sync.Store.rebuild)
 
     async def close(self) -> None:
-        """Wait for calls under way, then give back every connection."""
-        await self._run(self._inner.close)
-        self._threads.shutdown(wait=False)
+        """Wait for calls under way, then give back every connection. A second close does nothing."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        self._threads.shutdown(wait=True)
+        self._inner.close()
 
 
 class _Opening:
@@ -315,6 +351,9 @@ def open_async(
     timeout: float = 30.0,
     slow: float = 1.0,
     clock: Callable[[], int] | None = None,
+    slots: Iterable[Slot] = (),
+    blocks: Iterable[BlockSpec] = (),
+    counter: Counter | None = None,
     threads: int = 8,
 ) -> _Opening:
     """Open a store for use with asyncio: ``async with tape.open_async(…) as store``, or ``await`` it.
@@ -324,7 +363,16 @@ def open_async(
 
     def make() -> sync.Store:
         return sync.open(
-            url, owner=owner, durability=durability, schema=schema, timeout=timeout, slow=slow, clock=clock
+            url,
+            owner=owner,
+            durability=durability,
+            schema=schema,
+            timeout=timeout,
+            slow=slow,
+            clock=clock,
+            slots=slots,
+            blocks=blocks,
+            counter=counter,
         )
 
     return _Opening(make, ThreadPoolExecutor(threads, thread_name_prefix="tape"))

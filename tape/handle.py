@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from msgspec import UNSET, structs
 
 from tape.core import ids, merge, payloads, strict
-from tape.core.context import Context
+from tape.core.context import Context, Policy
 from tape.core.diff import Diff, compare
 from tape.core.plan import (
     CHAIN,
@@ -31,6 +31,7 @@ from tape.core.plan import (
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record import Call
 from tape.errors import InvalidEntry, TapeError, UnknownMessage
+from tape.keeping import Keeping, Kept
 
 if TYPE_CHECKING:
     from tape.db.paths import Point
@@ -41,13 +42,15 @@ __all__ = ["Fork", "Snapshot", "Tape"]
 _ALL_ANCHORS = 2**31 - 1
 
 
-class Snapshot:
+class Snapshot(Kept):
     """The reads of a tape, as of one point of it (``tape.at(…)``) or, on the tape itself, as of now."""
 
-    def __init__(self, store: Store, id: str, point: Point = None) -> None:
+    def __init__(self, store: Store, id: str, point: Point = None, head: str | None = None) -> None:
         self._store = store
         self._id = id
         self._point = point
+        self._head = head
+        """The message that ``at`` named as the head."""
 
     @property
     def id(self) -> str:
@@ -86,6 +89,7 @@ class Snapshot:
         With any of the other arguments the result is a Page: the last ``limit`` messages, those before or after the
         message with the given id, or as many of the last as fit into ``max_bytes`` (at least one).
         """
+        branch = self._head if branch is None else branch
         if limit is None and before is None and after is None and max_bytes is None:
             return self._store._reader.messages(self._id, self._point, branch)
         return self._store._reader.page(self._id, self._point, branch, limit, before, after, max_bytes)
@@ -126,15 +130,8 @@ class Snapshot:
         """
         return self._store._reader.anchors(self._id, self._point, limit, before)
 
-    def context(self, *, budget: int | None = None, branch: str | None = None) -> Context:
-        """Return what a model should see: the latest anchor on the path and the messages after it.
 
-        Raises BudgetExceeded when even the last turn is larger than ``budget`` tokens.
-        """
-        return self._store._reader.context(self._id, self._point, branch, budget)
-
-
-class Tape(Snapshot):
+class Tape(Snapshot, Keeping):
     """One history, open for reading and writing. Every write is atomic and returns a receipt."""
 
     def __repr__(self) -> str:
@@ -145,11 +142,26 @@ class Tape(Snapshot):
 
         The id of a message gives the view as it is now with that message as the head.
         """
-        frozen = Snapshot(self._store, self._id, point)
         if point is None:
             raise InvalidEntry("point", "must be a seq, a datetime or a name")
-        self._store._db.read(lambda tx: self._store._reader.scope(tx, self._id, point))
-        return frozen
+        return Snapshot(self._store, self._id, *self._store._reader.freeze(self._id, point))
+
+    def context(
+        self,
+        *,
+        budget: int | None = None,
+        branch: str | None = None,
+        policy: Policy | None = None,
+        record: bool = False,
+    ) -> Context:
+        """Return what a model should see: the latest anchor on the path, the prompt, and the messages after the anchor.
+
+        Raises BudgetExceeded rather than return more than ``budget`` tokens; what is left out is up to the ``policy``.
+        With ``record`` the manifest is stored as an event, from which ``recall`` builds the context again.
+        """
+        if record:
+            return self.recorded_context(budget=budget, branch=branch, policy=policy)[0]
+        return super().context(budget=budget, branch=branch, policy=policy)
 
     # -- writing messages
 
@@ -314,7 +326,7 @@ class Tape(Snapshot):
         if key is not None:
             strict.identifier(key, "key")
         fresh = []
-        for index, message in enumerate(messages):
+        for index, message in enumerate(strict.listed(messages, "messages")):
             given = message.get("id") if isinstance(message, dict) else None
             placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
             if placed is not None and key is not None and self._is_key(placed, ids.batch_key(key, index)):
@@ -353,7 +365,7 @@ class Tape(Snapshot):
         payload = payloads.Anchor(
             name=strict.identifier(name, "name"),
             state=state,
-            parents=[_seq(seq, "parents") for seq in parents],
+            parents=[_seq(seq, "parents") for seq in strict.listed(parents, "parents")],
             source_ids=_ids(source_ids, "source_ids"),
         )
         return self._anchor(payload, key, actor, meta, expected_head)
@@ -374,14 +386,12 @@ class Tape(Snapshot):
         expected_head: int | None = None,
     ) -> Receipt:
         """Set a checkpoint with a contract: what was done (``summary``, required) and what comes next."""
-        if isinstance(next_steps, str):
-            raise InvalidEntry("next_steps", "must be a list of strings, not one string")
         strict.encode(state, "state")
         payload = payloads.Handoff(
             name=strict.identifier(name, "name"),
             summary=strict.text(summary, "summary"),
             phase=None if phase is None else strict.text(phase, "phase"),
-            next_steps=[strict.text(step, "next_steps") for step in next_steps],
+            next_steps=[strict.text(step, "next_steps") for step in strict.listed(next_steps, "next_steps")],
             source_ids=_ids(source_ids, "source_ids"),
             owner=None if owner is None else strict.identifier(owner, "owner"),
             state=state,
@@ -400,6 +410,8 @@ class Tape(Snapshot):
     ) -> Receipt:
         """Record a fact that never enters context: a run, a score, a label, a note."""
         strict.encode(data, "data")
+        if isinstance(name, str) and name.startswith("tape."):
+            raise InvalidEntry("name", "must not begin with 'tape.', which marks the store's own events")
         payload = payloads.Event(name=strict.identifier(name, "name"), data=data)
         return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
 
@@ -648,8 +660,8 @@ class Fork(Tape):
         # A cancellation or an interrupt says nothing about the work: the fork stays open.
 
 
-def _add(composed: tuple[str, bool, bytes, list[str], list[str]], key: str | None, parent: Any) -> AddMessage:
-    id, generated, raw, calls, answers = composed
+def _add(composed: tuple[str, bool, bytes, list[str], list[str], int], key: str | None, parent: Any) -> AddMessage:
+    id, generated, raw, calls, answers, tokens = composed
     if parent is not HEAD and parent is not CHAIN and parent is not None:
         strict.identifier(parent, "parent")
     return AddMessage(
@@ -660,6 +672,7 @@ def _add(composed: tuple[str, bool, bytes, list[str], list[str]], key: str | Non
         raw=raw,
         calls=calls,
         answers=answers,
+        tokens=tokens,
         parent=parent,
         derived=key is None,
     )
@@ -667,12 +680,10 @@ def _add(composed: tuple[str, bool, bytes, list[str], list[str]], key: str | Non
 
 def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
     """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
-    if isinstance(messages, dict | str | bytes):
-        raise InvalidEntry("messages", f"must be a list of messages, not a {type(messages).__name__}")
     if key is not None:
         strict.identifier(key, "key")
     intents = []
-    for index, message in enumerate(messages):
+    for index, message in enumerate(strict.listed(messages, "messages")):
         composed = compose(message, None, UNSET, None, field=f"messages[{index}]")
         intent = _add(composed, None, CHAIN if index else parent)
         if key is not None:
@@ -695,9 +706,7 @@ def _key(key: str | None) -> str:
 
 
 def _ids(values: Iterable[str], field: str = "ids") -> list[str]:
-    if isinstance(values, str):
-        raise InvalidEntry(field, "must be a list of ids, not one string")
-    return list(dict.fromkeys(strict.identifier(value, field) for value in values))
+    return list(dict.fromkeys(strict.identifier(value, field) for value in strict.listed(values, field)))
 
 
 def _reason(reason: str | None) -> str | None:

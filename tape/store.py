@@ -11,12 +11,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.core import ids, payloads, strict
+from tape.core.memory import BlockSpec, Slot
 from tape.core.records import Report
+from tape.core.tokens import Counter
 from tape.db import audit
 from tape.db.branching import Branching
 from tape.db.connect import parse_url
+from tape.db.contexts import ContextReader, Settings
 from tape.db.migrate import migrate
-from tape.db.read import Reader
 from tape.db.record import Call, Recorder
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
@@ -38,6 +40,9 @@ def open(
     timeout: float = 30.0,
     slow: float = 1.0,
     clock: Callable[[], int] | None = None,
+    slots: Iterable[Slot] = (),
+    blocks: Iterable[BlockSpec] = (),
+    counter: Counter | None = None,
 ) -> Store:
     """Open a store, creating or upgrading its schema.
 
@@ -45,7 +50,8 @@ def open(
     and creates only tapes of that owner. ``durability="full"`` (the default) loses nothing that was acknowledged,
     not even when the power fails; ``"normal"`` is faster and may lose the last commits then, but never corrupts.
     ``schema`` is a PostgreSQL schema to live in. ``timeout`` bounds every wait for another writer, ``slow`` is the
-    time after which a write is logged. ``clock`` returns microseconds since 1970 and is for tests.
+    time after which a write is logged. ``clock`` returns microseconds since 1970 and is for tests. ``slots`` and
+    ``blocks`` declare state and prompt blocks for all tapes of the store, ``counter`` replaces the token estimate.
 
     Raises SchemaTooNew for a database of a newer release, and StoreFailed when it cannot be opened.
     """
@@ -57,7 +63,8 @@ def open(
     except BaseException:
         database.close()
         raise
-    return Store(database, owner=owner, clock=clock or _now, slow=slow)
+    settings = Settings({slot.name: slot for slot in slots}, list(blocks), counter)
+    return Store(database, owner=owner, clock=clock or _now, slow=slow, settings=settings)
 
 
 class Store:
@@ -70,6 +77,7 @@ class Store:
         owner: str | None,
         clock: Callable[[], int],
         slow: float,
+        settings: Settings,
         bound: bool = False,
     ) -> None:
         self._db = database
@@ -77,7 +85,8 @@ class Store:
         self._clock = clock
         self._slow = slow
         self._recorder = Recorder(database, owner=owner, clock=clock, keep_heads=not bound, slow=slow)
-        self._reader = Reader(database, owner=owner)
+        self._reader = ContextReader(database, owner=owner)
+        self._reader.settings = settings
         self._branching = Branching(self._recorder, self._reader)
 
     def __enter__(self) -> Store:
@@ -115,7 +124,7 @@ class Store:
             name=None if name is None else strict.text(name, "name"),
             owner=self._owner if owner is None else strict.identifier(owner, "owner"),
             agent=None if agent is None else strict.identifier(agent, "agent"),
-            labels=[strict.identifier(label, "labels") for label in labels or ()],
+            labels=[strict.identifier(label, "labels") for label in strict.listed(labels or (), "labels")],
         )
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
@@ -148,7 +157,14 @@ class Store:
             raise InvalidEntry("connection", f"must be a SQLAlchemy Connection, not {type(connection).__name__}")
         if connection.dialect.name != self._db.engine.dialect.name:
             raise InvalidEntry("connection", f"is for {connection.dialect.name}, the store is not")
-        return Store(Bound(connection, self._db), owner=self._owner, clock=self._clock, slow=self._slow, bound=True)
+        return Store(
+            Bound(connection, self._db),
+            owner=self._owner,
+            clock=self._clock,
+            slow=self._slow,
+            settings=self._reader.settings,
+            bound=True,
+        )
 
     def verify(self, id: str | None = None, *, against: Any = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.

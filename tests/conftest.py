@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from workers import Crew
 
 import tape
 
@@ -128,6 +129,21 @@ def backend(
             connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def standing(
+    request: pytest.FixtureRequest,
+    make_backend: Callable[[str, Path], Backend],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Backend]:
+    """A database for all tests of a module, which use tapes of their own: making one per test takes too long."""
+    made = make_backend(request.param, tmp_path_factory.mktemp("standing"))
+    yield made
+    made.close()
+    if made.postgres:
+        with psycopg.connect(_dsn(made.url), autocommit=True) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
+
+
 @pytest.fixture
 def store(backend: Backend) -> tape.Store:
     return backend.open()
@@ -136,3 +152,17 @@ def store(backend: Backend) -> tape.Store:
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
     return store.tape("chat")
+
+
+@pytest.fixture(scope="session")
+def interpreters() -> Iterator[Crew]:
+    made = Crew()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def crew(interpreters: Crew) -> Iterator[Crew]:
+    """Other processes to work beside the test."""
+    yield interpreters
+    interpreters.dismiss()

@@ -128,12 +128,25 @@ def write(store: tape.Store) -> list[tape.Receipt]:
 
 
 def branch(store: tape.Store) -> None:
-    """Fork the first tape, fork the fork, change what is inherited, and merge and discard: what ``write`` leaves out.
+    """Summarise, remember, fork, fork the fork, change what is inherited, merge and discard: what ``write`` leaves out.
 
     Kept apart from it, because the kept store of the first revision could not hold any of this.
     """
     chat = store.get("chat")
+    chat.extend([_say("k1", "user", "One"), _say("k2", "assistant", "Two"), _say("k3", "user", "Three")])
+    chat.set_summary("One and two.", first="k1", last="k2")
+    chat.revise("k1", content="One, revised")
+    chat.put("form", {"city": None})
+    chat.patch("form", {"nights": 3})
+    chat.set_block("memory", "likes tea", max_tokens=100)
+    chat.append_block("memory", "hates rain")
+    chat.freeze_prompt()
+    chat.record_usage(input_tokens=10, output_tokens=5, cost=7)
     helper = chat.fork("helper", name="hotels")
+    helper.retract("k2")
+    helper.patch("form", {"nights": 4})
+    helper.append_block("memory", "travels light")
+    helper.record_usage(input_tokens=1)
     helper.append(_say("h1", "assistant", "Found three."))
     helper.revise("z", content="history, revised in the fork")
     helper.anchor("shortlist", {"hotels": 3})

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 import tape
 
-__all__ = ["killed_while_opening", "open_and_append", "race", "write_if_head"]
+__all__ = ["killed_while_opening", "killed_while_writing", "open_and_append", "race", "write_if_head"]
 
 TIMEOUT = 60.0
 """Seconds after which a race has failed. Nothing here takes more than a few."""
@@ -92,13 +92,34 @@ def _open_and_die(address: str, options: dict[str, Any], statement: int) -> None
     tape.open(address, **options).close()
 
 
+def _killed(target: Callable[..., None], *args: Any) -> bool:
+    """Run ``target`` in another process; tells whether it was killed."""
+    process = _forkserver.Process(target=target, args=args)
+    process.start()
+    process.join(TIMEOUT)
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
+
+
+def _write_and_die(address: str, options: dict[str, Any], name: str, point: str) -> None:
+    with tape.open(address, **options) as store:
+
+        def die(reached: str) -> None:
+            if reached == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        store._db.fault = die
+        store.tape(name).extend([{"content": "lost"}, {"content": "lost too"}])
+
+
+def killed_while_writing(address: str, options: dict[str, Any], name: str, point: str) -> bool:
+    """Append in a process that is killed (-9) at a named point inside the write; tells whether it came to that."""
+    return _killed(_write_and_die, address, options, name, point)
+
+
 def killed_while_opening(address: str, options: dict[str, Any], statement: int) -> bool:
     """Open the store in a process that is killed (-9) before its n-th statement, or with 0 before its commit.
 
     Tells whether it came to that.
     """
-    process = _forkserver.Process(target=_open_and_die, args=(address, options, statement))
-    process.start()
-    process.join(TIMEOUT)
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return process.exitcode != 0
+    return _killed(_open_and_die, address, options, statement)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -14,6 +13,7 @@ import history
 import pytest
 import sqlalchemy as sa
 from conftest import Backend
+from damage import contents
 from make_old_store import DATA, PAYLOADS, SCHEMA, payloads
 from racing import killed_while_opening, open_and_append, race
 
@@ -212,11 +212,11 @@ class TestRevisions:
         connection = backend.raw()
         connection.execute("UPDATE tape_version SET version_num = '9999'")
         connection.close()
-        before = catalog(backend), _contents(backend)
+        before = catalog(backend), contents(backend)
         with pytest.raises(tape.SchemaTooNew) as caught:
             backend.open()
         assert (caught.value.found, caught.value.known) == ("9999", REVISION)
-        assert (catalog(backend), _contents(backend)) == before
+        assert (catalog(backend), contents(backend)) == before
 
     @pytest.mark.parametrize("start", ["empty", "old"])
     def test_r4_killed_in_the_middle_leaves_it_whole_or_absent(self, backend: Backend, start: str) -> None:
@@ -252,17 +252,6 @@ class TestRevisions:
         connection.close()
         assert [name for name in found if not name.startswith("tape_")] == ["alembic_version", "users"]
         assert len(found) > 10
-
-
-def _contents(backend: Backend) -> dict[str, str]:
-    """Return a digest of every row of every table."""
-    connection = backend.raw()
-    found = {}
-    for name in tables(connection, backend):
-        rows = sorted(repr(row) for row in connection.execute(f"SELECT * FROM {name}").fetchall())
-        found[name] = hashlib.sha256("\n".join(rows).encode()).hexdigest()
-    connection.close()
-    return found
 
 
 class TestPayloadVersions:

@@ -51,6 +51,10 @@ def run(page: Path) -> list[tuple[int, list[str], list[str]]]:
             # Blank lines in front let a traceback name the line of the page.
             exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)
         told.append((line, promised(code), out.getvalue().splitlines()))
+    for value in namespace.values():
+        if isinstance(value, sa.Engine):
+            # An application's engine lives as long as the application, which here ends with the page.
+            value.dispose()
     return told
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "CallRow",
     "ClearRow",
     "Close",
+    "CompactRow",
     "ForkRow",
     "ForkState",
     "Head",
@@ -44,6 +45,9 @@ __all__ = [
 
 REVISED, OUT, HIDDEN, CLEARED = "revised", "out", "hidden", "cleared"
 """Why a row ended: another body took its place, the message was retracted, its call was, a clear took it."""
+
+COMPACTION = "tape.compaction"
+"""The event that tells how a compaction goes: started, finished or failed."""
 
 CLOSED = frozenset({"completed", "abandoned", "ended", "discarded"})
 
@@ -181,6 +185,20 @@ class ForkState(Op, frozen=True, gc=False):
     merge_seq: int
 
 
+class CompactRow(Op, frozen=True, gc=False):
+    """A summary stands for a run of messages, or what is known of one changed."""
+
+    seq: int
+    tape: str | None
+    since: int
+    place: Place | None
+    """Where the run ends; None when the row only changes."""
+    lo: int
+    gone: int
+    revised: bool
+    loose: bool
+
+
 class SlotRow(Op, frozen=True, gc=False):
     """A named fact of the tape (its status) takes a new value, recorded in the entry ``seq``."""
 
@@ -258,7 +276,12 @@ def _revise(head: Head, seq: int, entry: p.Revise) -> list[Op]:
     ops.extend(CallRow(call, seq, entry.place) for call in entry.calls)
     ops.extend(_hide(head, seq, entry.hides))
     ops.extend(_show(head, seq, entry.shows))
+    ops.extend(_loosen(seq, entry.loosens))
     return ops
+
+
+def _loosen(seq: int, loosens: list[p.Loosened]) -> list[Op]:
+    return [CompactRow(one.seq, one.tape, seq, None, 0, one.gone, one.revised, one.loose) for one in loosens]
 
 
 def _retract(head: Head, seq: int, entry: p.Retract) -> list[Op]:
@@ -266,6 +289,7 @@ def _retract(head: Head, seq: int, entry: p.Retract) -> list[Op]:
     head.messages -= _own(entry.places)
     ops.extend(Mark(place, seq, OUT) for place in entry.marks)
     ops.extend(_hide(head, seq, entry.hides))
+    ops.extend(_loosen(seq, entry.loosens))
     return ops
 
 
@@ -283,6 +307,7 @@ def _restore(head: Head, seq: int, entry: p.Restore) -> list[Op]:
         head.cleared = entry.beneath
     ops.extend(_hide(head, seq, entry.hides))
     ops.extend(_show(head, seq, entry.shows))
+    ops.extend(_loosen(seq, entry.loosens))
     return ops
 
 
@@ -310,6 +335,27 @@ def _status(head: Head, seq: int, entry: p.Status) -> list[Op]:
     return [SlotRow("status", seq)]
 
 
+def _compact(head: Head, seq: int, entry: p.Compact) -> list[Op]:
+    return [CompactRow(seq, None, seq, entry.place, entry.lo, 0, False, False)]
+
+
+def _state(head: Head, seq: int, entry: p.State) -> list[Op]:
+    return [SlotRow(f"state:{entry.slot}", seq)]
+
+
+def _block(head: Head, seq: int, entry: p.Block) -> list[Op]:
+    return [SlotRow("prompt" if entry.op == "freeze" else f"block:{entry.label}", seq)]
+
+
+def _event(head: Head, seq: int, entry: p.Event) -> list[Op]:
+    # How a compaction goes is looked up when the next one is to start; all other events change nothing.
+    return [SlotRow(f"compacting:{head.place.lane}", seq)] if entry.name == COMPACTION else []
+
+
+def _usage(head: Head, seq: int, entry: p.Usage) -> list[Op]:
+    return [SlotRow("usage", seq)]
+
+
 def _open(head: Head, seq: int, entry: p.Open) -> list[Op]:
     if entry.parent is None:
         return []
@@ -318,7 +364,9 @@ def _open(head: Head, seq: int, entry: p.Open) -> list[Op]:
 
 
 def _merge(head: Head, seq: int, entry: p.Merge) -> list[Op]:
-    return [] if entry.into else [ForkState("merged", seq, entry.seq)]
+    if entry.into:
+        return [SlotRow("usage", seq)] if entry.usage else []
+    return [ForkState("merged", seq, entry.seq)]
 
 
 def _discard(head: Head, seq: int, entry: p.Discard) -> list[Op]:
@@ -342,9 +390,13 @@ _RULES: dict[str, Rule] = {
     "switch": _switch,
     "anchor": _anchor,
     "handoff": _anchor,
-    "event": _nothing,
+    "event": _event,
     "erase": _nothing,
     "status": _status,
+    "compact": _compact,
+    "state": _state,
+    "block": _block,
+    "usage": _usage,
     "fork": _nothing,
     "merge": _merge,
     "discard": _discard,

@@ -67,7 +67,8 @@ def fits(key: str) -> str:
 
 def message_key(message_id: str) -> str:
     """Return the key of the entry that appends this message."""
-    return fits(f"{RESERVED}m:{message_id}")
+    key = f"{RESERVED}m:{message_id}"
+    return key if len(key) <= MAX_ID else fits(key)
 
 
 def revision_key(seq: int, tape: str | None = None) -> str:

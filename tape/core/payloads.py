@@ -20,7 +20,9 @@ __all__ = [
     "Anchor",
     "Answer",
     "Append",
+    "Block",
     "Clear",
+    "Compact",
     "Discard",
     "Erase",
     "Event",
@@ -28,6 +30,7 @@ __all__ = [
     "ForkPoint",
     "Handoff",
     "Layer",
+    "Loosened",
     "Merge",
     "Open",
     "Payload",
@@ -36,8 +39,10 @@ __all__ = [
     "Restore",
     "Retract",
     "Revise",
+    "State",
     "Status",
     "Switch",
+    "Usage",
     "body_of",
     "content",
     "decode",
@@ -144,6 +149,8 @@ class Append(Payload):
     """The depth at which the lane branches off, when it is neither new nor that of the head before."""
     calls: list[str] = []
     answers: list[Answer] = []
+    tokens: int = 0
+    """The estimate of its tokens, so that building context need not count again; 0 when it was not made."""
     aliased: bool = False
     """The key is the caller's, so the message id has to be found some other way."""
 
@@ -164,6 +171,8 @@ class Revise(Payload):
     calls: list[str] = []
     hides: list[Place] = []
     shows: list[Reopened] = []
+    tokens: int = 0
+    loosens: list[Loosened] = []
 
 
 class Reopened(Struct, array_like=True, omit_defaults=True, gc=False):
@@ -188,6 +197,7 @@ class Retract(Payload):
     marks: list[Place] = []
     """Named messages that were hidden already; they are now out in their own right."""
     hides: list[Place] = []
+    loosens: list[Loosened] = []
 
 
 class Restore(Payload):
@@ -204,6 +214,7 @@ class Restore(Payload):
     """How many messages the undone clear gives back."""
     beneath: int = 0
     """The earlier clear that is in force again, or 0."""
+    loosens: list[Loosened] = []
 
 
 class Clear(Payload):
@@ -243,6 +254,78 @@ class Handoff(Payload):
     source_ids: list[str] = []
     owner: str | None = None
     state: Any = None
+
+
+class Compact(Payload):
+    """A summary in place of a run of messages. It holds on every path that contains the last of them."""
+
+    kind = "compact"
+    text: str
+    first: str
+    last: str
+    covers: list[str]
+    place: Place
+    """Where the run ends."""
+    lo: int
+    """The depth at which the run begins."""
+    span: tuple[int, int] = (0, 0)
+    """The seqs that placed the first and the last message."""
+    expected: int | None = None
+    """The compaction that this one was made on top of."""
+
+
+class Loosened(Struct, array_like=True, omit_defaults=True, gc=False):
+    """What a change of a message did to a compaction: how many of its sources are out, whether one was revised."""
+
+    seq: int
+    gone: int
+    revised: bool
+    loose: bool
+    """A message within the run that the summary does not cover is in the view again."""
+    tape: str | None = None
+    """The ancestor that made the compaction, if one did."""
+
+
+class State(Payload):
+    """A slot of typed state changed by a patch or put to a value."""
+
+    kind = "state"
+    slot: str
+    given: Any = None
+    patch: bool = False
+    value: Any | UnsetType = UNSET
+    """What the slot holds afterwards; unset when it is gone."""
+    schema: int = 0
+    """The version of the slot's own schema."""
+
+
+class Block(Payload):
+    """A block of the prompt set, extended or removed; or (``freeze``) the prompt rendered from all of them."""
+
+    kind = "block"
+    label: str
+    op: str
+    given: str | None = None
+    text: str | None = None
+    """What the block holds afterwards; None when it is gone."""
+    description: str | None = None
+    max_tokens: int | None = None
+    read_only: bool = False
+    config: str | None = None
+    """Of a frozen prompt: the hash of the block configuration it was rendered with."""
+
+
+class Usage(Payload):
+    """Tokens and cost of one model call, and the totals of the tape with it."""
+
+    kind = "usage"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: int = 0
+    model: str | None = None
+    totals: list[int] = []
+    """Input, output, cached, cost and calls, this one included."""
 
 
 class Event(Payload):
@@ -286,7 +369,11 @@ class Merge(Payload):
     changed: list[str] = []
     """Inherited or merged messages that were revised, retracted or restored as the child had them."""
     kept: list[str] = []
-    """Messages that both sides had changed and that stayed as the parent has them."""
+    """Messages, slots and blocks that both sides had changed and that stayed as the parent has them."""
+    usage: list[int] = []
+    """What the child used since the last merge: input, output, cached, cost, calls."""
+    totals: list[int] = []
+    """The parent's totals with it."""
 
 
 class Discard(Payload):
@@ -338,6 +425,15 @@ def content(payload: Payload) -> Any:
             given = {"ids": payload.ids}
         case Switch():
             given = {"id": payload.id}
+        case Compact():
+            given = {"text": payload.text, "first": payload.first, "last": payload.last}
+        case State():
+            given = {"slot": payload.slot, "given": payload.given, "patch": payload.patch}
+        case Block():
+            given = {"label": payload.label, "op": payload.op, "given": payload.given}
+        case Usage():
+            names = ("input_tokens", "output_tokens", "cached_tokens", "cost", "model")
+            given = {name: getattr(payload, name) for name in names}
         case _:
             given = {name: getattr(payload, name) for name in payload.__struct_fields__}
     return {"kind": payload.kind, **given}
@@ -355,6 +451,10 @@ _TYPES: dict[str, type[Payload]] = {
         Switch,
         Anchor,
         Handoff,
+        Compact,
+        State,
+        Block,
+        Usage,
         Event,
         Erase,
         Status,
@@ -405,6 +505,7 @@ class Body(Struct):
     id: str
     message: dict[str, Any]
     calls: list[str] = []
+    tokens: int = 0
 
 
 _decode_body = msgspec.json.Decoder(Body).decode

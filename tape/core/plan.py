@@ -15,6 +15,8 @@ from msgspec import UNSET, Struct, UnsetType
 from tape.core import ids, payloads, strict, toolcalls
 from tape.core.fold import HIDDEN, OUT, Head
 from tape.core.payloads import ROOT, Answer, Body, Payload, Place, Reopened
+from tape.core.runs import Compaction, loosen
+from tape.core.tokens import message_tokens
 from tape.errors import InvalidEntry, UnknownMessage
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "canonical",
     "compose",
     "same",
+    "visible_place",
 ]
 
 
@@ -112,6 +115,39 @@ class Lookup(Protocol):
 
     def is_anchor(self, seq: int) -> bool:
         """Whether the entry at ``seq`` is an anchor or a handoff."""
+
+    def slot(self, name: str, *, inherited: bool = True) -> Payload | None:
+        """Return the entry that a slot holds, of the tape or (if inherited) of its nearest ancestor that has one."""
+
+    def slots(self, prefix: str) -> list[tuple[str, int, Payload]]:
+        """Return every slot whose name begins so: name, seq and entry."""
+
+    def compactions(self) -> list[Compaction]:
+        """Return every compaction that the tape has or inherits, in force or not."""
+
+    def compactions_on(self, end: Place) -> list[Compaction]:
+        """Return the compactions on the path to ``end``, after its latest anchor and any clear."""
+
+    def covers(self, one: Compaction) -> list[str]:
+        """Return the ids of the messages that a compaction covers."""
+
+    def summary(self, one: Compaction) -> Any:
+        """Return a compaction as readers see it."""
+
+    def anchor_depth(self, end: Place) -> int:
+        """Return the depth of the latest anchor on the path to ``end``, or 0."""
+
+    def run(self, first: Place, last: Place) -> list[tuple[Place, list[str], list[Place]]]:
+        """Return the visible messages from one place to another: place, calls made, makers of the calls answered."""
+
+    def ids_of(self, run: list[tuple[Place, list[str], list[Place]]]) -> list[str]:
+        """Return the ids of the messages in a run."""
+
+    def id_at(self, place: Place) -> str:
+        """Return the id of the message at a place."""
+
+    def seen(self, head: Head, place: Place) -> bool:
+        """Whether the message at a place is in the view."""
 
     def returned(self, clear: int) -> list[Place]:
         """Return the places of messages that a clear took and that were brought back by themselves."""
@@ -215,6 +251,7 @@ class AddMessage(Intent, kw_only=True):
     raw: bytes
     calls: list[str]
     answers: list[str]
+    tokens: int = 0
     parent: Any = HEAD
     derived: bool = True
     """Whether the key is derived from the message id, so that the key alone finds the message again."""
@@ -246,7 +283,7 @@ class AddMessage(Intent, kw_only=True):
             before, extend, parent = ROOT, False, None
         else:
             parent = self.parent
-            before, _ = _visible(look, head, self.parent)
+            before, _ = visible_place(look, head, self.parent)
             extend = look.lane(before)[1] == before.ordinal
         payload = payloads.Append(
             id=self.id,
@@ -254,6 +291,7 @@ class AddMessage(Intent, kw_only=True):
             generated=self.generated,
             parent=parent,
             calls=self.calls,
+            tokens=self.tokens,
             aliased=not self.derived,
         )
         if extend:
@@ -285,7 +323,7 @@ class ReviseMessage(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the body that holds, and settle which tool results go and which return with the new one."""
-        place, standing = _visible(look, head, self.id)
+        place, standing = visible_place(look, head, self.id)
         held = look.body(standing.body, standing.of)
         message = _revised(held.message, self.message, self.new_content)
         raw = strict.encode(message, "message")
@@ -304,6 +342,8 @@ class ReviseMessage(Intent, kw_only=True):
             calls=calls,
             hides=hides,
             shows=shows,
+            tokens=message_tokens(message),
+            loosens=loosen(look, hides, [back.place for back in shows], [place]),
         )
         key = ids.revision_key(standing.body, standing.of) if self.derive_key else None
         return Planned(payload, head.place, self.id, key)
@@ -355,6 +395,7 @@ class RetractMessages(Intent, kw_only=True):
             changed[place] = (False, frozenset())
         hides, _ = _settle(look, changed, head.cleared)
         payload = payloads.Retract(ids=self.ids, reason=self.reason, places=places, marks=marks, hides=hides)
+        payload.loosens = loosen(look, places + hides, [], [])
         return Planned(payload, head.place, self.ids[0] if len(self.ids) == 1 else None)
 
 
@@ -398,7 +439,9 @@ class RestoreMessages(Intent, kw_only=True):
                 shows.append(back)
                 changed[place] = (True, frozenset(look.body(back.body, back.of).calls))
         _, more = _settle(look, changed, head.cleared)
-        payload = payloads.Restore(ids=self.ids, shows=shows + more, marks=marks)
+        shows += more
+        loosens = loosen(look, [], [back.place for back in shows], [])
+        payload = payloads.Restore(ids=self.ids, shows=shows, marks=marks, loosens=loosens)
         return Planned(payload, head.place, self.ids[0] if len(self.ids) == 1 else None)
 
     def _undo(self, head: Head, look: Lookup) -> payloads.Restore:
@@ -421,7 +464,16 @@ class RestoreMessages(Intent, kw_only=True):
             live = standing.visible(beneath)
             changed[place] = (live, frozenset(look.body(standing.body, standing.of).calls if live else ()))
         hides, more = _settle(look, changed, beneath)
-        return payloads.Restore(ids=[], shows=shows + more, hides=hides, undoes=clear, returned=hidden, beneath=beneath)
+        shows += more
+        return payloads.Restore(
+            ids=[],
+            shows=shows,
+            hides=hides,
+            undoes=clear,
+            returned=hidden,
+            beneath=beneath,
+            loosens=loosen(look, hides, [back.place for back in shows], []),
+        )
 
 
 class ChooseHead(Intent, kw_only=True):
@@ -435,15 +487,15 @@ class ChooseHead(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the message's place and whether the next message can extend its lane."""
-        place, _ = _visible(look, head, self.id)
+        place, _ = visible_place(look, head, self.id)
         lo, tip = look.lane(place)
         return Planned(payloads.Switch(id=self.id, lo=lo, tip=tip == place.ordinal), place, self.id)
 
 
 def compose(
     message: Any, role: Any, content: Any, id: Any, *, field: str = "message"
-) -> tuple[str, bool, bytes, list[str], list[str]]:
-    """Return (id, whether it was generated, JSON, calls made, calls answered) of what a caller appends."""
+) -> tuple[str, bool, bytes, list[str], list[str], int]:
+    """Return (id, whether generated, JSON, calls made, calls answered, tokens) of what a caller appends."""
     if message is None:
         message = {}
         if role is not None:
@@ -468,7 +520,7 @@ def compose(
     elif id is not None:
         inner = strict.identifier(id, "id")
     calls, answers = toolcalls.find(message)
-    return inner or ids.new_id(), inner is None, raw, calls, answers
+    return inner or ids.new_id(), inner is None, raw, calls, answers, message_tokens(message)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -479,7 +531,8 @@ def same(one: Any, other: Any) -> bool:
 canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-def _visible(look: Lookup, head: Head, message_id: str) -> tuple[Place, Standing]:
+def visible_place(look: Lookup, head: Head, message_id: str) -> tuple[Place, Standing]:
+    """Return where a message of the view is and how it stands; raises UnknownMessage for any other."""
     found = look.place(message_id)
     if found is None:
         raise UnknownMessage(look.tape, message_id)

@@ -144,6 +144,8 @@ class Message(Struct, frozen=True, eq=True):
     revision: int
     """The entry whose content holds."""
     stamp: int
+    tokens: int = 0
+    """About how many tokens it takes, as estimated when it was recorded; 0 when that is not known."""
 
     @property
     def role(self) -> str | None:

@@ -7,13 +7,14 @@ Here a value passes only if what would be stored decodes to an equal value.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from tape.errors import InvalidEntry
 
-__all__ = ["MAX_DEPTH", "MAX_ID", "RESERVED", "encode", "identifier", "text"]
+__all__ = ["MAX_DEPTH", "MAX_ID", "RESERVED", "encode", "identifier", "is_identifier", "listed", "text"]
 
 MAX_DEPTH = 200
 MAX_ID = 255
@@ -42,6 +43,22 @@ def identifier(value: Any, field: str) -> str:
     return value
 
 
+def is_identifier(value: Any) -> bool:
+    """Whether ``value`` can be an id at all; one that cannot is never found, and a driver may choke on it."""
+    try:
+        identifier(value, "id")
+    except InvalidEntry:
+        return False
+    return True
+
+
+def listed(values: Any, field: str) -> list[Any]:
+    """Return ``values`` as a list; a string or a dict is one thing and is not taken apart."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidEntry(field, f"must be a list, not a {type(values).__name__}")
+    return list(values)
+
+
 def text(value: Any, field: str, *, empty: bool = False) -> str:
     """Return ``value`` if it is a string that can be stored; blank ones only with ``empty``."""
     if not isinstance(value, str):
@@ -61,7 +78,7 @@ def encode(value: Any, field: str) -> bytes:
         # NaN, tuples, integer keys, dates and the like encode, but come back as something else.
         if _decode(raw) == value:
             # Brackets bound the depth from above; only a value with many of them needs the walk.
-            if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+            if len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
                 _walk(value, field, 0, set())
             return raw
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):

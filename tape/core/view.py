@@ -56,6 +56,17 @@ class Override(Struct, frozen=True, gc=False):
     why: str
 
 
+class Compaction(Struct, frozen=True, gc=False):
+    """A compaction: where its run begins and ends (unless inherited), and what became of its sources."""
+
+    place: Place
+    lo: int
+    gone: int
+    revised: bool
+    loose: bool
+    until: int | None
+
+
 class View(Struct):
     """Every row of one tape's view."""
 
@@ -72,6 +83,9 @@ class View(Struct):
     """(slot, since) to the seq at which another value took its place."""
     overrides: dict[tuple[Place, int], Override] = field(default_factory=dict)
     """(inherited place, since) to what holds there for this tape."""
+    compactions: dict[tuple[str | None, int, int], Compaction] = field(default_factory=dict)
+    """(tape that made it, seq, since) to what is known of a compaction."""
+    _compaction_since: dict[tuple[str | None, int], int] = field(default_factory=dict)
     fork: tuple[ForkPoint, str, int, int] | None = None
     """The fork point, the fork's state, the seq up to which it was merged, and the parent's entry for that."""
     _override_since: dict[Place, int] = field(default_factory=dict)
@@ -183,6 +197,17 @@ class View(Struct):
         if self.fork is not None:
             self.fork = (self.fork[0], op.state, op.merged or self.fork[2], op.merge_seq)
 
+    def _compact(self, op: f.CompactRow) -> None:
+        place, lo, which = op.place or ROOT, op.lo, (op.tape, op.seq)
+        before = self._compaction_since.get(which)
+        if before is not None:
+            row = self.compactions[(*which, before)]
+            place, lo = row.place, row.lo
+            ended = Compaction(place, lo, row.gone, row.revised, row.loose, op.since)
+            self.compactions[(*which, before)] = ended
+        self.compactions[(*which, op.since)] = Compaction(place, lo, op.gone, op.revised, op.loose, None)
+        self._compaction_since[which] = op.since
+
     def _slot(self, op: f.SlotRow) -> None:
         before = self._slot_since.get(op.slot)
         if before is not None:
@@ -204,6 +229,7 @@ _APPLY: dict[type[Op], Callable[[View, Any], None]] = {
     f.Touch: View._touch,
     f.Uncleared: View._uncleared,
     f.SlotRow: View._slot,
+    f.CompactRow: View._compact,
     f.ForkRow: View._fork,
     f.ForkState: View._fork_state,
 }

@@ -268,6 +268,7 @@ def _seq_of(table: str, row: tuple[Any, ...]) -> int:
         "tape_clears": 0,
         "tape_slots": 1,
         "tape_overrides": 3,
+        "tape_compactions": 2,
     }[table]
     return row[index] if isinstance(row[index], int) else 0
 
@@ -285,6 +286,22 @@ def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
         forks.add(fork_values(scope.id, point, family, state, merged, merge_seq)[1:])
     return {
         "tape_forks": forks,
+        "tape_compactions": {
+            (
+                0 if tape is None or family is None else family.number(tape),
+                seq,
+                since,
+                at(row.place),
+                row.place.lane,
+                row.place.ordinal,
+                row.lo,
+                row.gone,
+                int(row.revised),
+                int(row.loose),
+                row.until,
+            )
+            for (tape, seq, since), row in view.compactions.items()
+        },
         "tape_overrides": {
             (
                 at(place),
@@ -365,6 +382,7 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
         "tape_slots": tx.statements.insert_slot,
         "tape_forks": tx.statements.insert_fork,
         "tape_overrides": tx.statements.insert_override,
+        "tape_compactions": tx.statements.insert_compaction,
     }
     for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])

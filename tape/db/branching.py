@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
@@ -11,7 +10,7 @@ from msgspec import UNSET
 
 from tape.core import ids, merge, payloads, toolcalls
 from tape.core.fold import CLOSED
-from tape.core.merge import Plan
+from tape.core.merge import Conflict, Plan
 from tape.core.payloads import ROOT, ForkPoint, Place
 from tape.core.plan import (
     CHAIN,
@@ -30,10 +29,11 @@ from tape.core.plan import (
     same,
 )
 from tape.core.records import MergeReceipt, Receipt
+from tape.db.carry import Carry
 from tape.db.lookup import inherited
 from tape.db.paths import Point, Scope
 from tape.db.read import Reader
-from tape.db.record import Call, Opener, Recorder, Writing, message_of
+from tape.db.record import Call, Opener, Recorder, Writing, digest_of, message_of
 from tape.db.rows import merge_receipt
 from tape.db.taking import New, Taking
 from tape.db.transaction import Transaction
@@ -127,7 +127,9 @@ class Branching:
         ):
             return made.child
         given = {"kind": "fork", "child": asked, "name": name}
-        raise ProvenanceConflict(parent, row[4], row[2], digest(payloads.content(made)), digest(given))
+        raise ProvenanceConflict(
+            parent, row[4], row[2], digest_of(canonical(payloads.content(made))), digest_of(canonical(given))
+        )
 
     def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:
         """Whether a tape was made by the same call: forked off the same parent at the same point."""
@@ -215,7 +217,7 @@ class Branching:
         payload = payloads.decode(row[3], row[11], row[8])
         stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
         if stored != given:
-            raise ProvenanceConflict(tape, row[4], row[2], digest(stored), digest(given))
+            raise ProvenanceConflict(tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
         return Receipt(tape, row[2], row[4], message_of(payload), bytes(row[12]).hex(), True, row[0])
 
     # -- merge
@@ -255,7 +257,8 @@ class Branching:
         if fork[2] == "discarded":
             raise TapeClosed(child, "discarded", young.head.reason)
         taking = Taking(self._reader, tx, parent, young, fork)
-        if taking.before is not None and not taking.anything(strategy):
+        carry = Carry(self._reader, tx, parent, young, taking.merged, taking.merge_seq or fork[1])
+        if taking.before is not None and not taking.anything(strategy) and not carry.anything():
             row = tx.one(self._sql.entry, (parent.tape_id, taking.merge_seq))
             assert row is not None
             return merge_receipt(call.tape, row, taking.before, duplicate=True)
@@ -273,10 +276,14 @@ class Branching:
             previous=taking.merge_seq,
             squashed=taking.squashed,
         )
+        conflicts: list[Conflict] = []
         if strategy == "replay":
-            self._replay(taking, told, on_conflict)
+            conflicts = self._replay(taking, told, on_conflict)
         elif strategy == "squash":
             self._squash(taking, told, fields)
+        conflicts += carry.into(told, on_conflict)
+        if conflicts:
+            raise MergeConflict(call.tape, child, conflicts)
         parent._db.point("merge")
         intent = Plain(key=key or ids.merge_key(child, told.seq), payload=told)
         receipt = parent.put(Planned(told, parent.head.place), intent)
@@ -313,9 +320,10 @@ class Branching:
                 stored["fields"] = {name: message[name] for name in fields if name in message}
             if same(stored, given):
                 return merge_receipt(parent.tape, row, told, duplicate=True)
-        raise ProvenanceConflict(parent.tape, row[4], row[2], digest(stored), digest(given))
+        raise ProvenanceConflict(parent.tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
 
-    def _replay(self, taking: Taking, told: payloads.Merge, on_conflict: str) -> None:
+    def _replay(self, taking: Taking, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        """Write the child's messages and changes to the parent, unless there are conflicts to return."""
         parent = taking.parent
         new = taking.new()
         open_calls = taking.unsettled() if new else []
@@ -326,12 +334,12 @@ class Branching:
                 f"merge(child, strategy='squash', role='tool', tool_call_id={open_calls[0]!r})",
             )
         plan = merge.plan(taking.divergences(), on_conflict)
-        if plan.conflicts:
-            raise MergeConflict(parent.tape, told.tape, plan.conflicts)
-        # Everything that the copies need to know is asked before the first of them is written.
-        taken = parent.taken(message.id for message in new)
-        self._change(parent, told, plan, taking.since)
-        self._copy(parent, told, new, taken)
+        if not plan.conflicts:
+            # Everything that the copies need to know is asked before the first of them is written.
+            taken = parent.taken(message.id for message in new)
+            self._change(parent, told, plan, taking.since)
+            self._copy(parent, told, new, taken)
+        return plan.conflicts
 
     def _change(self, parent: Writing, told: payloads.Merge, plan: Plan, since: int) -> None:
         """Carry over what the child did to messages that the parent has, too.
@@ -429,8 +437,3 @@ class Branching:
             raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
         parent.put(planned, add)
         told.messages.append((add.id, told.seq))
-
-
-def digest(content: Any) -> str:
-    """Return what two entries under one key are told apart by."""
-    return blake2b(canonical(content), digest_size=32).hexdigest()

@@ -27,7 +27,7 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
     if isinstance(url, sa.URL):
         parsed = url
     else:
-        text = os.fspath(url)
+        text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
         if not isinstance(text, str) or not text:
             raise InvalidEntry("url", "must be a path, ':memory:' or a database URL")
         if text == ":memory:":

@@ -7,6 +7,8 @@ Events: ``tape.recorded`` (debug), ``tape.slow``, ``tape.retry``, ``tape.connect
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,6 +30,5 @@ log: Any = structlog.wrap_logger(
 )
 
 
-def verbose() -> bool:
-    """Whether debug events are wanted; asked first, since the hot path cannot afford to build them."""
-    return _logger.isEnabledFor(logging.DEBUG)
+verbose: Callable[[], bool] = partial(_logger.isEnabledFor, logging.DEBUG)
+"""Whether debug events are wanted; asked first, since the hot path cannot afford to build them."""

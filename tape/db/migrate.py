@@ -18,7 +18,7 @@ from tape.errors import SchemaTooNew, StoreBusy, StoreFailed
 
 __all__ = ["migrate", "schema_version", "scripts"]
 
-KNOWN = ("0001", "0002")
+KNOWN = ("0001", "0002", "0003")
 """Every revision this release can upgrade from, oldest first."""
 
 LOCK = lock_key("\0schema")

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from tape.core import ids, payloads
-from tape.core.fold import Head
+from tape.core import ids, payloads, strict
+from tape.core.fold import CLOSED, Head
 from tape.core.payloads import ROOT, Place
 from tape.core.records import Message, micros
 from tape.db.family import Family, place_at
@@ -27,6 +27,7 @@ __all__ = ["ALL", "Paths", "Point", "Row", "Scope"]
 Point = int | datetime | str | None
 ALL = 2**31 - 1
 """As many rows as there are."""
+_FIRST_STRETCH = 512
 
 Row = Sequence[Any]
 
@@ -163,9 +164,12 @@ class Paths:
                 head.status, head.reason = payload.status, payload.reason
             elif isinstance(payload, payloads.Discard):
                 head.status, head.reason = "discarded", payload.reason
+            head.completed = status[10] if head.status in CLOSED else 0
 
     def _named(self, tx: Transaction, scope: Scope, name: str) -> int | None:
         """Return the seq of the newest anchor of that name; or move the head to the message of that id."""
+        if not strict.is_identifier(name):
+            raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {name!r}")
         anchor = tx.one(self._sql.anchor_named, (scope.id, name, scope.seq))
         try:
             message, _ = self._place(tx, scope, name)
@@ -323,6 +327,36 @@ class Paths:
         base = self._base(tx, scope, place)
         return base if place.ordinal - 1 <= base.ordinal else Place(place.lane, place.ordinal - 1, place.tape)
 
+    def anchor_row(self, tx: Transaction, scope: Scope, end: Place) -> tuple[int, int, int] | None:
+        """Return seq, depth and tape of the latest anchor on the path to ``end``."""
+        row = None
+        if end != ROOT:
+            # Most often it stands in the lane of the head; otherwise look further and further up the path.
+            lo = self._lo(tx, scope, end)
+            if end.tape is None:
+                row = tx.one(self._sql.anchor_in_lane, (scope.id, end.lane, end.ordinal, lo, scope.cleared, scope.seq))
+            if row is not None:
+                return row[0], row[1], scope.id
+            stretch = _FIRST_STRETCH
+            while lo > 0 or end.tape is not None:
+                floor = max(end.ordinal - stretch, 0)
+                params = (scope.number(end), end.lane, end.ordinal, floor)
+                if scope.family is not None:
+                    row = tx.one(self._sql.family_anchor, (*params, scope.lineage()))
+                else:
+                    row = tx.one(self._sql.anchor_on_path, (*params, scope.cleared, scope.seq))
+                if row is not None:
+                    return row[0], row[1], row[2] if scope.family is not None else scope.id
+                if floor == 0:
+                    break
+                stretch *= 4
+        # An anchor set before the first message stands above every path.
+        for number, asof, cleared, _ in scope.layers():
+            row = tx.one(self._sql.anchor_in_lane, (number, ROOT.lane, 0, -1, cleared, asof))
+            if row is not None:
+                return row[0], row[1], number
+        return None
+
     def _messages(self, tx: Transaction, scope: Scope, rows: list[Row], first: Place | None = None) -> list[Message]:
         """Return rows of a path as messages, each with the one before it as its parent."""
         if not rows:
@@ -347,7 +381,7 @@ class Paths:
     def _place(self, tx: Transaction, scope: Scope, message_id: str) -> tuple[Place, int]:
         """Return the place of a message that was on the tape by then, and the entry that placed it."""
         row = None
-        if isinstance(message_id, str):
+        if strict.is_identifier(message_id):
             key = ids.message_key(message_id)
             if scope.family is None:
                 row = tx.one(self._sql.place_by_key, (scope.id, key))

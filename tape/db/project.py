@@ -9,7 +9,7 @@ from typing import Any
 
 from tape.core import fold as f
 from tape.core.fold import Head, Op
-from tape.core.payloads import ForkPoint, Place
+from tape.core.payloads import ROOT, ForkPoint, Place
 from tape.core.strict import MAX_ID
 from tape.db.family import Family
 from tape.db.transaction import Transaction
@@ -31,7 +31,7 @@ def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
         head.seq,
         head.hash,
         head.stamp,
-        tape_of(place, family),
+        0 if place.tape is None else tape_of(place, family),
         place.lane,
         place.ordinal,
         head.lo,
@@ -81,10 +81,11 @@ def _override(
 def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, family: Family | None) -> None:
     rows = []
     for op in ops:
-        if op.place.tape is not None:
-            _override(tx, tape, family, op.place, op.since, op.placed, op.body, op.of, "")
+        place = op.place
+        if place.tape is not None:
+            _override(tx, tape, family, place, op.since, op.placed, op.body, op.of, "")
         else:
-            rows.append((tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
+            rows.append((tape, place.lane, place.ordinal, op.placed, op.since, op.body))
     if len(rows) == 1:
         tx.run(tx.statements.open_row, rows[0])
     elif rows:
@@ -188,6 +189,18 @@ def _fork_state(tx: Transaction, tape: int, ops: list[f.ForkState], head: Head, 
         tx.run(tx.statements.set_fork, (op.state, op.merged, op.merge_seq, tape))
 
 
+def _compact(tx: Transaction, tape: int, ops: list[f.CompactRow], head: Head, family: Family | None) -> None:
+    for op in ops:
+        origin = 0 if op.tape is None or family is None else family.number(op.tape)
+        now = (int(op.gone), int(op.revised), int(op.loose))
+        if op.place is None and tx.run(tx.statements.change_compaction, (op.since, *now, tape, origin, op.seq)):
+            tx.run(tx.statements.end_compaction, (op.since, tape, origin, op.seq))
+            continue
+        place = op.place or ROOT
+        at = (tape_of(place, family), place.lane, place.ordinal, op.lo)
+        tx.run(tx.statements.insert_compaction, (tape, origin, op.seq, op.since, *at, *now, None))
+
+
 def set_status(tx: Transaction, tape: int, head: Head) -> None:
     """Write the tape's status where listings find it."""
     tx.run(tx.statements.set_status, (head.status, head.reason, head.completed or None, tape))
@@ -208,4 +221,5 @@ _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Family | None], No
     f.SlotRow: _slot,
     f.ForkRow: _fork,
     f.ForkState: _fork_state,
+    f.CompactRow: _compact,
 }

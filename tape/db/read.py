@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-from tape.core import context as contexts
 from tape.core import payloads
-from tape.core.payloads import ROOT, Place
+from tape.core.memory import usage_of
+from tape.core.payloads import Place
 from tape.core.records import (
     Ancestor,
     Anchor,
@@ -24,19 +24,35 @@ from tape.core.records import (
     moment,
 )
 from tape.db.family import Family
-from tape.db.paths import ALL, Paths, Point, Row, Scope
+from tape.db.memory import Recall
+from tape.db.paths import ALL, Point, Row, Scope
 from tape.db.rows import anchor_from, entry_from_row, merge_receipt, message_from_row
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
 
-__all__ = ["Reader"]
-
-_FIRST_STRETCH = 512
+__all__ = ["Reader", "absent"]
 
 
-class Reader(Paths):
+class Reader(Recall):
     """Answers every question about tapes of one database."""
+
+    def freeze(self, tape: str, point: Point) -> tuple[int, str | None]:
+        """Return the seq that a point names now, and the message if it names one.
+
+        A name or a moment looked up again at every read would follow what is recorded later.
+        """
+
+        def work(tx: Transaction) -> tuple[int, str | None]:
+            scope = self.scope(tx, tape, point)
+            if scope is None:
+                absent(tape, None, point)
+                return 0, None
+            if isinstance(point, str) and tx.one(self._sql.anchor_named, (scope.id, point, scope.seq)) is None:
+                return scope.seq, point
+            return scope.seq, None
+
+        return self._db.read(work)
 
     def messages(self, tape: str, point: Point, branch: str | None) -> list[Message]:
         """Return the whole path from the root to the head or to ``branch``."""
@@ -44,7 +60,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, branch, point)
+                absent(tape, branch, point)
                 return []
             return self._messages(tx, scope, self._path(tx, scope, self._end(tx, scope, branch), 0))
 
@@ -71,17 +87,16 @@ class Reader(Paths):
         def work(tx: Transaction) -> Page[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, branch or before or after, point)
+                absent(tape, branch or before or after, point)
                 return Page([])
             end = self._end(tx, scope, branch)
             if after is not None:
-                at = self._cursor(tx, scope, end, after, "after")
-                rows = self._first(tx, scope, end, at.ordinal, count + 1)
-                rows, more = self._fit(rows, count, max_bytes)
+                above = self._cursor(tx, scope, end, after, "after").ordinal
+                rows, more = _bounded(lambda most: self._first(tx, scope, end, above, most), count, max_bytes)
             else:
                 if before is not None:
                     end = self._before(tx, scope, self._cursor(tx, scope, end, before, "before"))
-                rows, more = self._fit(self._tail(tx, scope, end, count, max_bytes), count, max_bytes)
+                rows, more = _bounded(lambda most: self._last(tx, scope, end, most), count, max_bytes)
                 rows.reverse()
             found = self._messages(tx, scope, rows)
             cursor = None
@@ -98,36 +113,13 @@ class Reader(Paths):
             raise InvalidEntry(field, f"message {message_id!r} is not on this path")
         return place
 
-    def _tail(self, tx: Transaction, scope: Scope, end: Place, count: int, max_bytes: int | None) -> list[Row]:
-        """Return the last rows of a path, deepest first, one more than asked for; by bytes, as few as tell."""
-        if max_bytes is None:
-            return self._last(tx, scope, end, count + 1)
-        stretch = 32
-        while True:
-            rows = self._last(tx, scope, end, min(stretch, count + 1))
-            size = sum(len(row[5] or b"") for row in rows)
-            if size > max_bytes or len(rows) < stretch or len(rows) > count:
-                return rows
-            stretch *= 4
-
-    def _fit(self, rows: list[Row], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:
-        """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
-        kept = rows[:count]
-        if max_bytes is not None:
-            size = 0
-            for index, row in enumerate(kept):
-                size += len(row[5] or b"")
-                if size > max_bytes and index:
-                    return kept[:index], True
-        return kept, len(rows) > len(kept)
-
     def message(self, tape: str, point: Point, message_id: str) -> Message:
         """Return one message; raises UnknownMessage when it is not in the view."""
 
         def work(tx: Transaction) -> Message:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
             place, _ = self._place(tx, scope, message_id)
             return self._messages(tx, scope, [self._held(tx, scope, place, message_id)], place)[0]
@@ -140,7 +132,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 raise UnknownMessage(tape, message_id)
             place, _ = self._place(tx, scope, message_id)
             self._held(tx, scope, place, message_id)
@@ -175,7 +167,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Message]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return []
             # Lanes are numbered in the order in which they were opened, and a fork's come after its parent's.
             lanes: list[tuple[Place, Place]] = []
@@ -201,24 +193,9 @@ class Reader(Paths):
 
         return self._db.read(work)
 
-    def context(self, tape: str, point: Point, branch: str | None, budget: int | None) -> contexts.Context:
-        """Return the messages after the latest anchor on the path, and that anchor."""
-
-        def work(tx: Transaction) -> tuple[list[Message], Anchor | None, int]:
-            scope = self.scope(tx, tape, point)
-            if scope is None:
-                _absent(tape, branch, point)
-                return [], None, 0
-            end = self._end(tx, scope, branch)
-            anchor, floor = self._anchor(tx, scope, end)
-            return self._messages(tx, scope, self._path(tx, scope, end, floor)), anchor, scope.seq
-
-        messages, anchor, head = self._db.read(work)
-        return contexts.build(messages, anchor, head, budget)
-
     def _anchor(self, tx: Transaction, scope: Scope, end: Place) -> tuple[Anchor | None, int]:
         """Return the latest anchor on the path to ``end`` (deepest, then newest) and its depth."""
-        row = self._anchor_row(tx, scope, end)
+        row = self.anchor_row(tx, scope, end)
         if row is None:
             return None, 0
         seq, ordinal, number = row
@@ -226,37 +203,10 @@ class Reader(Paths):
         tape = scope.at(0, 0, number).tape or scope.tape
         if entry is None:
             raise Corrupt(tape, seq, "the anchor's entry is missing")
-        return self._anchor_of(tx, scope, entry_from_row(tape, entry, scope.family)), ordinal
+        return self._anchor_at(tx, scope, tape, entry), ordinal
 
-    def _anchor_row(self, tx: Transaction, scope: Scope, end: Place) -> tuple[int, int, int] | None:
-        """Return seq, depth and tape of the latest anchor on the path to ``end``."""
-        row = None
-        if end != ROOT:
-            # Most often it stands in the lane of the head; otherwise look further and further up the path.
-            lo = self._lo(tx, scope, end)
-            if end.tape is None:
-                row = tx.one(self._sql.anchor_in_lane, (scope.id, end.lane, end.ordinal, lo, scope.cleared, scope.seq))
-            if row is not None:
-                return row[0], row[1], scope.id
-            stretch = _FIRST_STRETCH
-            while lo > 0 or end.tape is not None:
-                floor = max(end.ordinal - stretch, 0)
-                params = (scope.number(end), end.lane, end.ordinal, floor)
-                if scope.family is not None:
-                    row = tx.one(self._sql.family_anchor, (*params, scope.lineage()))
-                else:
-                    row = tx.one(self._sql.anchor_on_path, (*params, scope.cleared, scope.seq))
-                if row is not None:
-                    return row[0], row[1], row[2] if scope.family is not None else scope.id
-                if floor == 0:
-                    break
-                stretch *= 4
-        # An anchor set before the first message stands above every path.
-        for number, asof, cleared, _ in scope.layers():
-            row = tx.one(self._sql.anchor_in_lane, (number, ROOT.lane, 0, -1, cleared, asof))
-            if row is not None:
-                return row[0], row[1], number
-        return None
+    def _anchor_at(self, tx: Transaction, scope: Scope, tape: str, row: Row) -> Anchor:
+        return self._anchor_of(tx, scope, entry_from_row(tape, row, scope.family))
 
     def _anchor_of(self, tx: Transaction, scope: Scope, entry: Entry) -> Anchor:
         """Return an anchor, marked stale when a message it was made from has changed or gone since."""
@@ -285,7 +235,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> list[Anchor]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return []
             found: list[Anchor] = []
             reached = end is None
@@ -312,7 +262,7 @@ class Reader(Paths):
         def work(tx: Transaction) -> tuple[list[Row], bool, Family | None]:
             scope = self.scope(tx, tape, point)
             if scope is None:
-                _absent(tape, None, point)
+                absent(tape, None, point)
                 return [], False, None
             most = min(500, left) if kinds is None else 500
             rows = tx.all(self._sql.entries_after, (scope.id, after, scope.seq, most))
@@ -342,8 +292,11 @@ class Reader(Paths):
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
             head = scope.head
             fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
+            used = self.slot(tx, scope, "usage", inherited=False)
+            totals = usage_of(None if used is None else used[1])
             if not scope.now:
                 head.messages = int((tx.one(self._sql.count_then, (scope.id, scope.seq, scope.cleared)) or [0])[0])
+                head.last_message = int((tx.one(self._sql.last_append, (scope.id, scope.seq)) or [0])[0])
             return TapeInfo(
                 id=tape,
                 name=facts["name"],
@@ -363,6 +316,8 @@ class Reader(Paths):
                 created_at=moment(facts["created_at"]),
                 updated_at=moment(head.stamp),
                 completed_at=moment(head.completed) if head.completed else None,
+                tokens=totals.input_tokens + totals.output_tokens,
+                cost=totals.cost,
             )
 
         return self._db.read(work)
@@ -445,7 +400,26 @@ def _before(tape: str, before: int | Anchor | None) -> tuple[str, int] | None:
     return tape, before
 
 
-def _absent(tape: str, message_id: str | None, point: Point) -> None:
+def _bounded(read: Callable[[int], list[Row]], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:
+    """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
+    if max_bytes is None:
+        rows = read(count + 1)
+        return rows[:count], len(rows) > count
+    # How many rows fill the bytes is not known before: read few, and more as long as they all fit.
+    stretch = 32
+    while True:
+        rows = read(min(stretch, count + 1))
+        size = 0
+        for index, row in enumerate(rows[:count]):
+            size += len(row[5] or b"")
+            if size > max_bytes and index:
+                return rows[:index], True
+        if len(rows) < stretch or len(rows) > count:
+            return rows[:count], len(rows) > count
+        stretch *= 4
+
+
+def absent(tape: str, message_id: str | None, point: Point) -> None:
     """A tape that was never written reads as empty; but a point or a message on it is not there."""
     if message_id is not None:
         raise UnknownMessage(tape, message_id)

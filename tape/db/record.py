@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,13 +22,25 @@ from msgspec import Struct
 from tape.core import chain, ids, payloads
 from tape.core.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.core.payloads import Payload, Place
-from tape.core.plan import HEAD, AddMessage, Intent, Plain, Planned, Taken, Unchanged, canonical
+from tape.core.plan import (
+    HEAD,
+    AddMessage,
+    Intent,
+    Plain,
+    Planned,
+    ReviseMessage,
+    Taken,
+    Unchanged,
+    UpsertMessage,
+    canonical,
+)
 from tape.core.records import Receipt
 from tape.db.family import Family
 from tape.db.log import log, verbose
-from tape.db.lookup import TapeLookup
+from tape.db.memory import Recall, Remembering
 from tape.db.project import apply, head_values, tape_of
 from tape.db.rows import head_from_row
+from tape.db.sql import BARE_COLUMNS
 from tape.db.transaction import Again, Collision, Database, Lost, Transaction, lock_key
 from tape.errors import (
     CommitUnknown,
@@ -92,6 +105,7 @@ class Recorder:
         self._sql = database.statements
         self._owner = owner
         self._clock = clock
+        self.recall = Recall(database, owner=owner)
         self._slow = slow
         self._heads: dict[str, Kept] | None = {} if keep_heads else None
 
@@ -123,7 +137,9 @@ class Recorder:
                     raise CommitUnknown(call.tape, _key_of(call, intents)) from error
                 raise
             else:
-                self._tell(call, receipts, time.monotonic() - began)
+                took = time.monotonic() - began
+                if took > self._slow or verbose():
+                    self._tell(call, receipts, took)
                 return receipts
         raise StoreBusy(time.monotonic() - began)
 
@@ -182,7 +198,7 @@ class Recorder:
 
         result = work(tx, opener)
         for writing in opened.values():
-            self._finish(writing, [])
+            writing.finish(None)
             # Only one tape's head can be kept after a commit; the others are read again when they are next written.
             self.forget(writing.tape)
         return result
@@ -192,20 +208,19 @@ class Recorder:
     def _attempt(self, call: Call, intents: Sequence[Intent], fresh: bool, tx: Transaction) -> list[Receipt]:
         kept = None if fresh or self._heads is None else self._heads.get(call.tape)
         if kept is None:
-            fresh = True
             tx.lock(call.tape)
-            kept = self._load(tx, call)
+            writing = Writing(self, tx, call, self._load(tx, call))
+            receipts = self._checked(writing, intents)
         else:
-            fresh = False
-        writing = Writing(self, tx, call, kept)
-        if fresh:
-            return self._finish(writing, self._checked(writing, intents))
-        try:
-            self._check_head(call, writing.head, intents)
-            receipts = [self._one(writing, intent) for intent in intents]
-        except (TapeError, Taken, Unchanged) as error:
-            raise _Stale from error
-        return self._finish(writing, receipts, cached=kept)
+            writing = Writing(self, tx, call, kept)
+            try:
+                if call.expected_head is not None or writing.head.status in CLOSED:
+                    self._check_head(call, writing.head, intents)
+                receipts = [self._one(writing, intent) for intent in intents]
+            except (TapeError, Taken, Unchanged) as error:
+                raise _Stale from error
+        writing.finish(kept)
+        return receipts
 
     def _load(self, tx: Transaction, call: Call) -> Kept | None:
         row = tx.one(self._sql.head, (call.tape,))
@@ -225,13 +240,8 @@ class Recorder:
                 raise TapeExists(call.tape)
         before = self._before(writing, intents)
         new = [intent for intent in intents if intent.key not in before]
-        if new:
-            try:
-                self._check_head(call, writing.head, new)
-            except (HeadMoved, TapeClosed):
-                # Messages under an id that is taken are answered all the same: they were written before.
-                if not all(type(intent) is AddMessage and writing.place(intent.id) for intent in new):
-                    raise
+        if new and not self._repeated(writing, new):
+            self._check_head(call, writing.head, new)
         receipts = []
         for intent in intents:
             found = before.get(intent.key)
@@ -247,6 +257,28 @@ class Recorder:
                 writing.previous = place
                 receipts.append(receipt)
         return receipts
+
+    def _repeated(self, writing: Writing, new: Sequence[Intent]) -> bool:
+        """Whether this is a revision equal to what holds, or a message under an id that an ancestor has.
+
+        Like a known key, that is settled before any other check: a retry after a lost reply would otherwise meet its
+        own success as a moved head.
+        """
+        call, head = writing.call, writing.head
+        conditional = call.expected_head not in (None, head.seq) or head.status in CLOSED
+        if not conditional or not writing.existed:
+            return False
+        if all(type(intent) is AddMessage for intent in new):
+            return all(isinstance(intent, AddMessage) and writing.place(intent.id) for intent in new)
+        if not isinstance(new[0], ReviseMessage | UpsertMessage):
+            return False
+        try:
+            new[0].plan(head, writing, None)
+        except Unchanged:
+            return True
+        except TapeError:
+            return False
+        return False
 
     def _before(self, writing: Writing, intents: Sequence[Intent]) -> dict[str, tuple[Receipt, Place]]:
         """Return the receipts of those intents whose keys are on the tape already."""
@@ -274,7 +306,7 @@ class Recorder:
                 else:
                     found[intent.key] = self._same(writing, taken[1], intent, taken[0].tape)
             if other:
-                given = _hex(canonical([intent.content() for intent in messages]))
+                given = digest_of(canonical([intent.content() for intent in messages]))
                 raise ProvenanceConflict(writing.call.tape, batch, first, self._batch(writing, batch), given)
         return found
 
@@ -283,7 +315,7 @@ class Recorder:
         found: list[Any] = []
         while row := writing.tx.one(self._sql.entry_by_key, (writing.tape_id, ids.batch_key(batch, len(found)))):
             found.append(payloads.content(payloads.decode(row[3], row[11], row[8])))
-        return _hex(canonical(found))
+        return digest_of(canonical(found))
 
     def _same(self, writing: Writing, seq: int, intent: Intent | None, of: str | None = None) -> tuple[Receipt, Place]:
         """Return the receipt of the entry at ``seq``, of the tape or an ancestor, if it says what the intent says."""
@@ -297,7 +329,7 @@ class Recorder:
         if intent is not None:
             stored, given = canonical(payloads.content(payload)), canonical(intent.content_as(payload.kind))
             if stored != given:
-                raise ProvenanceConflict(tape, row[4], seq, _hex(stored), _hex(given))
+                raise ProvenanceConflict(tape, row[4], seq, digest_of(stored), digest_of(given))
         receipt = Receipt(
             tape=tape,
             seq=seq,
@@ -317,7 +349,7 @@ class Recorder:
             raise TapeClosed(call.tape, head.status, head.reason)
 
     def _one(self, writing: Writing, intent: Intent) -> Receipt:
-        earlier = writing.keys.get(intent.key)
+        earlier = writing.keys.get(intent.key) if intent.asked else None
         if earlier is not None:
             # The same message twice in one batch.
             if canonical(earlier[0].content()) != canonical(intent.content()):
@@ -325,8 +357,8 @@ class Recorder:
                     writing.call.tape,
                     intent.key,
                     earlier[1].seq,
-                    _hex(canonical(earlier[0].content())),
-                    _hex(canonical(intent.content())),
+                    digest_of(canonical(earlier[0].content())),
+                    digest_of(canonical(intent.content())),
                 )
             found = writing.place(intent.id) if isinstance(intent, AddMessage) else None
             # As after a message that was on the tape before, the batch goes on behind the one repeated.
@@ -342,23 +374,8 @@ class Recorder:
             writing.previous = planned.place
         return receipt
 
-    def _finish(self, writing: Writing, receipts: list[Receipt], cached: Kept | None = None) -> list[Receipt]:
-        if writing.written:
-            writing.commit(cached)
-            if self._heads is not None:
-                kept = (writing.tape_id, writing.head, writing.family)
-                writing.tx.after_commit = partial(self._keep, writing.tape, kept)
-        return receipts
 
-    def _keep(self, tape: str, kept: Kept) -> None:
-        heads = self._heads
-        if heads is not None:
-            if len(heads) >= _CACHED_HEADS:
-                heads.clear()
-            heads[tape] = kept
-
-
-class Writing(TapeLookup):
+class Writing(Remembering):
     """One transaction's worth of entries on one tape: planned against a moving head, sent in few statements.
 
     It answers the plans' questions itself: with a lookup of its own the two would refer to each other, and every append
@@ -412,8 +429,13 @@ class Writing(TapeLookup):
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
         self.flush()
-        if self.tx.run(self.tx.statements.move_head, (*head_values(self.head, self.family), self.tape_id)) != 1:
+        if self._db.fault is not None:
+            self._db.point("head")
+        if self.tx.run(self.sql.move_head, (*head_values(self.head, self.family), self.tape_id)) != 1:
             raise _Stale
+
+    def _reader(self) -> Recall:
+        return self._recorder.recall
 
     def put(self, planned: Planned, intent: Intent) -> Receipt:
         """Add an entry with the caller's meta, at the time it is now."""
@@ -450,26 +472,15 @@ class Writing(TapeLookup):
             place,
         )
         self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
-        source_tape, source_seq = source if source is not None else (None, None)
-        self._entries.append(
-            (
-                self.tape_id,
-                seq,
-                kind,
-                key,
-                call.actor,
-                source_tape,
-                source_seq,
-                raw,
-                meta,
-                stamp,
-                version,
-                sealed,
-                tape_of(place, self.family),
-                place.lane,
-                place.ordinal,
-            )
-        )
+        tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.family)
+        row: tuple[Any, ...]
+        if call.actor is None and source is None and meta is None and not self.tx.postgres:
+            row = (tape_id, seq, kind, key, raw, stamp, version, sealed, head_tape, place.lane, place.ordinal)
+        else:
+            cited = source if source is not None else (None, None)
+            row = (tape_id, seq, kind, key, call.actor, *cited, raw, meta, stamp, version, sealed)
+            row += (head_tape, place.lane, place.ordinal)
+        self._entries.append(row)
         self._ops += ops
         self.written = True
         return Receipt(call.tape, seq, key, planned.message_id, sealed.hex())
@@ -478,26 +489,40 @@ class Writing(TapeLookup):
         """Send what is pending, so that a question to the database sees it."""
         if not self._entries:
             return
-        entries, ops = self._entries, self._ops
+        tx, entries, ops = self.tx, self._entries, self._ops
         self._entries, self._ops = [], []
-        self._db.point("entry")
+        faulty = self._db.fault is not None
+        if faulty:
+            self._db.point("entry")
+        sql = self.sql
         if len(entries) == 1:
-            self.tx.run(self.tx.statements.insert_entry, entries[0])
+            tx.run(sql.insert_bare if len(entries[0]) == len(BARE_COLUMNS) else sql.insert_entry, entries[0])
         else:
-            self.tx.many(self.tx.statements.insert_entry, entries)
-        self._db.point("view")
-        apply(self.tx, self.tape_id, ops, self.head, self.family)
+            for width, run in groupby(entries, len):
+                tx.many(sql.insert_bare if width == len(BARE_COLUMNS) else sql.insert_entry, run)
+        if faulty:
+            self._db.point("view")
+        apply(tx, self.tape_id, ops, self.head, self.family)
 
-    def commit(self, cached: Kept | None) -> None:
-        """Send the rest and move the head."""
-        if self.tx.postgres and cached is not None:
-            self._commit_hot(cached[1])
+    def finish(self, cached: Kept | None) -> None:
+        """Send the rest and move the head, which is kept for the next append once this one is committed."""
+        if not self.written:
             return
-        self.flush()
-        self._db.point("head")
-        self.move_head()
+        if cached is not None and self.tx.postgres:
+            self._finish_hot(cached[1])
+        else:
+            self.move_head()
+        if self._recorder._heads is not None:
+            self.tx.after_commit = self._keep
 
-    def _commit_hot(self, before: Head) -> None:
+    def _keep(self) -> None:
+        heads = self._recorder._heads
+        if heads is not None:
+            if len(heads) >= _CACHED_HEADS:
+                heads.clear()
+            heads[self.tape] = (self.tape_id, self.head, self.family)
+
+    def _finish_hot(self, before: Head) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
         statement = self.tx.statements.append_hot
         if statement is None or len(self._entries) != 1 or len(self._ops) != 1 or type(self._ops[0]) is not OpenRow:
@@ -553,5 +578,6 @@ def message_of(payload: Payload) -> str | None:
     return None
 
 
-def _hex(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """Return the digest by which a conflict tells two contents apart."""
     return blake2b(content, digest_size=32).hexdigest()

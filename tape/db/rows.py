@@ -75,7 +75,7 @@ def message_from_row(tape: str, row: Sequence[Any], parent: str | None) -> Messa
         body = payloads.body_of(kind, version, raw)
     except Corrupt as error:
         raise Corrupt(tape, revision, error.what) from error
-    return Message(body.id, tape, body.message, parent, placed, revision, stamp)
+    return Message(body.id, tape, body.message, parent, placed, revision, stamp, body.tokens)
 
 
 def merge_receipt(tape: str, row: Sequence[Any], told: payloads.Merge, *, duplicate: bool) -> MergeReceipt:

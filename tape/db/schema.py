@@ -17,7 +17,7 @@ from tape.core.payloads import KINDS
 
 __all__ = ["REVISION", "Tables", "guards"]
 
-REVISION = "0002"
+REVISION = "0003"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -228,6 +228,23 @@ class Tables:
             sa.Column("why", sa.Text, nullable=False),
         )
 
+        self.compactions = table(
+            "tape_compactions",
+            number("tape_id", primary_key=True),
+            number("origin", primary_key=True),
+            number("seq", primary_key=True),
+            number("since", primary_key=True),
+            number("head_tape"),
+            number("lane"),
+            number("ordinal"),
+            number("lo"),
+            number("gone"),
+            number("revised"),
+            number("loose"),
+            number("until", null=True),
+            sa.Index("tape_compactions_place", "tape_id", "head_tape", "lane", "ordinal"),
+        )
+
         self.view = (
             self.live,
             self.past,
@@ -240,6 +257,7 @@ class Tables:
             self.slots,
             self.forks,
             self.overrides,
+            self.compactions,
         )
         """Every table that ``rebuild`` empties and fills again."""
 

@@ -9,9 +9,11 @@ StoreFailed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +32,13 @@ __all__ = ["Again", "Bound", "Collision", "Database", "Lost", "Transaction", "op
 
 R = TypeVar("R")
 Row = Sequence[Any]
+
+_CONNECTIONS = 64
+"""How many connections one store uses at once on PostgreSQL; further callers wait for one."""
+_IDLE = 0
+"""What libpq calls a connection outside a transaction and without a statement under way."""
+_LONGEST_FORK = 5.0
+"""Seconds for which a fork waits until reads in other threads have ended."""
 
 
 class Collision(Exception):
@@ -92,6 +101,13 @@ def lock_key(tape: str) -> int:
     return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
 
 
+@functools.lru_cache(maxsize=64)
+def _compiled(dialect: str, schema: str | None) -> tuple[Tables, Statements]:
+    """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
+    tables = Tables(dialect, schema)
+    return tables, Statements(dialect, tables)
+
+
 class Database:
     """One open database. Threads share it."""
 
@@ -99,8 +115,7 @@ class Database:
 
     def __init__(self, engine: sa.Engine, schema: str | None) -> None:
         self.engine = engine
-        self.tables = Tables(engine.dialect.name, schema)
-        self.statements = Statements(engine.dialect.name, self.tables)
+        self.tables, self.statements = _compiled(engine.dialect.name, schema)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
         self._closed = False
@@ -124,9 +139,26 @@ class Database:
         self._closed = True
         self.engine.dispose()
 
+    def forking(self) -> None:
+        """Get ready for a fork of this process; ``forked`` or ``unforked`` follows."""
+
+    def unforked(self) -> None:
+        """Go on in the process that has forked."""
+
     def forked(self) -> None:
         """Forget the parent's connections, in a process that was just forked."""
         self.engine.dispose(close=False)
+
+    def _open_connection(self) -> Any:
+        """Return a driver connection that is ours from now on: the pool only knows how to open one.
+
+        Left to the pool, connections that are kept would count against its limit though they never come back to it,
+        and in a forked process it would tidy up what it finds abandoned there, over the parent's own socket.
+        """
+        pooled = self.engine.raw_connection()
+        driver = pooled.driver_connection
+        pooled.detach()
+        return driver
 
     def _check_open(self) -> None:
         if self._closed:
@@ -141,36 +173,44 @@ class SqliteDatabase(Database):
         self._memory = is_memory(url)
         self._timeout = timeout
         path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
-        self._turn = Turn(path, timeout)
+        self._turn = Turn(path)
         self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
-        self._pooled: Any = None
+        self._opening = threading.Lock()
         self._writer: tuple[sqlite3.Connection, Transaction] | None = None
         self._writing = False
-        self._idle: deque[Any] = deque()
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._readers: set[sqlite3.Connection] = set()
+        """Every open connection that reads, idle or not."""
 
-    def _connect(self) -> Any:
+    def _connect(self) -> sqlite3.Connection:
         try:
-            return self.engine.raw_connection()
-        except sa.exc.DBAPIError as error:
-            raise _sqlite_error(error.orig, self._timeout) from error
+            connection: sqlite3.Connection = self._open_connection()
+        except sqlite3.Error as error:
+            raise _sqlite_error(error, self._timeout) from error
+        return connection
 
     def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
         if self._closed:
             self._check_open()
-        lock, turn = self._lock, self._turn
-        if not lock.acquire(False) and not lock.acquire(timeout=self._timeout):
-            raise StoreBusy(self._timeout)
+        lock, turn, patience = self._lock, self._turn, self._timeout
+        if not lock.acquire(False):
+            began = time.monotonic()
+            if not lock.acquire(timeout=patience):
+                raise StoreBusy(patience)
+            patience = max(0.0, patience - (time.monotonic() - began))
         try:
+            if self._closed:
+                self._check_open()
             if self._writing:
                 raise StoreFailed("a write was started from inside a write of the same store")
             driver, transaction = self._writer or self._open_writer()
-            turn.take()
-            self._writing = True
             try:
+                turn.take(patience)
+                self._writing = True
                 return self._run(driver, transaction, work)
             finally:
                 self._writing = False
@@ -183,15 +223,18 @@ class SqliteDatabase(Database):
 
         Kept until close: a checkout per operation costs as much as the statements it runs.
         """
-        self._pooled = self._connect()
-        driver: Any = self._pooled.driver_connection
+        # In memory the pool's one connection is the database.
+        driver: Any = self.engine.raw_connection().driver_connection if self._memory else self._connect()
         self._writer = (driver, Transaction(driver.cursor(), self.statements, postgres=False))
         return self._writer
 
+    def _drop_writer(self) -> None:
+        if self._writer is not None and not self._memory:
+            self._writer[0].close()
+            self._writer = None
+
     def _run(self, connection: sqlite3.Connection, transaction: Transaction, work: Callable[[Transaction], R]) -> R:
         execute = transaction.execute
-        # A write that failed may have left its own behind.
-        transaction.after_commit = None
         try:
             execute("BEGIN IMMEDIATE")
             result = work(transaction)
@@ -199,9 +242,13 @@ class SqliteDatabase(Database):
                 self.point("commit")
             execute("COMMIT")
         except BaseException as error:
+            transaction.after_commit = None
             if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
+                try:
                     connection.execute("ROLLBACK")
+                except sqlite3.Error:
+                    # Kept, it would hold the write lock of the file from now on.
+                    self._drop_writer()
             if isinstance(error, sqlite3.Error):
                 raise _sqlite_error(error, self._timeout) from error
             raise
@@ -222,14 +269,28 @@ class SqliteDatabase(Database):
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._connect()
+            connection = self._open_reader()
         try:
-            return self._read(connection.driver_connection, work)
+            return self._read(connection, work)
         finally:
+            self._idle.append(connection)
             if self._closed:
+                self._drain()
+
+    def _open_reader(self) -> sqlite3.Connection:
+        with self._opening:
+            self._check_open()
+            connection = self._connect()
+            self._readers.add(connection)
+            return connection
+
+    def _drain(self) -> None:
+        """Close the connections that nobody reads with."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                connection = self._idle.pop()
                 connection.close()
-            else:
-                self._idle.append(connection)
+                self._readers.discard(connection)
 
     def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R]) -> R:
         cursor = driver.cursor()
@@ -245,23 +306,50 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""
-        if self._closed:
-            return
         with self._lock:
-            if not self._memory:
-                while self._idle:
-                    self._idle.pop().close()
-            if self._writer is not None:
-                self._pooled.close()
-                self._writer = None
+            if self._closed:
+                return
+            self._closed = True
+            self._drain()
+            self._drop_writer()
             super().close()
             self._turn.close()
 
+    def forking(self) -> None:
+        """Close every connection while no thread is inside SQLite.
+
+        A forked process inherits SQLite's belief that it holds the locks of its parent, which the kernel did not give
+        it: whoever closed the file next would take itself for the last user and delete the WAL under the child.
+        """
+        self._lock.acquire(timeout=self._timeout)
+        self._opening.acquire(timeout=self._timeout)
+        if self._memory or self._writing:
+            return
+        self._drop_writer()
+        deadline = time.monotonic() + min(self._timeout, _LONGEST_FORK)
+        self._drain()
+        while self._readers and time.monotonic() < deadline:
+            time.sleep(0.001)
+            self._drain()
+        self.engine.dispose()
+
+    def unforked(self) -> None:
+        """Go on; connections are opened again as they are needed."""
+        for lock in (self._opening, self._lock):
+            with contextlib.suppress(RuntimeError):
+                lock.release()
+
     def forked(self) -> None:
         """Start again with connections and locks of this process's own."""
-        super().forked()
         self._turn.forget()
+        writer = self._writer
+        _inherited.append((writer, self._idle, self._readers))
         self._reset()
+        if self._memory:
+            # The child has a copy of the memory, and with it of the database.
+            self._writer = writer
+        else:
+            super().forked()
 
 
 class PostgresDatabase(Database):
@@ -277,32 +365,39 @@ class PostgresDatabase(Database):
     def _reset(self) -> None:
         self._idle: deque[Any] = deque()
         self._locks = [threading.Lock() for _ in range(64)]
+        self._room = threading.Semaphore(_CONNECTIONS)
 
     def _take(self) -> Any:
+        import psycopg
+
+        if not self._room.acquire(False) and not self._room.acquire(timeout=self._timeout):
+            raise StoreBusy(self._timeout)
         try:
             return self._idle.pop()
         except IndexError:
             pass
         try:
-            return self.engine.raw_connection()
-        except sa.exc.DBAPIError as error:
-            raise StoreFailed(f"cannot connect: {error.orig}") from error
-        except sa.exc.TimeoutError as error:
-            raise StoreBusy(30.0) from error
-
-    def _drain(self) -> None:
-        """Drop the kept connections: when one is dead after a restart of the server, all are."""
-        while self._idle:
-            self._give(self._idle.pop(), broken=True)
+            return self._open_connection()
+        except BaseException as error:
+            self._room.release()
+            if isinstance(error, psycopg.Error):
+                raise StoreFailed(f"cannot connect: {error}") from error
+            raise
 
     def _give(self, connection: Any, *, broken: bool) -> None:
-        if broken or connection.driver_connection.closed:
-            connection.invalidate()
-            connection.close()
-        elif self._closed:
+        if broken or connection.closed:
             connection.close()
         else:
             self._idle.append(connection)
+            if self._closed:
+                self._drain()
+        self._room.release()
+
+    def _drain(self) -> None:
+        """Close the kept connections: the store is closed, or one of them is dead and then all may be."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().close()
 
     def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
         """Run ``work``; the transaction begins when it locks the tape or writes."""
@@ -314,19 +409,21 @@ class PostgresDatabase(Database):
         try:
             connection = self._take()
             broken = True
-            cursor = connection.driver_connection.cursor(binary=True)
-            transaction = _PostgresTransaction(cursor, self.statements)
             try:
-                result = work(transaction)
-                self.point("commit")
-                transaction.commit()
-                broken = False
-            except BaseException as error:
-                broken = not transaction.rollback()
-                told = _postgres_error(error, self._timeout)
-                if isinstance(told, Lost):
-                    self._drain()
-                raise told from error
+                transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements)
+                try:
+                    result = work(transaction)
+                    if transaction.begun:
+                        # Without BEGIN there was one statement, and that is committed already.
+                        self.point("commit")
+                        transaction.commit()
+                    broken = False
+                except BaseException as error:
+                    broken = not transaction.rollback()
+                    told = _postgres_error(error, self._timeout, connection)
+                    if isinstance(told, Lost):
+                        self._drain()
+                    raise told from error
             finally:
                 self._give(connection, broken=broken)
             if transaction.after_commit is not None:
@@ -341,8 +438,8 @@ class PostgresDatabase(Database):
         for last in (False, True):
             connection = self._take()
             broken = True
-            cursor = connection.driver_connection.cursor(binary=True)
             try:
+                cursor = connection.cursor(binary=True)
                 cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 result = work(Transaction(cursor, self.statements, postgres=True))
                 cursor.execute("COMMIT")
@@ -352,7 +449,7 @@ class PostgresDatabase(Database):
                 with contextlib.suppress(Exception):
                     cursor.execute("ROLLBACK")
                     broken = False
-                told = _postgres_error(error, self._timeout)
+                told = _postgres_error(error, self._timeout, connection)
                 if isinstance(told, Lost):
                     self._drain()
                     if not last:
@@ -366,27 +463,26 @@ class PostgresDatabase(Database):
 
     def close(self) -> None:
         """Close every connection."""
-        if self._closed:
-            return
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
-        super().close()
+        if not self._closed:
+            self._closed = True
+            self._drain()
+            super().close()
 
     def forked(self) -> None:
-        """Start again with connections of this process's own."""
+        """Start again with connections of this process's own; the parent's are neither used nor closed."""
         super().forked()
+        _inherited.append(self._idle)
         self._reset()
 
 
 class _PostgresTransaction(Transaction):
     """A transaction that begins when it has to, so that a single statement can do without."""
 
-    __slots__ = ("_begun",)
+    __slots__ = ("begun",)
 
     def __init__(self, cursor: Any, statements: Statements) -> None:
         super().__init__(cursor, statements, postgres=True)
-        self._begun = False
+        self.begun = False
 
     def lock(self, tape: str) -> None:
         self._begin()
@@ -404,20 +500,21 @@ class _PostgresTransaction(Transaction):
         return self.one(statement, params) is not None
 
     def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._cursor.execute("BEGIN")
+        if not self.begun:
+            self.begun = True
+            # Said in full: with another default the reads after the lock would see what was there before it.
+            self._cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
-        if self._begun:
-            self._cursor.execute("COMMIT")
+        self._cursor.execute("COMMIT")
 
     def rollback(self) -> bool:
         """Undo everything; tells whether the connection can be used again."""
         try:
-            if self._begun:
+            if self.begun:
                 self._cursor.execute("ROLLBACK")
-            return not self._cursor.connection.closed
+            # Not idle: something interrupted a statement, whose answer is still to come.
+            return bool(self._cursor.connection.info.transaction_status == _IDLE)
         except Exception:
             return False
 
@@ -473,6 +570,9 @@ class Bound(Database):
             raise self._judge(error) from error
 
     def _judge(self, error: Exception) -> BaseException:
+        if isinstance(error, sa.exc.SQLAlchemyError):
+            cause = getattr(error, "orig", None)
+            error = cause if isinstance(cause, Exception) else StoreFailed(str(error))
         told = _postgres_error(error, 0) if self.postgres else _sqlite_error(error, 0)
         # The caller owns the transaction, so the caller decides whether to run it again.
         return StoreFailed(str(error)) if isinstance(told, Lost | Again) else told
@@ -497,7 +597,7 @@ def _sqlite_error(error: BaseException | None, waited: float) -> BaseException:
     return StoreFailed(f"SQLite failed: {error}")
 
 
-def _postgres_error(error: BaseException, waited: float) -> BaseException:
+def _postgres_error(error: BaseException, waited: float, connection: Any = None) -> BaseException:
     """Return what an error of PostgreSQL means."""
     import psycopg
 
@@ -510,21 +610,38 @@ def _postgres_error(error: BaseException, waited: float) -> BaseException:
         return StoreBusy(waited)
     if state in ("40001", "40P01"):
         return Again(str(error))
-    if state is None or state[:2] == "08" or state in ("57P01", "57P02", "57P03"):
+    if connection is not None and connection.closed:
+        # However the server put it: terminated, shut down, idle for too long.
+        return Lost(str(error))
+    if state is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return Lost(str(error))
+    if state is not None and (state[:2] == "08" or state in ("57P01", "57P02", "57P03")):
         return Lost(str(error))
     return StoreFailed(f"PostgreSQL failed: {error}")
 
 
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: list[Any] = []
+"""Connections of a parent process. They are kept, because to collect them could mean to speak on them."""
 
 
-def _after_fork() -> None:
+def _before_fork() -> None:
+    for database in list(_open_databases):
+        database.forking()
+
+
+def _after_fork_in_parent() -> None:
+    for database in list(_open_databases):
+        database.unforked()
+
+
+def _after_fork_in_child() -> None:
     for database in list(_open_databases):
         database.forked()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: float) -> Database:

@@ -2,22 +2,23 @@
 
 SQLAlchemy is the one place where SQL is written and the dialects are told apart; at run time the compiled text goes
 straight to the driver's cursor with positional parameters, which is three to eight times as fast as executing the
-construct. ``writes`` records, ``lookups`` serve plans, ``reads`` serve readers, ``lineages`` serve forks.
+construct. ``writes`` records, ``lookups`` serve plans, ``reads`` serve readers, ``lineages`` serve forks,
+``memory`` slots and compactions.
 """
 
 from __future__ import annotations
 
 from tape.db.schema import Tables
-from tape.db.sql.compiler import ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS, Statement
-from tape.db.sql.lineages import Lineages
+from tape.db.sql.compiler import BARE_COLUMNS, ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS, Statement
 from tape.db.sql.lookups import Lookups
+from tape.db.sql.memory import Memory
 from tape.db.sql.reads import Reads
 from tape.db.sql.writes import Writes
 
-__all__ = ["ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
+__all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
 
 
-class Statements(Writes, Lookups, Reads, Lineages):
+class Statements(Writes, Lookups, Reads, Memory):
     """All statements of one engine."""
 
     def __init__(self, dialect: str, tables: Tables) -> None:
@@ -28,3 +29,4 @@ class Statements(Writes, Lookups, Reads, Lineages):
         self._define_lookups()
         self._define_reads()
         self._define_lineage()
+        self._define_memory()

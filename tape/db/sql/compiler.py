@@ -12,6 +12,7 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 from tape.db.schema import Tables
 
 __all__ = [
+    "BARE_COLUMNS",
     "ENTRY_COLUMNS",
     "HEAD_COLUMNS",
     "LIVE_COLUMNS",
@@ -138,6 +139,8 @@ ENTRY_COLUMNS = (
     "lane",
     "ordinal",
 )
+BARE_COLUMNS = tuple(name for name in ENTRY_COLUMNS if name not in ("actor", "source_tape", "source_seq", "meta"))
+"""What every entry has. SQLite's driver takes longer to bind a NULL than a number, so most are written without."""
 HEAD_COLUMNS = (
     "seq",
     "hash",

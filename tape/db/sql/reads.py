@@ -140,6 +140,15 @@ class Reads(Compiler):
             .order_by(lanes.base_ordinal, lanes.lane),
             ["t", "from_tape", "at_lane", "from_ordinal", "to_ordinal", "at_seq"],
         )
+        self.last_append = make(
+            "last_append",
+            sa.select(e.stamp)
+            .where(e.tape_id == param("t"), e.seq <= param("at_seq"), e.kind == sa.literal_column("'append'"))
+            .order_by(e.seq.desc())
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "at_seq"],
+        )
         self.count_then = make(
             "count_then",
             sa.select(sa.func.count()).select_from(

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import (
+    BARE_COLUMNS,
     ENTRY_COLUMNS,
     HEAD_COLUMNS,
     LIVE_COLUMNS,
@@ -18,6 +19,8 @@ from tape.db.sql.compiler import (
 )
 
 __all__ = ["Writes"]
+
+_OWN_XID: sa.ColumnClause[int] = sa.literal_column("pg_current_xact_id()::text::bigint")
 
 
 class Writes(Compiler):
@@ -110,11 +113,10 @@ class Writes(Compiler):
             ),
             ["tape_id", *HEAD_COLUMNS],
         )
-        own_xid: sa.ColumnClause[int] = sa.literal_column("pg_current_xact_id()::text::bigint")
         head_values: dict[str, Any] = {name: param(f"new_{name}") for name in HEAD_COLUMNS}
         if self.postgres:
             # Never lower than the last one, so that xid order never contradicts seq order inside a tape.
-            head_values["xid"] = sa.func.greatest(h.xid, own_xid)
+            head_values["xid"] = sa.func.greatest(h.xid, _OWN_XID)
         self._head_values = head_values
         self.move_head = make(
             "move_head",
@@ -134,9 +136,12 @@ class Writes(Compiler):
         t, make = self.tables, self._make
         e, h = t.entries.c, t.heads.c
         entry_values: dict[str, Any] = {name: param(name) for name in ENTRY_COLUMNS}
-        xid = sa.select(h.xid).where(h.tape_id == param("tape_id")).scalar_subquery()
-        entry_values["xid"] = xid if self.postgres else sa.literal_column("0")
+        last_xid = sa.select(h.xid).where(h.tape_id == param("tape_id")).scalar_subquery()
+        # The head moves after the entries are written, so its row alone would give the writer before this one.
+        entry_values["xid"] = sa.func.greatest(last_xid, _OWN_XID) if self.postgres else sa.literal_column("0")
         self.insert_entry = make("insert_entry", sa.insert(t.entries).values(entry_values), ENTRY_COLUMNS)
+        bare_values = {name: entry_values[name] for name in (*BARE_COLUMNS, "xid")}
+        self.insert_bare = make("insert_bare", sa.insert(t.entries).values(bare_values), BARE_COLUMNS)
         full = self._entry
         self.entry = make("entry", sa.select(*full).where(e.tape_id == param("t"), e.seq == param("seq")), ["t", "seq"])
         self.entry_by_key = make(
@@ -238,6 +243,40 @@ class Writes(Compiler):
         self.insert_past = self._insert(t.past)
         self.insert_fork = self._insert(t.forks)
         self.insert_override = self._insert(t.overrides)
+        self.insert_compaction = self._insert(t.compactions)
+        co = t.compactions.c
+        open_one = (
+            co.tape_id == param("t"),
+            co.origin == param("from_tape"),
+            co.seq == param("at_seq"),
+            co.until.is_(None),
+        )
+        self.change_compaction = make(
+            "change_compaction",
+            sa.insert(t.compactions).from_select(
+                [column.name for column in t.compactions.c],
+                sa.select(
+                    co.tape_id,
+                    co.origin,
+                    co.seq,
+                    sa.cast(param("began"), sa.BigInteger),
+                    co.head_tape,
+                    co.lane,
+                    co.ordinal,
+                    co.lo,
+                    sa.cast(param("new_gone"), sa.BigInteger),
+                    sa.cast(param("new_revised"), sa.BigInteger),
+                    sa.cast(param("new_loose"), sa.BigInteger),
+                    sa.null(),
+                ).where(*open_one),
+            ),
+            ["began", "new_gone", "new_revised", "new_loose", "t", "from_tape", "at_seq"],
+        )
+        self.end_compaction = make(
+            "end_compaction",
+            sa.update(t.compactions).where(*open_one, co.since < param("ended")).values(until=param("ended")),
+            ["ended", "t", "from_tape", "at_seq"],
+        )
         self.end_override = make(
             "end_override",
             sa.update(t.overrides)

@@ -1,0 +1,112 @@
+"""The tapes that the benchmarks read and extend, built on SQLite and copied row by row to PostgreSQL.
+
+Both engines hold the same rows in the same columns, so a tape that takes a minute to write on one is copied to the
+other in seconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from harness import TEXT, dsn
+
+import tape
+from tape.core import ids, payloads
+from tape.core.plan import Plain
+from tape.db.record import Call
+
+STRETCH = 1_000
+
+
+def messages(count: int, *, own_ids: bool = False) -> list[dict[str, Any]]:
+    """Return messages; ``own_ids`` gives each a random uuid4 as a caller would."""
+    made: list[dict[str, Any]] = []
+    for number in range(count):
+        message: dict[str, Any] = {"role": "assistant" if number % 2 else "user", "content": TEXT}
+        made.append({"id": str(uuid.uuid4()), **message} if own_ids else message)
+    return made
+
+
+def write(chat: tape.Tape, count: int, *, own_ids: bool = False) -> None:
+    """Append so many messages."""
+    while count > 0:
+        chat.extend(messages(min(count, STRETCH), own_ids=own_ids))
+        count -= STRETCH
+
+
+def anchored(chat: tape.Tape, entries: int, *, back: int = 50, own_ids: bool = False) -> None:
+    """Make a tape of so many entries whose last anchor is ``back`` messages before the head."""
+    # The tape's first entry and the anchor count, too.
+    write(chat, entries - back - 2, own_ids=own_ids)
+    chat.anchor("checkpoint", {"step": 7})
+    write(chat, back, own_ids=own_ids)
+
+
+def branched(chat: tape.Tape, count: int, every: int) -> None:
+    """Make a path of ``count`` messages that leaves its branch after every ``every``-th."""
+    parent = None
+    for _ in range(count // every):
+        # The message too many keeps the branch's end, so that the next one has to begin a branch of its own.
+        receipts = chat.extend(messages(every + 1), parent=parent)
+        parent = receipts[-2].message_id
+    assert parent is not None
+    chat.switch(parent)
+
+
+def revised(chat: tape.Tape, count: int, times: int) -> None:
+    """Make a path of ``count`` messages, each revised so many times."""
+    written = [receipt.message_id or "" for receipt in chat.extend(messages(count))]
+    for number in range(times):
+        for message_id in written:
+            chat.revise(message_id, content=f"{TEXT}{number}")
+
+
+def retracted(chat: tape.Tape, count: int, gone: int) -> None:
+    """Make a path of ``count`` messages with so many retracted ones among them."""
+    for _ in range(count):
+        receipts = chat.extend(messages(gone // count + 1))
+        chat.retract(*(receipt.message_id or "" for receipt in receipts[:-1]))
+
+
+def trailed(chat: tape.Tape, count: int, events: int) -> None:
+    """Make a path of ``count`` messages, followed by so many events."""
+    write(chat, count)
+    recorder = chat._store._recorder
+    for start in range(0, events, STRETCH):
+        # One by one through event() this would take minutes; recorded together, the rows are the same.
+        facts = [payloads.Event(name="tool", data={"n": start + n}) for n in range(min(STRETCH, events - start))]
+        recorder.record(Call(chat.id), [Plain(key=ids.new_id(), payload=fact, changes_view=False) for fact in facts])
+
+
+def copy(path: Path, url: sa.URL, schema: str) -> None:
+    """Copy every tape of a SQLite file to an empty PostgreSQL schema."""
+    tape.open(url, schema=schema).close()
+    with sqlite3.connect(path) as source, psycopg.connect(dsn(url), autocommit=True) as target:
+        target.execute(f'SET search_path TO "{schema}"'.encode())
+        for (table,) in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            if not table.startswith("tape_") or table == "tape_version":
+                continue
+            names = [row[1] for row in source.execute(f"PRAGMA table_info({table})")]
+            columns = ", ".join(f'"{name}"' for name in names)
+            # PostgreSQL casts text to each column's type, whichever it is.
+            with target.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN".encode()) as rows:
+                for row in _rows(source, table, columns):
+                    rows.write_row(row)
+            for name in ("id", "position"):
+                if name in names and table in ("tape_tapes", "tape_entries"):
+                    target.execute(
+                        f"SELECT setval(pg_get_serial_sequence('{table}', '{name}'), "
+                        f"(SELECT coalesce(max({name}), 1) FROM {table}))".encode()
+                    )
+        target.execute(b"VACUUM ANALYZE")
+    source.close()
+
+
+def _rows(source: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
+    yield from source.execute(f"SELECT {columns} FROM {table}")

@@ -1,0 +1,240 @@
+"""Reading what a context is built from: the anchor, the rows after it that no summary covers, the prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from tape.core import payloads
+from tape.core.compaction import Summary
+from tape.core.context import Excluded, Item, View, summary_message
+from tape.core.memory import Block, BlockSpec, Slot, assemble, config_hash, current, render_prompt, usage_of
+from tape.core.memory import Usage as Totals
+from tape.core.payloads import Payload, Place
+from tape.core.records import Anchor
+from tape.core.runs import in_force
+from tape.core.tokens import Counter, estimate
+from tape.db.paths import Point, Row, Scope
+from tape.db.read import Reader, absent
+from tape.db.transaction import Transaction
+from tape.errors import Corrupt, InvalidEntry
+
+__all__ = ["ContextReader", "Recalled", "Settings"]
+
+
+class Settings(Struct, frozen=True):
+    """What a store was opened with for all of its tapes: declared slots and blocks, and the token counter."""
+
+    slots: dict[str, Slot] = {}
+    blocks: list[BlockSpec] = []
+    counter: Counter | None = None
+
+
+class Recalled(Struct, frozen=True):
+    """A recorded context, built again from its manifest: what the model saw then."""
+
+    messages: list[dict[str, Any]]
+    prompt: str | None
+    anchor: Anchor | None
+    manifest: dict[str, Any]
+
+
+class ContextReader(Reader):
+    """Reads for context, and the state, blocks, usage and summaries of a tape."""
+
+    settings: Settings = Settings()
+
+    def view(self, tape: str, point: Point, branch: str | None) -> View:
+        """Return what a context of the tape is built from."""
+
+        def work(tx: Transaction) -> View:
+            scope = self.scope(tx, tape, point)
+            if scope is None:
+                absent(tape, branch, point)
+                blocks = assemble(self.settings.blocks, {}, self.settings.counter or estimate)
+                return View([], None, [], [], render_prompt(blocks) or None, False, 0, tape)
+            end = self._end(tx, scope, branch)
+            anchor, floor = self._anchor(tx, scope, end)
+            excluded = []
+            if anchor is not None:
+                excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
+            items, summaries = self._items(tx, scope, end, floor, excluded)
+            prompt, stale = self._prompt(tx, scope)
+            return View(items, anchor, summaries, excluded, prompt, stale, scope.seq, tape)
+
+        return self._db.read(work)
+
+    def _items(
+        self, tx: Transaction, scope: Scope, end: Place, floor: int, excluded: list[Excluded]
+    ) -> tuple[list[Item], list[Summary]]:
+        """Return the messages below ``floor``, with summaries in the place of what they cover."""
+        held, out = in_force(self.compactions_on(tx, scope, end, floor))
+        held = [one for one in held if one.lo > floor]
+        for one in out:
+            excluded.append(Excluded(one.tape or scope.tape, one.seq, one.seq, "a message it covers was retracted"))
+        if not held:
+            return self._plain_items(tx, scope, self._path(tx, scope, end, floor)), []
+        summaries = [self.summary_of(tx, scope, one) for one in held]
+        walk = self._walk(tx, scope, end, floor)
+        items: list[Item] = []
+        depth = max(floor, self._floor(tx, scope, end))
+        for one, summary in zip(held, summaries, strict=True):
+            items += self._plain_items(tx, scope, self._stretch(tx, scope, walk, depth, one.lo - 1))
+            message = summary_message(summary, summary.stamp)
+            items.append(Item(message, 0, False, summary.tape))
+            excluded.append(Excluded(summary.tape, *summary.span, f"summarised by seq {summary.seq}"))
+            if one.loose:
+                # A message that the summary does not cover has come back into its run.
+                covers = set(summary.covers)
+                inside = self._plain_items(tx, scope, self._stretch(tx, scope, walk, one.lo - 1, one.place.ordinal))
+                items += [item for item in inside if item.message.id not in covers]
+            depth = one.place.ordinal
+        items += self._plain_items(tx, scope, self._stretch(tx, scope, walk, depth, end.ordinal))
+        return items, summaries
+
+    def _stretch(self, tx: Transaction, scope: Scope, walk: list[tuple[Place, int]], low: int, high: int) -> list[Row]:
+        """Return the rows of a path from one depth to another."""
+        found: list[Row] = []
+        if low >= high:
+            return found
+        for last, lo in reversed(walk):
+            if last.ordinal > low and lo < high:
+                stop = Place(last.lane, min(last.ordinal, high), last.tape)
+                found += self._rows(tx, scope, stop, max(lo, low))
+        return found
+
+    def _plain_items(self, tx: Transaction, scope: Scope, rows: list[Row]) -> list[Item]:
+        items: list[Item] = []
+        messages = self._messages(tx, scope, rows)
+        for row, message in zip(rows, messages, strict=True):
+            body = scope.name(row[11]) if len(row) > 11 else message.tape
+            items.append(Item(message, message.tokens, False, body))
+        return items
+
+    def _prompt(self, tx: Transaction, scope: Scope) -> tuple[str | None, bool]:
+        """Return the frozen prompt or the one rendered now, and whether the configuration changed since."""
+        # One range of names holds the blocks and the prompt.
+        slots = self.slots_between(tx, scope, "block:", "prompu")
+        frozen = next((payload for name, _, payload in slots if name == "prompt"), None)
+        blocks = self._assemble(slots)
+        if isinstance(frozen, payloads.Block) and frozen.text is not None:
+            return frozen.text, frozen.config != config_hash(blocks)
+        return (render_prompt(blocks) or None) if blocks else None, False
+
+    def _assemble(self, slots: list[tuple[str, int, Payload]]) -> list[Block]:
+        found = {name.removeprefix("block:"): (seq, entry) for name, seq, entry in slots if name.startswith("block:")}
+        return assemble(self.settings.blocks, found, self.settings.counter or estimate)
+
+    # -- what is remembered
+
+    def blocks(self, tape: str, point: Point) -> list[Block]:
+        """Return the blocks of a tape."""
+
+        def work(tx: Transaction) -> list[Block]:
+            scope = self.scope(tx, tape, point)
+            if scope is None:
+                absent(tape, None, point)
+                return self._assemble([])
+            return self._assemble(self.slots(tx, scope, "block:"))
+
+        return self._db.read(work)
+
+    def frozen(self, tape: str) -> str | None:
+        """Return the prompt that is frozen on a tape, or None."""
+
+        def work(tx: Transaction) -> str | None:
+            scope = self.scope(tx, tape)
+            found = self.slot(tx, scope, "prompt") if scope is not None else None
+            return found[1].text if found is not None and isinstance(found[1], payloads.Block) else None
+
+        return self._db.read(work)
+
+    def states(self, tape: str, point: Point, slot: str | None) -> dict[str, Any]:
+        """Return the slots of state that hold something: all, or the one named."""
+
+        def work(tx: Transaction) -> dict[str, Any]:
+            scope = self.scope(tx, tape, point)
+            if scope is None:
+                absent(tape, None, point)
+                return {}
+            if slot is None:
+                rows = self.slots(tx, scope, "state:")
+            else:
+                one = self.slot(tx, scope, f"state:{slot}")
+                rows = [] if one is None else [(f"state:{slot}", *one)]
+            found = {}
+            for name, _, payload in rows:
+                bare = name.removeprefix("state:")
+                if isinstance(payload, payloads.State) and payload.value is not UNSET:
+                    found[bare] = current(payload, self.settings.slots.get(bare))
+            return found
+
+        return self._db.read(work)
+
+    def usage(self, tape: str, point: Point) -> Totals:
+        """Return the totals of a tape's own usage."""
+
+        def work(tx: Transaction) -> Totals:
+            scope = self.scope(tx, tape, point)
+            found = self.slot(tx, scope, "usage", inherited=False) if scope is not None else None
+            return usage_of(None if found is None else found[1])
+
+        return self._db.read(work)
+
+    def summaries(self, tape: str, point: Point) -> list[Summary]:
+        """Return the summaries in force on the active path, shallowest first."""
+
+        def work(tx: Transaction) -> list[Summary]:
+            scope = self.scope(tx, tape, point)
+            if scope is None:
+                absent(tape, None, point)
+                return []
+            row = self.anchor_row(tx, scope, scope.head.place)
+            floor = 0 if row is None else row[1]
+            held, _ = in_force(self.compactions_on(tx, scope, scope.head.place, floor))
+            return [self.summary_of(tx, scope, one) for one in held]
+
+        return self._db.read(work)
+
+    def recall(self, tape: str, seq: int) -> Recalled:
+        """Return a recorded context as it was, from the entries that its manifest names."""
+
+        def work(tx: Transaction) -> Recalled:
+            scope = self.scope(tx, tape)
+            row = tx.one(self._sql.body, (scope.id, seq)) if scope is not None else None
+            entry = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+            if scope is None or not isinstance(entry, payloads.Event) or entry.name != CONTEXT:
+                raise InvalidEntry("seq", f"no context was recorded at seq {seq} of tape {tape!r}")
+            told = entry.data
+            messages: list[dict[str, Any]] = []
+            for item in told["included"]:
+                if isinstance(item, dict):
+                    messages.append(item)
+                    continue
+                name, first, last = item
+                number = scope.id if name == tape else _number(scope, name)
+                for found in tx.all(self._sql.entries_after, (number, first - 1, last, last - first + 1)):
+                    if found[8] is None:
+                        raise Corrupt(name, found[2], "the payload was erased")
+                    messages.append(payloads.body_of(found[3], found[11], found[8]).message)
+            anchor = None
+            if told["anchor"] is not None:
+                name, at = told["anchor"]
+                number = scope.id if name == tape else _number(scope, name)
+                found_anchor = tx.one(self._sql.entry, (number, at))
+                if found_anchor is not None:
+                    anchor = self._anchor_at(tx, scope, name, found_anchor)
+            return Recalled(messages, told["prompt"], anchor, told)
+
+        return self._db.read(work)
+
+
+CONTEXT = "tape.context"
+"""The event that records a context's manifest."""
+
+
+def _number(scope: Scope, name: str) -> int:
+    if scope.family is None:
+        raise Corrupt(name, 0, "the tape is not an ancestor")
+    return scope.family.number(name)

@@ -1,0 +1,588 @@
+"""Every verb in any order, against the naive model of ``model.py``, on both engines.
+
+Hypothesis prints the steps and a blob that repeat a failure. ``TAPE_TEST_STEPS`` sets how many steps are run per
+engine, for a longer hunt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from conftest import Backend
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
+
+import tape
+from tape.core.view import View
+
+STEPS = int(os.environ.get("TAPE_TEST_STEPS", "2000"))
+STEPS_PER_TAPE = 50
+
+_numbers = itertools.count(1)
+
+# -- what is written
+
+# Most steps go to one tape, most without an id or a key of the caller's: otherwise every second write would be refused
+# or a duplicate, and no history would grow long enough to be interesting.
+tapes = st.sampled_from([0, 0, 0, 0, 0, 1, 2])
+texts = st.sampled_from(["", "one", "two", "three"])
+ids = st.sampled_from([None] * 8 + [*"abcdef"])
+keys = st.sampled_from([None] * 12 + ["k1", "k2", "k3", "k4"])
+heads = st.sampled_from(["any"] * 18 + ["right", "wrong"])
+picks = st.integers(0, 30)
+"""A message of the tape by its number; 0 for one that is not there."""
+calls = st.sampled_from(["c1", "c2", "c3"])
+some_calls = st.lists(calls, min_size=1, max_size=3, unique=True)
+reasons = st.sampled_from([None, "why"])
+names = st.sampled_from(["plan", "build"])
+
+
+def _openai_call(call: str) -> dict[str, Any]:
+    return {"id": call, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+def _anthropic_call(call: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call, "name": "look", "input": {}}
+
+
+def _anthropic_result(call: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call, "content": "found"}
+
+
+said = st.builds(lambda role, text: {"role": role, "content": text}, st.sampled_from(["user", "assistant"]), texts)
+called = st.one_of(
+    st.builds(
+        lambda made: {"role": "assistant", "content": None, "tool_calls": [_openai_call(c) for c in made]}, some_calls
+    ),
+    st.builds(lambda made: {"role": "assistant", "content": [_anthropic_call(c) for c in made]}, some_calls),
+    st.builds(lambda call: {"type": "function_call", "call_id": call, "name": "look", "arguments": "{}"}, calls),
+)
+answered = st.one_of(
+    st.builds(lambda call, text: {"role": "tool", "tool_call_id": call, "content": text}, calls, texts),
+    st.builds(lambda made: {"role": "user", "content": [_anthropic_result(c) for c in made]}, some_calls),
+    st.builds(lambda call, text: {"type": "function_call_output", "call_id": call, "output": text}, calls, texts),
+    # A result that makes a call itself: what hides the one hides both, and the results of the second.
+    st.builds(
+        lambda one, two: {"role": "tool", "content": [_anthropic_result(one), _anthropic_call(two)]}, calls, calls
+    ),
+)
+messages = st.one_of(said, said, called, answered)
+contents = st.one_of(texts, st.builds(lambda made: [_anthropic_call(c) for c in made], some_calls))
+
+
+class TapeMachine(RuleBasedStateMachine):
+    """Three tapes of a store, and their models."""
+
+    backend: ClassVar[Backend]
+    store: ClassVar[tape.Store | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        cls = type(self)
+        cls.store = cls.store or self._open()
+        number = next(_numbers)
+        self.models = [Model(f"t{number}-{index}") for index in range(3)]
+        self.last: Callable[[], None] | None = None
+
+    def _open(self) -> tape.Store:
+        # Not by the backend, which would keep hundreds of closed stores until the test ends.
+        return tape.open(self.backend.url, durability="normal", **self.backend.options)
+
+    def handle(self, index: int) -> tape.Tape:
+        store = type(self).store
+        assert store is not None
+        return store.tape(self.models[index].id)
+
+    # -- helpers
+
+    def pick(self, index: int, number: int) -> str:
+        known = list(self.models[index].notes)
+        return known[-1 - (number - 1) % len(known)] if known and number else "nobody"
+
+    def expected(self, index: int, how: str) -> int | None:
+        seq = self.models[index].seq
+        return {"any": None, "right": seq, "wrong": seq + 1 if seq < 2 else seq - 1}[how]
+
+    def write(
+        self,
+        index: int,
+        real: Callable[[], tape.Receipt | list[tape.Receipt]],
+        model: Callable[[Model, list[str]], Wrote | list[Wrote]],
+    ) -> None:
+        """Make the same write on the store and on the model; both must do the same, and everything shown be equal."""
+
+        def run() -> None:
+            before = self.models[index].kept()
+            raised: tape.TapeError | None = None
+            receipts: list[tape.Receipt] = []
+            try:
+                got = real()
+                receipts = got if isinstance(got, list) else [got]
+            except tape.TapeError as error:
+                raised = error
+            made = [str(receipt.message_id) for receipt in receipts]
+            refused: Refused | None = None
+            wants: list[Wrote] = []
+            try:
+                want = model(self.models[index], made or ["<made by the store>"] * 9)
+                wants = want if isinstance(want, list) else [want]
+            except Refused as error:
+                refused = error
+                self.models[index] = before
+            if refused is None:
+                assert raised is None, f"unexpected {raised!r}, the model wrote {wants}"
+            else:
+                assert type(raised) is refused.error, f"expected {refused}, got {raised!r} {receipts}"
+                assert {name: getattr(raised, name) for name in refused.facts} == refused.facts
+            assert [Wrote(r.seq, r.message_id, r.duplicate) for r in receipts] == wants
+            self.check(index)
+
+        self.last = run
+        run()
+
+    def check(self, index: int) -> None:
+        """Compare everything that can be read now."""
+        model, handle = self.models[index], self.handle(index)
+        compare(handle, model.history[-1])
+        assert len(model.history) == model.seq + 1
+        if model.seq:
+            report = handle.verify()
+            assert report.ok, report.problems
+            assert report.entries == model.seq
+
+    def teardown(self) -> None:
+        for index in range(3):
+            self.replay(index)
+
+    def replay(self, index: int) -> None:
+        """Compare the view at every seq with a fold of the first entries and with what the model saw then."""
+        model, handle = self.models[index], self.handle(index)
+        if not model.seq:
+            assert handle.messages() == []
+            return
+        entries = list(handle.entries())
+        assert [(e.seq, e.kind) for e in entries] == [(r.seq, r.kind) for r in model.records]
+        assert [e.stamp for e in entries] == sorted(e.stamp for e in entries)
+        view = View()
+        compare(handle.at(0), model.history[0])
+        for entry in entries:
+            assert entry.payload is not None
+            view.fold(entry.seq, bytes.fromhex(entry.hash), entry.stamp, entry.head, entry.key, entry.payload)
+            then = model.history[entry.seq]
+            # Every message by itself is many reads: at every seq for what was written last, and for the rest at some.
+            compare(handle.at(entry.seq), then, each=entry.seq % 7 == 0 or entry.seq > len(entries) - 3)
+            assert [(held.placed, held.body) for held in view.path()] == [(s[2], s[3]) for s in then.path]
+            assert view.anchor() == then.anchor
+            assert view.head.messages == then.count
+
+    # -- rules
+
+    @rule(
+        index=tapes, message=said, id=ids, key=keys, head=heads, actor=reasons, meta=st.sampled_from([None, {"run": 1}])
+    )
+    def append(
+        self,
+        index: int,
+        message: dict[str, Any],
+        id: str | None,
+        key: str | None,
+        head: str,
+        actor: str | None,
+        meta: dict[str, Any] | None,
+    ) -> None:
+        expected = self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).append(
+                role=message["role"],
+                content=message["content"],
+                id=id,
+                key=key,
+                actor=actor,
+                meta=meta,
+                expected_head=expected,
+            ),
+            lambda model, made: model.extend([Item(message, id, key, made=made[0])], expected),
+        )
+
+    @rule(index=tapes, message=st.one_of(called, answered), id=ids, key=keys)
+    def append_tools(self, index: int, message: dict[str, Any], id: str | None, key: str | None) -> None:
+        given = message if id is None else {"id": id, **message}
+        self.write(
+            index,
+            lambda: self.handle(index).append(given, key=key),
+            lambda model, made: model.extend([Item(given, key=key, made=made[0])]),
+        )
+
+    @rule(index=tapes, made=some_calls, text=texts, answer_all=st.booleans())
+    def append_call_and_results(self, index: int, made: list[str], text: str, answer_all: bool) -> None:
+        batch = [{"role": "assistant", "content": text, "tool_calls": [_openai_call(call) for call in made]}]
+        if answer_all:
+            batch.append({"role": "user", "content": [_anthropic_result(call) for call in made]})
+        else:
+            batch += [{"role": "tool", "tool_call_id": call, "content": text} for call in made]
+        self.write(
+            index,
+            lambda: self.handle(index).extend(batch),
+            lambda model, ids: model.extend([Item(m, made=id) for m, id in zip(batch, ids, strict=False)]),
+        )
+
+    @rule(
+        index=tapes,
+        message=messages,
+        number=picks,
+        where=st.sampled_from(["root", "message", "message", "message", "elsewhere"]),
+        id=ids,
+        key=keys,
+        head=heads,
+    )
+    def branch(
+        self, index: int, message: dict[str, Any], number: int, where: str, id: str | None, key: str | None, head: str
+    ) -> None:
+        parent: str | None = None
+        if where == "message":
+            parent = self.pick(index, number)
+        elif where == "elsewhere":
+            parent = self.pick((index + 1) % 3, number)
+        expected = self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).append(message, id=id, parent=parent, key=key, expected_head=expected),
+            lambda model, made: model.extend([Item(message, id, key, parent, made[0])], expected),
+        )
+
+    @rule(
+        index=tapes,
+        batch=st.lists(st.tuples(messages, ids), max_size=4),
+        number=st.one_of(st.none(), picks),
+        key=keys,
+        head=heads,
+    )
+    def extend(
+        self,
+        index: int,
+        batch: list[tuple[dict[str, Any], str | None]],
+        number: int | None,
+        key: str | None,
+        head: str,
+    ) -> None:
+        given = [message if id is None else {**message, "id": id} for message, id in batch]
+        expected = self.expected(index, head)
+        where: dict[str, Any] = {} if number is None else {"parent": self.pick(index, number)}
+        named = [None if key is None else f"{key}#{n}" for n in range(len(given))]
+
+        def model(one: Model, made: list[str]) -> list[Wrote]:
+            parents = [where.get("parent", HEAD), *[HEAD] * len(given)]
+            items = [
+                Item(message, None, name, parent, id)
+                for message, name, parent, id in zip(given, named, parents, made, strict=False)
+            ]
+            return one.extend(items, expected, batch=key is not None) if items else []
+
+        self.write(index, lambda: self.handle(index).extend(given, key=key, expected_head=expected, **where), model)
+
+    @rule(index=tapes, message=messages, id=ids, number=picks, aim=st.booleans(), key=keys, head=heads)
+    def upsert(
+        self,
+        index: int,
+        message: dict[str, Any],
+        id: str | None,
+        number: int,
+        aim: bool,
+        key: str | None,
+        head: str,
+    ) -> None:
+        given = dict(message)
+        if aim and number and self.models[index].notes:
+            # Aimed at a message that exists, with its own role, so that it is a revision or changes nothing.
+            id = self.pick(index, number)
+            role = self.models[index].notes[id].body.get("role")
+            given = {name: value for name, value in message.items() if name != "role"}
+            given |= {} if role is None else {"role": role}
+        if id is not None:
+            given["id"] = id
+        expected = self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).upsert(given, key=key, expected_head=expected),
+            lambda model, made: model.upsert(Item(given, key=key, made=made[0]), expected),
+        )
+
+    @rule(index=tapes, number=picks, content=contents, key=keys, head=heads)
+    def revise_content(self, index: int, number: int, content: Any, key: str | None, head: str) -> None:
+        id, expected = self.pick(index, number), self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).revise(id, content=content, key=key, expected_head=expected),
+            lambda model, made: model.revise(id, content=content, key=key, expected=expected),
+        )
+
+    @rule(index=tapes, number=picks, message=messages, keep_role=st.sampled_from([True, True, True, False]), key=keys)
+    def revise_whole(self, index: int, number: int, message: dict[str, Any], keep_role: bool, key: str | None) -> None:
+        id = self.pick(index, number)
+        given = {n: value for n, value in message.items() if n != "role"} if keep_role else message
+        self.write(
+            index,
+            lambda: self.handle(index).revise(id, given, key=key),
+            lambda model, made: model.revise(id, message=given, key=key),
+        )
+
+    @rule(index=tapes, numbers=st.lists(picks, min_size=1, max_size=3), reason=reasons, key=keys, head=heads)
+    def retract(self, index: int, numbers: list[int], reason: str | None, key: str | None, head: str) -> None:
+        chosen, expected = [self.pick(index, n) for n in numbers], self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).retract(*chosen, reason=reason, key=key, expected_head=expected),
+            lambda model, made: model.retract(chosen, reason=reason, key=key, expected=expected),
+        )
+
+    @rule(index=tapes, number=picks)
+    def retract_shown(self, index: int, number: int) -> None:
+        shown = [id for id in self.models[index].notes if self.models[index].visible(id)]
+        id = shown[number % len(shown)] if shown else "nobody"
+        self.write(index, lambda: self.handle(index).retract(id), lambda model, made: model.retract([id]))
+
+    @rule(index=tapes, numbers=st.lists(picks, min_size=1, max_size=3), key=keys, head=heads)
+    def restore(self, index: int, numbers: list[int], key: str | None, head: str) -> None:
+        chosen, expected = [self.pick(index, n) for n in numbers], self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).restore(*chosen, key=key, expected_head=expected),
+            lambda model, made: model.restore(chosen, key=key, expected=expected),
+        )
+
+    @rule(index=tapes, number=picks)
+    def restore_hidden(self, index: int, number: int) -> None:
+        gone = self.models[index].history[-1].hidden
+        id = gone[number % len(gone)] if gone else "nobody"
+        self.write(index, lambda: self.handle(index).restore(id), lambda model, made: model.restore([id]))
+
+    @rule(index=tapes, reason=reasons, key=keys, head=heads)
+    def clear(self, index: int, reason: str | None, key: str | None, head: str) -> None:
+        expected = self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).clear(reason, key=key, expected_head=expected),
+            lambda model, made: model.clear(reason=reason, key=key, expected=expected),
+        )
+
+    @rule(index=tapes, key=keys, head=heads)
+    def restore_cleared(self, index: int, key: str | None, head: str) -> None:
+        expected = self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).restore(key=key, expected_head=expected),
+            lambda model, made: model.restore([], key=key, expected=expected),
+        )
+
+    @rule(index=tapes, number=picks, key=keys, head=heads)
+    def switch(self, index: int, number: int, key: str | None, head: str) -> None:
+        id, expected = self.pick(index, number), self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).switch(id, key=key, expected_head=expected),
+            lambda model, made: model.switch(id, key=key, expected=expected),
+        )
+
+    @rule(
+        index=tapes,
+        name=names,
+        state=st.sampled_from([None, {"step": 1}]),
+        numbers=st.lists(picks, max_size=2),
+        nth=st.sampled_from([None, None, 0, 1, -1]),
+        key=keys,
+        head=heads,
+    )
+    def anchor(
+        self, index: int, name: str, state: Any, numbers: list[int], nth: int | None, key: str | None, head: str
+    ) -> None:
+        sources, expected = [self.pick(index, n) for n in numbers], self.expected(index, head)
+        marks = self.models[index].marks
+        parents = [] if nth is None else [marks[nth % len(marks)].seq if marks and nth >= 0 else 1]
+        self.write(
+            index,
+            lambda: self.handle(index).anchor(
+                name, state, parents=parents, source_ids=sources, key=key, expected_head=expected
+            ),
+            lambda model, made: model.anchor_at_head(
+                name, state=state, parents=parents, sources=sources, key=key, expected=expected
+            ),
+        )
+
+    @rule(index=tapes, name=names, numbers=st.lists(picks, max_size=2), key=keys, head=heads)
+    def handoff(self, index: int, name: str, numbers: list[int], key: str | None, head: str) -> None:
+        sources, expected = [self.pick(index, n) for n in numbers], self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).handoff(
+                name, summary="done", source_ids=sources, key=key, expected_head=expected
+            ),
+            lambda model, made: model.anchor_at_head(name, summary="done", sources=sources, key=key, expected=expected),
+        )
+
+    @rule(index=tapes, name=names, data=st.sampled_from([None, 1, {"a": None}]), key=keys, head=heads)
+    def event(self, index: int, name: str, data: Any, key: str | None, head: str) -> None:
+        expected = self.expected(index, head)
+        self.write(
+            index,
+            lambda: self.handle(index).event(name, data, key=key, expected_head=expected),
+            lambda model, made: model.event(name, data, key=key, expected=expected),
+        )
+
+    @rule(
+        index=tapes, how=st.sampled_from(["complete", "abandon", "end"]), key=keys, head=heads, stay=st.integers(0, 4)
+    )
+    def close(self, index: int, how: str, key: str | None, head: str, stay: int) -> None:
+        """Close the tape; most often it is opened again at once, since little can be done with a closed one."""
+        expected = self.expected(index, head)
+        reason = "enough" if how == "end" else None
+        status = {"complete": "completed", "abandon": "abandoned", "end": "ended"}[how]
+        args = () if reason is None else (reason,)
+        self.write(
+            index,
+            lambda: getattr(self.handle(index), how)(*args, key=key, expected_head=expected),
+            lambda model, made: model.set_status(status, reason, key=key, expected=expected),
+        )
+        self.append(index, {"role": "user", "content": "after"}, None, None, "any", None, None)
+        if stay:
+            self.open_again(index, None)
+
+    @rule(index=tapes, key=keys)
+    def open_again(self, index: int, key: str | None) -> None:
+        self.write(
+            index,
+            lambda: self.handle(index).reopen(key=key),
+            lambda model, made: model.set_status("active", key=key),
+        )
+
+    @precondition(lambda self: self.last is not None)
+    @rule()
+    def again(self) -> None:
+        """The same call once more: a duplicate if it had a key or an id, and otherwise a second entry."""
+        assert self.last is not None
+        self.last()
+
+    @rule(index=tapes, number=picks)
+    def read_branch(self, index: int, number: int) -> None:
+        model, handle = self.models[index], self.handle(index)
+        id = self.pick(index, number)
+        if id in model.notes and model.visible(id):
+            assert [show(m) for m in handle.messages(branch=id)] == model.path(id)
+            context = handle.context(branch=id)
+            assert [show(m) for m in context.messages] == model.context(id)
+            mark = model.anchor(id)
+            assert (context.anchor and context.anchor.seq) == (mark and mark.seq)
+            assert [show(m) for m in handle.at(id).messages()] == model.path(id)
+        else:
+            with pytest.raises(tape.UnknownMessage) as caught:
+                handle.messages(branch=id)
+            assert caught.value.retracted == (id in model.notes)
+
+    @rule(index=tapes, number=picks, limit=st.integers(1, 5), toward=st.sampled_from(["before", "after"]))
+    def read_pages(self, index: int, number: int, limit: int, toward: str) -> None:
+        """Pages of the path to any message, from its end, and on both sides of any other message."""
+        model, handle = self.models[index], self.handle(index)
+        path = model.history[-1].path
+        page = handle.messages(limit=limit)
+        assert isinstance(page, tape.Page)
+        assert [show(m) for m in page] == path[-limit:]
+        assert page.truncated == (len(path) > limit)
+        at = self.pick(index, number)
+        sides: dict[str, Any] = {"before": at} if toward == "before" else {"after": at}
+        places = list(reversed(model.up(model.head)))
+        if at not in model.notes:
+            error: type[tape.TapeError] = tape.UnknownMessage
+        elif at not in places:
+            error = tape.InvalidEntry
+        else:
+            cut = places.index(at)
+            side = places[:cut] if toward == "before" else places[cut + 1 :]
+            want = [shown for shown in path if shown[0] in side]
+            page = handle.messages(limit=limit, **sides)
+            assert isinstance(page, tape.Page)
+            assert [show(m) for m in page] == (want[-limit:] if toward == "before" else want[:limit])
+            assert page.truncated == (len(want) > limit)
+            return
+        with pytest.raises(error):
+            handle.messages(limit=limit, **sides)
+
+    @rule(index=tapes)
+    def look_back(self, index: int) -> None:
+        self.replay(index)
+
+    @rule(index=tapes)
+    def rebuild(self, index: int) -> None:
+        store = type(self).store
+        assert store is not None
+        if self.models[index].seq:
+            assert store.rebuild(self.models[index].id) == 1
+            self.check(index)
+        else:
+            with pytest.raises(tape.TapeNotFound):
+                store.rebuild(self.models[index].id)
+
+    @rule()
+    def reopen_store(self) -> None:
+        cls = type(self)
+        assert cls.store is not None
+        cls.store.close()
+        cls.store = self._open()
+        for index in range(3):
+            self.check(index)
+
+
+def show(message: tape.Message) -> Shown:
+    return message.id, message.parent, message.seq, message.revision, json.dumps(message.to_dict(), sort_keys=True)
+
+
+def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
+    """Compare every read with what the model sees, also of each message if asked to."""
+    assert [show(m) for m in reads.messages()] == seen.path
+    assert [show(m) for m in reads.heads()] == seen.heads
+    if each:
+        for id, below in seen.children.items():
+            assert [show(m) for m in reads.children(id)] == below
+            assert reads.message(id).id == id
+        for id in seen.hidden:
+            assert reads.find(id) is None
+    context = reads.context()
+    assert [show(m) for m in context.messages] == seen.context
+    assert (context.anchor.seq if context.anchor else None) == seen.anchor
+    assert context.head == seen.seq
+    assert [(a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
+    info = reads.info()
+    assert (info.head, info.entry_count, info.message_count) == (seen.seq, seen.seq, seen.count)
+    assert (info.status, info.reason) == (seen.status, seen.reason)
+
+
+def test_every_verb_in_any_order_agrees_with_the_model(backend: Backend) -> None:
+    """Whatever is written in whatever order, both engines show what the naive model shows, now and at every seq."""
+
+    class Machine(TapeMachine):
+        pass
+
+    Machine.backend = backend
+    try:
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=max(1, STEPS // STEPS_PER_TAPE),
+                stateful_step_count=STEPS_PER_TAPE,
+                deadline=None,
+                print_blob=True,
+                derandomize=False,
+                database=None,
+                phases=(Phase.generate, Phase.shrink),
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    finally:
+        if Machine.store is not None:
+            Machine.store.close()
