@@ -25,6 +25,7 @@ from tape.core.plan import (
     RestoreMessages,
     RetractMessages,
     ReviseMessage,
+    SetStatus,
     UpsertMessage,
     compose,
 )
@@ -604,7 +605,8 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None,
     ) -> Receipt:
         payload = payloads.Status(status=status, reason=reason)
-        return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
+        intent = SetStatus(key=_key(key), asked=key is not None, payload=payload, changes_view=False)
+        return self._record([intent], actor, meta, expected_head)[0]
 
     def _record(
         self,

@@ -373,6 +373,8 @@ class Model:
         if item.given is not None and item.given in self.notes:
             return self._same(self.records[self.notes[item.given].placed - 1], content)
         id = item.given if item.given is not None else item.made
+        # A message above itself would make every walk up the tree endless.
+        assert id not in self.notes, f"the store made an id that is taken: {id}"
         bound = []
         for call in answers_of(item.message):
             for above in self.up(parent):

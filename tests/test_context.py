@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -18,6 +21,8 @@ from tape.core.context import Item, Standard, View, build, shorten
 from tape.core.records import Message
 from tape.core.render import settle
 from tape.core.tokens import MEDIA_TOKENS, estimate, message_tokens
+
+CORPUS: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "corpus.json").read_text("utf-8"))
 
 
 def check_all(context: tape.Context) -> None:
@@ -310,6 +315,17 @@ class TestTokens:
         for text in ("hello world, 42!", "東京タワーに行く", "naïve café — über", '{"a": [1, 2, {"b": null}]}'):
             counts = [estimate(text[:n]) for n in range(1, len(text) + 1)]
             assert counts == sorted(counts)
+
+    @pytest.mark.parametrize("kind", list(CORPUS))
+    def test_c9_the_estimate_is_within_30_percent_of_cl100k(self, kind: str) -> None:
+        """Measured on a kept corpus against a real byte-pair tokenizer that needs no network."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import bpe_openai
+
+            encoding = bpe_openai.get_encoding("cl100k_base")
+        real = sum(len(encoding.encode(text)) for text in CORPUS[kind])
+        assert 0.7 <= sum(estimate(text) for text in CORPUS[kind]) / real <= 1.3
 
     def test_c9_media_cost_a_fixed_number_whatever_their_size(self) -> None:
         """A large picture does not count as text."""

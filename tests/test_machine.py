@@ -131,7 +131,7 @@ class TapeMachine(RuleBasedStateMachine):
             refused: Refused | None = None
             wants: list[Wrote] = []
             try:
-                want = model(self.models[index], made or ["<made by the store>"] * 9)
+                want = model(self.models[index], made or [f"<refused {number}>" for number in range(9)])
                 wants = want if isinstance(want, list) else [want]
             except Refused as error:
                 refused = error
@@ -171,9 +171,14 @@ class TapeMachine(RuleBasedStateMachine):
         assert [(e.seq, e.kind) for e in entries] == [(r.seq, r.kind) for r in model.records]
         assert [e.stamp for e in entries] == sorted(e.stamp for e in entries)
         view = View()
+        spoke = closed = None
         compare(handle.at(0), model.history[0])
         for entry in entries:
             assert entry.payload is not None
+            if entry.kind == "append":
+                spoke = entry.recorded_at
+            elif entry.kind == "status":
+                closed = entry.recorded_at if model.history[entry.seq].status != "active" else None
             view.fold(entry.seq, bytes.fromhex(entry.hash), entry.stamp, entry.head, entry.key, entry.payload)
             then = model.history[entry.seq]
             # Every message by itself is many reads: at every seq for what was written last, and for the rest at some.
@@ -181,6 +186,11 @@ class TapeMachine(RuleBasedStateMachine):
             assert [(held.placed, held.body) for held in view.path()] == [(s[2], s[3]) for s in then.path]
             assert view.anchor() == then.anchor
             assert view.head.messages == then.count
+            info = handle.at(entry.seq).info()
+            assert (info.last_message_at, info.completed_at, info.updated_at) == (spoke, closed, entry.recorded_at)
+        moments = {entry.recorded_at: entry.seq for entry in entries}
+        for moment, seq in list(moments.items())[-5:]:
+            assert handle.at(moment).info().head == seq
 
     # -- rules
 

@@ -17,7 +17,7 @@ from tape.core.fold import HIDDEN, OUT, Head
 from tape.core.payloads import ROOT, Answer, Body, Payload, Place, Reopened
 from tape.core.runs import Compaction, loosen
 from tape.core.tokens import message_tokens
-from tape.errors import InvalidEntry, UnknownMessage
+from tape.errors import InvalidEntry, TapeClosed, UnknownMessage
 
 __all__ = [
     "CHAIN",
@@ -32,6 +32,7 @@ __all__ = [
     "RestoreMessages",
     "RetractMessages",
     "ReviseMessage",
+    "SetStatus",
     "Standing",
     "Taken",
     "Unchanged",
@@ -224,6 +225,16 @@ class Plain(Intent, kw_only=True):
     def content(self) -> Any:
         """Return the payload's content."""
         return payloads.content(self.payload)
+
+
+class SetStatus(Plain, kw_only=True):
+    """A tape closed or opened again, unless it was discarded: that is for good."""
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Refuse to lift a discard."""
+        if head.status == "discarded":
+            raise TapeClosed(look.tape, head.status, head.reason)
+        return Planned(self.payload, head.place)
 
 
 class AddAnchor(Plain, kw_only=True):

@@ -29,7 +29,7 @@ _WIDE = re.compile(
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _DIGITS = b"0123456789"
 _SPACES = b" \t\r\n\x0b\x0c"
-_LETTER, _DIGIT, _MARK, _BREAK, _WIDE_CHAR, _OTHER = 0.22, 0.36, 0.55, 0.35, 1.15, 0.5
+_LETTER, _DIGIT, _MARK, _BREAK, _WIDE_CHAR, _OTHER = 0.245, 0.45, 0.6, 0.35, 1.05, 0.5
 _MEDIA_TYPES = frozenset(
     {"image", "image_url", "input_image", "input_audio", "audio", "video", "file", "input_file", "document"}
 )

@@ -49,6 +49,11 @@ class Scope(msgspec.Struct):
         """The seq up to which nothing holds."""
         return self.clear[0] if self.clear is not None else 0
 
+    def beside_head(self, place: Place) -> bool:
+        """Whether a place is in the head's lane, whose start the head knows."""
+        head = self.head.place
+        return place.lane == head.lane and place.tape == head.tape
+
     def number(self, place: Place) -> int:
         """Return the number of the tape that a place is on."""
         return self.id if place.tape is None or self.family is None else self.family.number(place.tape)
@@ -155,8 +160,9 @@ class Paths:
         if row is None:
             return
         entry = entry_from_row(scope.tape, row, scope.family)
-        head.seq, head.hash, head.stamp, head.place = scope.seq, bytes(row[12]), entry.stamp, entry.head
-        head.lo = self._lo(tx, scope, head.place)
+        head.seq, head.hash, head.stamp = scope.seq, bytes(row[12]), entry.stamp
+        head.lo = self._lo(tx, scope, entry.head)
+        head.place = entry.head
         status = tx.one(self._sql.slot_at, (scope.id, "status", scope.seq))
         if status is not None:
             payload = entry_from_row(scope.tape, status, scope.family).payload
@@ -182,8 +188,8 @@ class Paths:
         if message is None:
             raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {name!r}")
         self._held(tx, scope, message, name)
-        scope.head.place = message
         scope.head.lo = self._lo(tx, scope, message)
+        scope.head.place = message
         scope.head.tip = False
         return None
 
@@ -221,9 +227,7 @@ class Paths:
         """Return the depth at which a place's lane branches off."""
         if place.lane == ROOT.lane:
             return 0
-        if place == scope.head.place and scope.head.lo:
-            return scope.head.lo
-        return self._base(tx, scope, place).ordinal
+        return scope.head.lo if scope.beside_head(place) else self._base(tx, scope, place).ordinal
 
     def _walk(self, tx: Transaction, scope: Scope, end: Place, floor: int) -> list[tuple[Place, int]]:
         """Return the lanes crossed from ``end`` down to the floor, nearest first: each its last place and its start."""
@@ -307,9 +311,12 @@ class Paths:
         found: list[Row] = []
         floor = self._floor(tx, scope, end)
         while end != ROOT and end.ordinal > floor and len(found) < count:
-            base = self._base(tx, scope, end)
-            found += self._rows(tx, scope, end, max(base.ordinal, floor), count - len(found), last=True)
-            end = base
+            base = None if scope.beside_head(end) else self._base(tx, scope, end)
+            lo = scope.head.lo if base is None else base.ordinal
+            found += self._rows(tx, scope, end, max(lo, floor), count - len(found), last=True)
+            if lo <= floor or len(found) >= count:
+                break
+            end = base or self._base(tx, scope, end)
         return found
 
     def _first(self, tx: Transaction, scope: Scope, end: Place, above: int, count: int) -> list[Row]:
@@ -324,8 +331,9 @@ class Paths:
 
     def _before(self, tx: Transaction, scope: Scope, place: Place) -> Place:
         """Return the place above another on its path."""
-        base = self._base(tx, scope, place)
-        return base if place.ordinal - 1 <= base.ordinal else Place(place.lane, place.ordinal - 1, place.tape)
+        if place.ordinal - 1 > self._lo(tx, scope, place):
+            return Place(place.lane, place.ordinal - 1, place.tape)
+        return self._base(tx, scope, place)
 
     def anchor_row(self, tx: Transaction, scope: Scope, end: Place) -> tuple[int, int, int] | None:
         """Return seq, depth and tape of the latest anchor on the path to ``end``."""
@@ -357,12 +365,14 @@ class Paths:
                 return row[0], row[1], number
         return None
 
-    def _messages(self, tx: Transaction, scope: Scope, rows: list[Row], first: Place | None = None) -> list[Message]:
-        """Return rows of a path as messages, each with the one before it as its parent."""
+    def _messages(
+        self, tx: Transaction, scope: Scope, rows: list[Row], first: Place | None = None, *, whole: bool = False
+    ) -> list[Message]:
+        """Return rows of a path as messages, each with the one before it as its parent; above a whole path is none."""
         if not rows:
             return []
         parent = None
-        if rows[0][0] > 1:
+        if rows[0][0] > 1 and not whole:
             if first is None:
                 first = scope.at(rows[0][7], rows[0][0], scope.placed_on(rows[0]))
             above = self._last(tx, scope, self._before(tx, scope, first), 1)

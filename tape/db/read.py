@@ -62,7 +62,7 @@ class Reader(Recall):
             if scope is None:
                 absent(tape, branch, point)
                 return []
-            return self._messages(tx, scope, self._path(tx, scope, self._end(tx, scope, branch), 0))
+            return self._messages(tx, scope, self._path(tx, scope, self._end(tx, scope, branch), 0), whole=True)
 
         return self._db.read(work)
 
