@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import UNSET, structs
 
-from tape.core import ids, payloads, strict
+from tape.core import ids, merge, payloads, strict
 from tape.core.context import Context, Policy
 from tape.core.diff import Diff, compare
 from tape.core.plan import (
@@ -31,7 +31,7 @@ from tape.core.plan import (
 )
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record import Call
-from tape.errors import InvalidEntry, UnknownMessage
+from tape.errors import InvalidEntry, TapeError, UnknownMessage
 from tape.keeping import Keeping, Kept
 
 if TYPE_CHECKING:
@@ -124,8 +124,11 @@ class Snapshot(Kept):
                 raise InvalidEntry("kinds", f"{kind!r} is not a kind of entry")
         return self._store._reader.entries(self._id, self._point, after, wanted, limit)
 
-    def anchors(self, limit: int = 20, before: int | None = None) -> list[Anchor]:
-        """Return the last anchors and handoffs, newest last; ``before`` a seq for the page before."""
+    def anchors(self, limit: int = 20, before: int | Anchor | None = None) -> list[Anchor]:
+        """Return the last anchors and handoffs, newest last; ``before`` the first of them for the page before.
+
+        A seq will do, too, for an anchor of the tape's own; on a fork the list goes on with inherited ones.
+        """
         return self._store._reader.anchors(self._id, self._point, limit, before)
 
 
@@ -471,6 +474,7 @@ class Tape(Snapshot, Keeping):
         name: str | None = None,
         strategy: str = "replay",
         on_conflict: str = "fail",
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -479,14 +483,18 @@ class Tape(Snapshot, Keeping):
 
         Nothing is copied. The fork never sees what this tape records later, nor this tape what the fork records
         before it is merged. In a ``with`` statement it is merged with ``strategy`` at the end, and discarded when
-        an exception leaves the block. The same call with the same ``id`` returns the same fork; any other use of a
-        taken id is TapeExists.
+        an exception leaves the block. The same call with the same ``id`` or ``key`` returns the same fork; any other
+        use of a taken id is TapeExists.
         """
         if name is not None:
             strict.text(name, "name")
-        child = ids.new_id() if id is None else strict.identifier(id, "id")
+        if id is not None:
+            strict.identifier(id, "id")
+        if key is not None:
+            strict.identifier(key, "key")
+        merge.check(strategy, on_conflict)
         call = self._call(actor, meta, expected_head)
-        self._store._branching.fork(call, child, at, name)
+        child = self._store._branching.fork(call, key, id, at, name)
         return Fork(self._store, child, parent=self, strategy=strategy, on_conflict=on_conflict)
 
     def merge(
@@ -496,6 +504,7 @@ class Tape(Snapshot, Keeping):
         strategy: str = "replay",
         on_conflict: str = "fail",
         summary: str | None = None,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -511,8 +520,10 @@ class Tape(Snapshot, Keeping):
         """
         if summary is not None:
             message["content"] = strict.text(summary, "summary")
+        if key is not None:
+            strict.identifier(key, "key")
         call = self._call(actor, meta, expected_head)
-        return self._store._branching.merge(call, _tape_id(child), strategy, on_conflict, message)
+        return self._store._branching.merge(call, key, _tape_id(child), strategy, on_conflict, message)
 
     def discard(
         self,
@@ -535,10 +546,10 @@ class Tape(Snapshot, Keeping):
     def linked(self, child: Tape | str) -> Snapshot:
         """Return a merged or linked fork as it was then: what it recorded later never shows."""
         wanted = _tape_id(child)
-        for receipt in reversed(self.lineage().merges):
-            if receipt.child == wanted:
-                return Snapshot(self._store, wanted, receipt.child_head)
-        raise InvalidEntry("child", f"{wanted!r} was never merged into or linked to {self._id!r}")
+        head = self._store._reader.linked(self._id, wanted)
+        if head is None:
+            raise InvalidEntry("child", f"{wanted!r} was never merged into or linked to {self._id!r}")
+        return Snapshot(self._store, wanted, head)
 
     def diff(self, a: int | datetime | str | Snapshot, b: int | datetime | str | Snapshot) -> Diff:
         """Return what was added, revised, retracted and anchored from one point, or one tape, to another."""
@@ -638,9 +649,16 @@ class Fork(Tape):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._parent.merge(self, strategy=self._strategy, on_conflict=self._on_conflict)
+            if self.info().status != "discarded":
+                self._parent.merge(self, strategy=self._strategy, on_conflict=self._on_conflict)
         elif isinstance(error, Exception):
-            self.discard(reason=f"{type(error).__name__}: {error}"[:500].replace("\0", ""))
+            # Whatever may stand in the error's text; and if the fork cannot be discarded (it was merged, or the
+            # database is away), the error is still the one to tell.
+            told = f"{type(error).__name__}: {error}"[:500].replace("\0", "").encode("utf-8", "replace").decode()
+            try:
+                self.discard(reason=told)
+            except TapeError as refused:
+                error.add_note(f"the fork {self._id!r} was not discarded: {refused}")
         # A cancellation or an interrupt says nothing about the work: the fork stays open.
 
 

@@ -454,7 +454,6 @@ class TestAsync:
 
         asyncio.run(run())
 
-
     def test_s1_close_waits(self, backend: Backend) -> None:
         """Closing an async store waits for the calls that were made before it; a second close does nothing."""
 

@@ -113,6 +113,8 @@ class ForkPoint(Struct, frozen=True, omit_defaults=True):
     hash: str
     layers: list[Layer] = []
     lo: int = 0
+    receipt: int = 0
+    """The parent's entry that records the fork."""
 
 
 class Open(Payload):

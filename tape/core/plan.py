@@ -281,6 +281,11 @@ class AddMessage(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the parent's place and put the message behind it."""
+        if not self.generated and (not self.derived or head.aliased or look.forked):
+            # Before all else, as with every key: a retry is told what it wrote, whatever became of its parent.
+            taken = look.place(self.id)
+            if taken is not None:
+                raise Taken(taken[1], taken[0].tape)
         parent: str | UnsetType | None = UNSET
         lane = head.place.lane
         if self.parent is HEAD or (self.parent is CHAIN and (previous is None or previous == head.place)):
@@ -294,10 +299,6 @@ class AddMessage(Intent, kw_only=True):
             parent = self.parent
             before, _ = visible_place(look, head, self.parent)
             extend = look.lane(before)[1] == before.ordinal
-        if not self.generated and (not self.derived or head.aliased or look.forked):
-            taken = look.place(self.id)
-            if taken is not None:
-                raise Taken(taken[1], taken[0].tape)
         payload = payloads.Append(
             id=self.id,
             message=msgspec.Raw(self.raw),

@@ -107,7 +107,7 @@ def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head, family: Fam
         if op.place.tape is not None:
             _override(tx, tape, family, op.place, op.seq, 0, None, None, op.why)
         else:
-            tx.run(tx.statements.mark_row, (op.why, tape, op.place.lane, op.place.ordinal))
+            tx.run(tx.statements.mark_row, (op.seq, op.why, tape, op.place.lane, op.place.ordinal))
 
 
 def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head, family: Family | None) -> None:

@@ -33,6 +33,14 @@ class Lineages(Compiler):
         names = ("n", "tape_id", "asof", "cleared", "overriding")
         return sa.text(text).columns(*(sa.column(name, sa.BigInteger) for name in names)).cte("lineage")
 
+    def _names(self) -> sa.CTE:
+        """Return a JSON list of strings as a table."""
+        if self._dialect.name == "sqlite":
+            text = "SELECT value AS name FROM json_each(:names)"
+        else:
+            text = 'SELECT value COLLATE "C" AS name FROM jsonb_array_elements_text(CAST(:names AS jsonb)) AS t(value)'
+        return sa.text(text).columns(sa.column("name", sa.Text)).cte("names")
+
     def _define_lineage(self) -> None:
         """Make the statements that ask a fork's whole lineage at once."""
         t, make, lin = self.tables, self._make, self._lineage()
@@ -56,6 +64,26 @@ class Lineages(Compiler):
             )
             .order_by(lin.c.n),
             ["lineage", "id"],
+        )
+        names = self._names()
+        self.taken_keys = make(
+            "taken_keys",
+            sa.select(names.c.name)
+            .distinct()
+            .select_from(names.join(lin, sa.true()).join(t.entries, sa.and_(seen, e.key == names.c.name))),
+            ["lineage", "names"],
+        )
+        self.taken_aliases = make(
+            "taken_aliases",
+            sa.select(names.c.name)
+            .distinct()
+            .select_from(
+                names.join(lin, sa.true()).join(
+                    t.aliases,
+                    sa.and_(al.tape_id == lin.c.tape_id, al.id == names.c.name, al.seq <= lin.c.asof),
+                )
+            ),
+            ["lineage", "names"],
         )
         current = sa.and_(
             ov.tape_id == lin.c.tape_id,
@@ -96,6 +124,7 @@ class Lineages(Compiler):
             ov.origin,
             ov.since,
             lin.c.tape_id,
+            ov.body_tape,
         ]
         # Rows of overrides in a stretch of one ancestor's lane, each with the body it shows, if any.
         self.overrides_in = make(
