@@ -10,7 +10,7 @@ import asyncio
 import functools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -257,6 +257,7 @@ class AsyncStore(_Hop):
 
     _inner: sync.Store
     _closed = False
+    _bound = False
 
     async def __aenter__(self) -> AsyncStore:
         return self
@@ -298,6 +299,15 @@ class AsyncStore(_Hop):
         """Return the tape with this id; it reads as empty, and is created with its first write."""
         return AsyncTape(self._inner.tape(id), self._threads)
 
+    def bind(self, connection: sa.Connection) -> AsyncStore:
+        """Return this store on a connection of the caller's, a synchronous one; see ``Store.bind``.
+
+        What it writes commits or rolls back with the caller's own rows. Await each call before using the connection.
+        """
+        bound = AsyncStore(self._inner.bind(connection), self._threads)
+        bound._bound = True
+        return bound
+
     verify = _hop(sync.Store.verify)
     rebuild = _hop(sync.Store.rebuild)
 
@@ -308,7 +318,8 @@ class AsyncStore(_Hop):
             await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:
-        self._threads.shutdown(wait=True)
+        if not self._bound:
+            self._threads.shutdown(wait=True)
         self._inner.close()
 
 
@@ -321,9 +332,12 @@ class _Opening:
         self._store: AsyncStore | None = None
 
     async def _open(self) -> AsyncStore:
+        opening = self._threads.submit(self._make)
         try:
-            inner = await asyncio.get_running_loop().run_in_executor(self._threads, self._make)
+            inner = await asyncio.wrap_future(opening)
         except BaseException:
+            # Cancelled while a thread was at it: nobody else would close what it opens.
+            opening.add_done_callback(_close_opened)
             self._threads.shutdown(wait=False)
             raise
         return AsyncStore(inner, self._threads)
@@ -340,6 +354,11 @@ class _Opening:
     ) -> None:
         if self._store is not None:
             await self._store.close()
+
+
+def _close_opened(opening: Future[sync.Store]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def open_async(
