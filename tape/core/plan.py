@@ -272,12 +272,13 @@ class AddMessage(Intent, kw_only=True):
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
-        given: dict[str, Any] = {"kind": "append", "message": msgspec.Raw(self.raw)}
+        message = {k: v for k, v in msgspec.json.decode(self.raw).items() if k != "id"}
+        given: dict[str, Any] = {"kind": "append", "message": message}
         if not self.generated:
             given["id"] = self.id
         if self.parent is None or isinstance(self.parent, str):
             given["parent"] = self.parent
-        return msgspec.json.decode(msgspec.json.encode(given))
+        return given
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the parent's place and put the message behind it."""
