@@ -5,20 +5,18 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from hashlib import blake2b
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import UNSET, structs
 
 from tape.core import ids, merge, payloads, strict
+from tape.core.appending import add_message, message_intents, renewed_id
 from tape.core.context import Context, Policy
 from tape.core.diff import Diff, compare
 from tape.core.plan import (
-    CHAIN,
     HEAD,
     AddAnchor,
-    AddMessage,
     ChooseHead,
     Intent,
     Plain,
@@ -185,7 +183,7 @@ class Tape(Snapshot, Keeping):
         The same key (or, without one, the same message id) with the same content writes nothing and returns the first
         receipt; with other content it is a ProvenanceConflict.
         """
-        intent = _add(compose(message, role, content, id), key, parent)
+        intent = add_message(compose(message, role, content, id), key, parent)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def extend(
@@ -216,7 +214,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
-        added = _add(compose(message, None, UNSET, id), key, HEAD)
+        added = add_message(compose(message, None, UNSET, id), key, HEAD)
         # A key of the caller's tells a retry; a derived one only that the message is there, which is no conflict here.
         fields = {**structs.asdict(added), "asked": key is not None, "message": dict(message)}
         intent = UpsertMessage(**fields)
@@ -334,7 +332,7 @@ class Tape(Snapshot, Keeping):
                 # An earlier attempt of this very call placed it.
                 placed = None
             # With a key the new id is the same at every attempt, or a retry would be other content.
-            renewed = ids.new_id() if key is None else _renewed(key, index)
+            renewed = ids.new_id() if key is None else renewed_id(key, index)
             fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
         clear = Plain(key=_key(key), asked=key is not None, payload=payloads.Clear(reason=_reason(reason)))
         adding = message_intents([message for message, _ in fresh], key, None)
@@ -660,43 +658,6 @@ class Fork(Tape):
             except TapeError as refused:
                 error.add_note(f"the fork {self._id!r} was not discarded: {refused}")
         # A cancellation or an interrupt says nothing about the work: the fork stays open.
-
-
-def _add(composed: tuple[str, bool, bytes, list[str], list[str], int], key: str | None, parent: Any) -> AddMessage:
-    id, generated, raw, calls, answers, tokens = composed
-    if parent is not HEAD and parent is not CHAIN and parent is not None:
-        strict.identifier(parent, "parent")
-    return AddMessage(
-        key=ids.message_key(id) if key is None else strict.identifier(key, "key"),
-        asked=key is not None or not generated,
-        id=id,
-        generated=generated,
-        raw=raw,
-        calls=calls,
-        answers=answers,
-        tokens=tokens,
-        parent=parent,
-        derived=key is None,
-    )
-
-
-def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
-    """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
-    if key is not None:
-        strict.identifier(key, "key")
-    intents = []
-    for index, message in enumerate(strict.listed(messages, "messages")):
-        composed = compose(message, None, UNSET, None, field=f"messages[{index}]")
-        intent = _add(composed, None, CHAIN if index else parent)
-        if key is not None:
-            intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
-        intents.append(intent)
-    return intents
-
-
-def _renewed(key: str, index: int) -> str:
-    """Return the id that a message of a keyed batch gets in place of one that is taken."""
-    return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
 
 
 def _tape_id(child: Tape | str) -> str:
