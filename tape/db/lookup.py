@@ -66,9 +66,8 @@ class TapeLookup:
             if row is None:
                 row = self.tx.one(self.sql.place_by_alias, (self.tape_id, message_id))
             return None if row is None else (Place(row[0], row[1]), row[2])
-        row = self.tx.one(self.sql.family_place_by_key, (self._lineage(), key))
-        if row is None:
-            row = self.tx.one(self.sql.family_place_by_alias, (self._lineage(), message_id))
+        found = self.tx.all(self.sql.family_place, (self._lineage(), key, message_id))
+        row = min(found, key=lambda one: one[4], default=None)
         return None if row is None else (self._placed(row[0], row[1], row[3]), row[2])
 
     def taken(self, message_ids: Iterable[str]) -> set[str]:

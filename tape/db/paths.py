@@ -400,9 +400,8 @@ class Paths:
             else:
                 # Also what lies behind a clear is a known message, so ask the whole family.
                 lineage = scope.family.parameter((scope.id, scope.seq, 0, 1))
-                row = tx.one(self._sql.family_place_by_key, (lineage, key))
-                if row is None:
-                    row = tx.one(self._sql.family_place_by_alias, (lineage, message_id))
+                found = tx.all(self._sql.family_place, (lineage, key, message_id))
+                row = min(found, key=lambda one: one[4], default=None)
         if row is None or (scope.family is None and row[2] > scope.seq):
             raise UnknownMessage(scope.tape, message_id)
         return scope.at(row[0], row[1], row[3] if scope.family is not None else 0), row[2]

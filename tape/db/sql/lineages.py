@@ -46,41 +46,34 @@ class Lineages(Compiler):
         t, make, lin = self.tables, self._make, self._lineage()
         e, ov, a, c = t.entries.c, t.overrides.c, t.answers.c, t.calls.c
         seen = sa.and_(e.tape_id == lin.c.tape_id, e.seq <= lin.c.asof)
-        self.family_place_by_key = make(
-            "family_place_by_key",
-            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
-            .select_from(lin.join(t.entries, sa.and_(seen, e.key == param("key"))))
-            .order_by(lin.c.n),
-            ["lineage", "key"],
-        )
         al = t.aliases.c
-        self.family_place_by_alias = make(
-            "family_place_by_alias",
-            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
-            .select_from(
-                lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
-                    t.entries, sa.and_(seen, e.seq == al.seq)
-                )
-            )
-            .order_by(lin.c.n),
-            ["lineage", "id"],
+        # By key or by alias in one round trip; a message has only one of the two.
+        by_key = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.entries, sa.and_(seen, e.key == param("key")))
         )
+        by_alias = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
+                t.entries, sa.and_(seen, e.seq == al.seq)
+            )
+        )
+        self.family_place = make("family_place", sa.union_all(by_key, by_alias), ["lineage", "key", "id"])
         names = self._names()
         self.taken_keys = make(
             "taken_keys",
-            sa.select(names.c.name)
+            # The names as a list, not as a table to join: SQLite would walk the tape and look each entry up in them.
+            sa.select(e.key)
             .distinct()
-            .select_from(names.join(lin, sa.true()).join(t.entries, sa.and_(seen, e.key == names.c.name))),
+            .select_from(lin.join(t.entries, sa.and_(seen, e.key.in_(sa.select(names.c.name))))),
             ["lineage", "names"],
         )
         self.taken_aliases = make(
             "taken_aliases",
-            sa.select(names.c.name)
+            sa.select(al.id)
             .distinct()
             .select_from(
-                names.join(lin, sa.true()).join(
+                lin.join(
                     t.aliases,
-                    sa.and_(al.tape_id == lin.c.tape_id, al.id == names.c.name, al.seq <= lin.c.asof),
+                    sa.and_(al.tape_id == lin.c.tape_id, al.id.in_(sa.select(names.c.name)), al.seq <= lin.c.asof),
                 )
             ),
             ["lineage", "names"],
