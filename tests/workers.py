@@ -346,19 +346,6 @@ def bound(store: tape.Store, *, name: str, label: str, count: int, seed: int, sc
 
 
 @program
-def forever(store: tape.Store, *, name: str, label: str, keyed: bool = False) -> None:
-    """Append until someone puts an end to it, and tell of every append that was acknowledged."""
-    chat = store.tape(name)
-    ready()
-    index = 0
-    while True:
-        content = f"{label}.{index}"
-        receipt = chat.append(role="user", content=content, key=content if keyed else None)
-        say(_receipt(receipt, content))
-        index += 1
-
-
-@program
 def insist(store: tape.Store, *, name: str, label: str, seconds: float) -> None:
     """Append with keys, and try again with the same key until it works; tell of every append acknowledged."""
     chat = store.tape(name)
@@ -430,6 +417,92 @@ def fill(store: tape.Store, *, name: str, room: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     receipt = chat.append(role="user", content="room again")
     say({"seq": receipt.seq, "messages": len(chat.messages()), "ok": store.verify().ok})
+
+
+@program
+def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
+    """Put a writer into the world whenever asked, for the test to kill; a fork of this process starts at once.
+
+    With a verb the writer takes its own life, just before it would pass the given one of the points of that write.
+    """
+    url = store._db.engine.url
+    store.close()
+    say("ready")
+    while (word := heard()) != "enough":
+        order = json.loads(word)
+        child = os.fork()
+        if not child:
+            # What was inherited is closed; everything else is opened anew, as a process after a crash does.
+            fresh = tape.open(url, **options)
+            if "verb" in order:
+                _die_within(fresh, name, **order)
+                os._exit(0)
+            _write_on(fresh.tape(name), order["label"], keyed=False)
+        say({"pid": child})
+        _, status = os.waitpid(child, 0)
+        say({"status": status})
+
+
+def _die_within(store: tape.Store, name: str, *, verb: str, point: int) -> None:
+    left = point
+
+    def pass_by(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store._db.fault = pass_by
+    VERBS[verb](store.tape(name))
+
+
+VERBS: dict[str, Callable[[tape.Tape], Any]] = {
+    "append": lambda chat: chat.append(role="user", content="x"),
+    "append as a root": lambda chat: chat.append(role="user", content="x", parent=None),
+    "extend": lambda chat: chat.extend([{"role": "user", "content": n} for n in range(3)]),
+    "revise": lambda chat: chat.revise("m", content="revised"),
+    "retract": lambda chat: chat.retract("m"),
+    "clear": lambda chat: chat.clear(),
+    "anchor": lambda chat: chat.anchor("here"),
+    "complete": lambda chat: chat.complete(),
+    "first write": lambda chat: chat._store.tape("brand new").append(role="user", content="x"),
+    "fork": lambda chat: chat.fork("brand new"),
+    "merge": lambda chat: chat.merge(chat._store.get("helper")),
+    "discard": lambda chat: chat._store.get("helper").discard("enough"),
+}
+"""Writes in the middle of which a process can die; the tape has a message ``m`` and a fork ``helper``."""
+
+
+def _write_on(chat: tape.Tape, label: str, *, keyed: bool) -> None:
+    index = 0
+    while True:
+        content = f"{label}.{index}"
+        receipt = chat.append(role="user", content=content, key=content if keyed else None)
+        say(_receipt(receipt, content))
+        index += 1
+
+
+@program
+def interrupted(store: tape.Store, *, name: str) -> None:
+    """Wait for one's turn to write, be interrupted by a signal, and stay alive."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, interrupt)
+    chat = store.tape(name)
+    chat.append(role="user", content="before")
+    ready()
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        chat.append(role="user", content="never")
+    except Interrupted:
+        say("interrupted")
+    heard()
+    say(_receipt(chat.append(role="user", content="after")))
 
 
 @program
