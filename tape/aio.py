@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
@@ -50,7 +51,7 @@ class _Hop:
         return await running
 
 
-def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Awaitable[R]]:
+def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Coroutine[Any, Any, R]]:
     """Return ``method`` to be awaited: same arguments, same result, in a worker thread."""
 
     @functools.wraps(method)
@@ -65,7 +66,7 @@ async def _pages(face: _Hop, make: Callable[[], Iterator[Entry]]) -> AsyncIterat
     source = await face._run(make)
 
     def some() -> list[Entry]:
-        return [entry for entry, _ in zip(source, range(_PAGE), strict=False)]
+        return list(itertools.islice(source, _PAGE))
 
     while page := await face._run(some):
         for entry in page:
@@ -159,6 +160,7 @@ class AsyncTape(AsyncSnapshot):
         name: str | None = None,
         strategy: str = "replay",
         on_conflict: str = "fail",
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -172,6 +174,7 @@ class AsyncTape(AsyncSnapshot):
                 name=name,
                 strategy=strategy,
                 on_conflict=on_conflict,
+                key=key,
                 actor=actor,
                 meta=meta,
                 expected_head=expected_head,
@@ -185,6 +188,7 @@ class AsyncTape(AsyncSnapshot):
         strategy: str = "replay",
         on_conflict: str = "fail",
         summary: str | None = None,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -197,6 +201,7 @@ class AsyncTape(AsyncSnapshot):
                 strategy=strategy,
                 on_conflict=on_conflict,
                 summary=summary,
+                key=key,
                 actor=actor,
                 meta=meta,
                 expected_head=expected_head,

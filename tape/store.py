@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.core import ids, payloads, strict
+from tape.core.appending import message_intents
 from tape.core.memory import BlockSpec, Slot
 from tape.core.records import Report
 from tape.core.tokens import Counter
@@ -22,7 +23,7 @@ from tape.db.migrate import migrate
 from tape.db.record import Call, Recorder
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
-from tape.handle import Tape, message_intents
+from tape.handle import Tape
 
 __all__ = ["Store", "open"]
 

@@ -145,6 +145,13 @@ def standing(
 
 
 @pytest.fixture
+def guest(standing: Backend) -> Iterator[tape.Store]:
+    """A store of one test on the module's database."""
+    with standing.open(durability="normal") as opened:
+        yield opened
+
+
+@pytest.fixture
 def store(backend: Backend) -> tape.Store:
     return backend.open()
 

@@ -20,6 +20,7 @@ __all__ = [
     "message_key",
     "new_id",
     "revision_key",
+    "squash_key",
 ]
 
 _lock = threading.Lock()
@@ -93,6 +94,11 @@ def merge_key(other: str, seq: int) -> str:
 def copy_key(child: str, seq: int) -> str:
     """Return the key of an entry that carries over what the child recorded at ``seq``."""
     return fits(f"{RESERVED}c:{seq}@{child}")
+
+
+def squash_key(child: str, seq: int) -> str:
+    """Return the key of the message that stands for all that the child recorded up to ``seq``."""
+    return fits(f"{RESERVED}s:{seq}@{child}")
 
 
 def batch_key(key: str, index: int) -> str:

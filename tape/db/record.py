@@ -270,13 +270,18 @@ class Recorder:
         return receipts
 
     def _repeated(self, writing: Writing, new: Sequence[Intent]) -> bool:
-        """Whether this is a revision equal to what holds: like a known key, that is settled before any other check.
+        """Whether this is a revision equal to what holds, or a message under an id that an ancestor has.
 
-        A retry after a lost reply would otherwise meet its own success as a moved head.
+        Like a known key, that is settled before any other check: a retry after a lost reply would otherwise meet its
+        own success as a moved head.
         """
         call, head = writing.call, writing.head
         conditional = call.expected_head not in (None, head.seq) or head.status in CLOSED
-        if not conditional or not isinstance(new[0], ReviseMessage | UpsertMessage) or not writing.existed:
+        if not conditional or not writing.existed:
+            return False
+        if all(type(intent) is AddMessage for intent in new):
+            return all(isinstance(intent, AddMessage) and writing.place(intent.id) for intent in new)
+        if not isinstance(new[0], ReviseMessage | UpsertMessage):
             return False
         try:
             new[0].plan(head, writing, None)
@@ -355,7 +360,7 @@ class Recorder:
     def _check_head(self, call: Call, head: Head, intents: Sequence[Intent]) -> None:
         if call.expected_head is not None and call.expected_head != head.seq:
             raise HeadMoved(call.tape, call.expected_head, head.seq)
-        if head.status in CLOSED and any(intent.changes_view for intent in intents):
+        if head.status in CLOSED and any(intent.changes_view or _final(head, intent) for intent in intents):
             raise TapeClosed(call.tape, head.status, head.reason)
 
     def _one(self, writing: Writing, intent: Intent) -> Receipt:
@@ -585,6 +590,11 @@ def _hot(intents: Sequence[Intent]) -> bool:
         and not first.calls
         and not first.answers
     )
+
+
+def _final(head: Head, intent: Intent) -> bool:
+    """Whether the intent would give a discarded fork another status: that one is for good."""
+    return head.status == "discarded" and type(intent) is Plain and isinstance(intent.payload, payloads.Status)
 
 
 def _key_of(call: Call, intents: Sequence[Intent]) -> str:

@@ -33,29 +33,50 @@ class Lineages(Compiler):
         names = ("n", "tape_id", "asof", "cleared", "overriding")
         return sa.text(text).columns(*(sa.column(name, sa.BigInteger) for name in names)).cte("lineage")
 
+    def _names(self) -> sa.CTE:
+        """Return a JSON list of strings as a table."""
+        if self._dialect.name == "sqlite":
+            text = "SELECT value AS name FROM json_each(:names)"
+        else:
+            text = 'SELECT value COLLATE "C" AS name FROM jsonb_array_elements_text(CAST(:names AS jsonb)) AS t(value)'
+        return sa.text(text).columns(sa.column("name", sa.Text)).cte("names")
+
     def _define_lineage(self) -> None:
         """Make the statements that ask a fork's whole lineage at once."""
         t, make, lin = self.tables, self._make, self._lineage()
         e, ov, a, c = t.entries.c, t.overrides.c, t.answers.c, t.calls.c
         seen = sa.and_(e.tape_id == lin.c.tape_id, e.seq <= lin.c.asof)
-        self.family_place_by_key = make(
-            "family_place_by_key",
-            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
-            .select_from(lin.join(t.entries, sa.and_(seen, e.key == param("key"))))
-            .order_by(lin.c.n),
-            ["lineage", "key"],
-        )
         al = t.aliases.c
-        self.family_place_by_alias = make(
-            "family_place_by_alias",
-            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
-            .select_from(
-                lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
-                    t.entries, sa.and_(seen, e.seq == al.seq)
-                )
+        # By key or by alias in one round trip; a message has only one of the two.
+        by_key = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.entries, sa.and_(seen, e.key == param("key")))
+        )
+        by_alias = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
+                t.entries, sa.and_(seen, e.seq == al.seq)
             )
-            .order_by(lin.c.n),
-            ["lineage", "id"],
+        )
+        self.family_place = make("family_place", sa.union_all(by_key, by_alias), ["lineage", "key", "id"])
+        names = self._names()
+        self.taken_keys = make(
+            "taken_keys",
+            # The names as a list, not as a table to join: SQLite would walk the tape and look each entry up in them.
+            sa.select(e.key)
+            .distinct()
+            .select_from(lin.join(t.entries, sa.and_(seen, e.key.in_(sa.select(names.c.name))))),
+            ["lineage", "names"],
+        )
+        self.taken_aliases = make(
+            "taken_aliases",
+            sa.select(al.id)
+            .distinct()
+            .select_from(
+                lin.join(
+                    t.aliases,
+                    sa.and_(al.tape_id == lin.c.tape_id, al.id.in_(sa.select(names.c.name)), al.seq <= lin.c.asof),
+                )
+            ),
+            ["lineage", "names"],
         )
         current = sa.and_(
             ov.tape_id == lin.c.tape_id,
@@ -96,6 +117,7 @@ class Lineages(Compiler):
             ov.origin,
             ov.since,
             lin.c.tape_id,
+            ov.body_tape,
         ]
         # Rows of overrides in a stretch of one ancestor's lane, each with the body it shows, if any.
         self.overrides_in = make(

@@ -213,25 +213,31 @@ class Writes(Compiler):
             ["ended", "because", "t", "at_lane", "at_ordinal"],
         )
         self.drop_row = make("drop_row", sa.delete(t.live).where(*at_place), ["t", "at_lane", "at_ordinal"])
-        newest = sa.alias(t.past)
+        # The newest row once more, holding for no time at all, with another reason why it ended.
         self.mark_row = make(
             "mark_row",
-            sa.update(t.past)
-            .where(
-                past.tape_id == param("t"),
-                past.lane == param("at_lane"),
-                past.ordinal == param("at_ordinal"),
-                past.since
-                == sa.select(sa.func.max(newest.c.since))
-                .where(
-                    newest.c.tape_id == param("t"),
-                    newest.c.lane == param("at_lane"),
-                    newest.c.ordinal == param("at_ordinal"),
+            sa.insert(t.past).from_select(
+                ["tape_id", "lane", "ordinal", "since", "placed", "body", "until", "why"],
+                sa.select(
+                    past.tape_id,
+                    past.lane,
+                    past.ordinal,
+                    sa.cast(param("at_seq"), sa.BigInteger),
+                    past.placed,
+                    past.body,
+                    sa.cast(param("at_seq"), sa.BigInteger),
+                    sa.cast(param("because"), sa.Text),
                 )
-                .scalar_subquery(),
-            )
-            .values(why=param("because")),
-            ["because", "t", "at_lane", "at_ordinal"],
+                .where(
+                    past.tape_id == param("t"),
+                    past.lane == param("at_lane"),
+                    past.ordinal == param("at_ordinal"),
+                )
+                .order_by(past.since.desc())
+                .limit(sa.literal_column("1"))
+                .offset(ZERO),
+            ),
+            ["at_seq", "because", "t", "at_lane", "at_ordinal"],
         )
         self.insert_lane = self._insert(t.lanes)
         self.insert_alias = self._insert(t.aliases)
