@@ -144,9 +144,9 @@ def standing(
             connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def guest(standing: Backend) -> Iterator[tape.Store]:
-    """A store of one test on the module's database."""
+    """A store on the module's database, for tests that leave it as they found it."""
     with standing.open(durability="normal") as opened:
         yield opened
 

@@ -370,7 +370,7 @@ class TestCancellation:
     @pytest.mark.parametrize("write", WRITES)
     def test_cancelled_at_every_await_it_is_whole_or_absent(self, backend: Backend, write: str) -> None:
         """However many turns of the loop a write was given before it was cancelled, it left all of it or nothing."""
-        states: list[dict[str, str]] = []
+        states: list[dict[str, tuple[int, int]]] = []
 
         async def work(turns: int) -> bool:
             store = await tape.open_async(backend.url, durability="normal", **backend.options)
