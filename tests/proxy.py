@@ -154,6 +154,8 @@ class _Link:
         self._close()
 
     def _break(self) -> None:
+        # The server first: it rolls back and lets go of its locks while the client still waits.
+        _end(self._server)
         if self._proxy.before_breaking is not None:
             self._proxy.before_breaking()
         self._proxy.lost += 1
