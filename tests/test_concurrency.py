@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
+import time
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,7 @@ def check_tape(store: tape.Store, name: str, answers: list[dict[str, Any]]) -> l
 class TestOneTape:
     def test_e1_eight_processes(self, backend: Backend, crew: Crew) -> None:
         """Eight processes append to one tape: every receipt is an entry of its own, and there are no others."""
-        count = scaled(40)
+        count = scaled(25)
         said = crew.race(backend, "append", [{"name": "t", "label": f"p{n}", "count": count} for n in range(8)])
         answers = [answer for each in said for answer in each]
         store = backend.open()
@@ -78,7 +78,7 @@ class TestOneTape:
 
     def test_e1_threads_in_processes(self, backend: Backend, crew: Crew) -> None:
         """Four threads in each of four processes, and two threads here, all on one tape."""
-        count = scaled(12)
+        count = scaled(8)
         store = backend.open()
         chat = store.tape("t")
         mine: list[dict[str, Any]] = []
@@ -347,25 +347,12 @@ class TestFork:
             assert (contents["before"], contents["after"]) == (1, 1)
             store.close()
 
-    def test_e1_forked_in_memory(self) -> None:
+    @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+    def test_e1_forked_in_memory(self, backend: Backend, crew: Crew) -> None:
         """A fork of a process with a store in memory has a copy of it, as of all its memory."""
-        with tape.open(":memory:") as store:
-            chat = store.tape("t")
-            chat.append(role="user", content="before")
-            told, tells = os.pipe()
-            child = os.fork()
-            if not child:
-                try:
-                    seq = chat.append(role="user", content="child").seq
-                    os.write(tells, f"{seq} {len(chat.messages())}".encode())
-                finally:
-                    os._exit(0)
-            os.waitpid(child, 0)
-            assert os.read(told, 100) == b"3 2"
-            os.close(told)
-            os.close(tells)
-            assert [message.content for message in chat.messages()] == ["before"]
-            assert chat.append(role="user", content="parent").seq == 3
+        worker = crew.start(backend, "divide_in_memory")
+        worker.tell("go")
+        assert worker.finish() == [[3, ["before", "child"]], [3, ["before", "parent"]]]
 
 
 class TestXidOrder:
@@ -534,8 +521,9 @@ class TestClose:
             for one in crowd:
                 one.start()
             going.wait(PATIENCE)
-            while not acked:
-                pass
+            deadline = time.monotonic() + PATIENCE
+            while not acked and time.monotonic() < deadline:
+                crowd[0].join(0.001)
             store.close()
             for one in crowd:
                 one.join(PATIENCE)

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from conftest import Backend
 from workers import PATIENCE, VERBS, Crew, Worker, scaled
 
 import tape
+from tape.db.migrate import LOCK
 
 SEED = 77
 
@@ -37,7 +39,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, f"still not so: {what}"
-        os.sched_yield()
+        threading.Event().wait(0.005)
 
 
 class TestKill:
@@ -322,6 +324,20 @@ class TestBusy:
         assert sorted(outcomes) == list(range(3, 11))
         check_tape(chat)
 
+    def test_s1_busy_while_opening(self, backend: Backend) -> None:
+        """Who opens a new database while another program keeps it locked gets StoreBusy after the timeout."""
+        foreign = backend.raw()
+        if backend.postgres:
+            foreign.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
+        else:
+            foreign.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        with pytest.raises(tape.StoreBusy):
+            backend.open(timeout=0.3)
+        assert time.monotonic() - began < 10.0
+        foreign.close()
+        backend.open().tape("t").append(role="user", content="first")
+
 
 class TestRestored:
     @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
@@ -331,13 +347,11 @@ class TestRestored:
         chat = store.tape("t")
         chat.append(role="user", content="first")
         kept = tmp_path / "kept.db"
-        with sqlite3.connect(backend.url.database or "") as live, sqlite3.connect(kept) as copy:
+        with closing(backend.raw()) as live, closing(sqlite3.connect(kept)) as copy:
             live.backup(copy)
         lost = chat.append(role="user", content="lost")
-        with sqlite3.connect(backend.url.database or "") as live, sqlite3.connect(kept) as copy:
+        with closing(backend.raw()) as live, closing(sqlite3.connect(kept)) as copy:
             copy.backup(live)
-        live.close()
-        copy.close()
         with backend.open() as other:
             # As many entries as the first store remembers, but not the same.
             assert other.tape("t").append(role="user", content="other").seq == lost.seq
@@ -369,7 +383,7 @@ class TestRestored:
 
 
 def test_e1_a_copied_store_is_a_store(backend: Backend, tmp_path: Path) -> None:
-    """The lock file beside a SQLite database is not part of it: a copy without it works, and it may vanish."""
+    """The lock file beside a SQLite database is not part of it: a copy without it works, and it may vanish or fail."""
     if backend.postgres:
         # There is no such file; the same must hold for a store that is opened a second time.
         backend.open().tape("t").append(role="user", content="first")
@@ -381,6 +395,8 @@ def test_e1_a_copied_store_is_a_store(backend: Backend, tmp_path: Path) -> None:
         Path(f"{path}-writer").unlink()
         store.tape("t").append(role="user", content="second")
     shutil.copy(path, tmp_path / "copy.db")
+    # Something else has its name, and it cannot even be opened.
+    (tmp_path / "copy.db-writer").mkdir()
     with tape.open(tmp_path / "copy.db") as copy:
         assert copy.tape("t").append(role="user", content="third").seq == 4
         assert len(check_tape(copy.tape("t"))) == 4

@@ -99,7 +99,7 @@ class TestLostReply:
         chat.append(role="user", content="original", id="m")
         plain = store.tape("plain")
         plain.append(role="user", content="original", id="m")
-        for number in range(4):
+        for number in range(2):
             proxy.lose(COMMIT, reply=reply)
             write(store, chat, number)
             assert proxy.lost == number + 1
@@ -114,7 +114,7 @@ class TestLostReply:
         """A merge or a discard whose connection breaks happened once, on both tapes."""
         chat = store.tape("t")
         chat.append(role="user", content="question")
-        for number in range(4):
+        for number in range(2):
             helper, other = chat.fork(f"h{number}"), chat.fork(f"o{number}")
             helper.append(role="assistant", content=f"answer {number}")
             proxy.lose(COMMIT, reply=reply)
@@ -125,9 +125,9 @@ class TestLostReply:
             assert proxy.lost == 2 * number + 2
             assert [entry.kind for entry in helper.entries()].count("merge") == 1
             assert [entry.kind for entry in other.entries()].count("discard") == 1
-        assert contents(chat) == ["question", *(f"answer {number}" for number in range(4))]
+        assert contents(chat) == ["question", *(f"answer {number}" for number in range(2))]
         kinds = Counter(entry.kind for entry in chat.entries())
-        assert (kinds["fork"], kinds["merge"], kinds["discard"]) == (8, 4, 4)
+        assert (kinds["fork"], kinds["merge"], kinds["discard"]) == (4, 2, 2)
         assert store.verify().problems == []
 
     def test_e5_lost_revision_and_a_rival(self, backend: Backend, store: tape.Store, proxy: Proxy) -> None:
@@ -222,6 +222,23 @@ class TestUnknown:
                 chat.append(role="user", content="second")
             other.execute("SELECT pg_advisory_unlock(%s)", (lock_key("t"),))
             assert contents(chat) == ["first", "second"]
+
+    def test_s1_lost_before_the_commit(self, store: tape.Store, proxy: Proxy) -> None:
+        """A connection that breaks before the commit was sent leaves nothing unknown: StoreFailed if that was all."""
+        chat = store.tape("t")
+        chat.append(role="user", content="first")
+        for away in (False, True):
+            for statement in ("BEGIN", "SELECT pg_advisory_xact_lock", "INSERT INTO"):
+                proxy.lose(statement)
+                proxy.before_breaking = lambda away=away: setattr(proxy, "away", away)
+                if away:
+                    with pytest.raises(tape.StoreFailed):
+                        chat.event("note", {"at": statement})
+                    proxy.away = False
+                else:
+                    chat.event("note", {"at": statement})
+        assert proxy.lost == 6
+        assert [entry.kind for entry in chat.entries()] == ["open", "append", *["event"] * 3]
 
     def test_s1_nothing_sent(self, backend: Backend, proxy: Proxy) -> None:
         """A store that cannot connect at all says so with StoreFailed: nothing was sent, so nothing is unknown."""
@@ -464,17 +481,17 @@ class TestRestart:
     def test_e1_immediate_restart_under_load(self, private: _Private, crew: Crew) -> None:
         """A server that crashes three times under four writers with keys: nothing missing, nothing doubled."""
         with tape.open(private.url) as store:
-            workers = [
-                crew.start(private, "insist", name="t", label=f"p{number}", seconds=6.0 * max(1, scaled(1)))
-                for number in range(4)
-            ]
+            workers = [crew.start(private, "insist", name="t", label=f"p{number}") for number in range(4)]
             for worker in workers:
                 worker.tell("go")
             acked: list[Any] = []
-            for _ in range(3):
+            for _ in range(scaled(3)):
                 # Some work between the crashes, measured by what is acknowledged.
-                acked += [workers[0].next() for _ in range(10)]
+                acked += [worker.next() for worker in workers for _ in range(10)]
                 private.restart()
+            acked += [worker.next() for worker in workers for _ in range(10)]
+            for worker in workers:
+                worker.tell("stop")
             said = [worker.finish() for worker in workers]
             failures = sum(each[-1]["failures"] for each in said)
             acked += [answer for each in said for answer in each[:-1]]

@@ -13,6 +13,7 @@ import os
 import queue
 import random
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -346,13 +347,12 @@ def bound(store: tape.Store, *, name: str, label: str, count: int, seed: int, sc
 
 
 @program
-def insist(store: tape.Store, *, name: str, label: str, seconds: float) -> None:
-    """Append with keys, and try again with the same key until it works; tell of every append acknowledged."""
+def insist(store: tape.Store, *, name: str, label: str) -> None:
+    """Append with keys until told to stop, each again and again until it works; tell of every one acknowledged."""
     chat = store.tape(name)
     ready()
-    began = time.monotonic()
     index = failures = 0
-    while time.monotonic() - began < seconds:
+    while not select.select([sys.stdin], [], [], 0)[0]:
         content = f"{label}.{index}"
         tries = 0
         while True:
@@ -368,6 +368,7 @@ def insist(store: tape.Store, *, name: str, label: str, seconds: float) -> None:
                 threading.Event().wait(0.02)
         say(_receipt(receipt, content))
         index += 1
+    heard()
     say({"failures": failures})
 
 
@@ -567,6 +568,29 @@ def divide(store: tape.Store, *, name: str, count: int, threads: bool, options: 
     for end in (told, tells, hears, saying):
         os.close(end)
     say({"child": (first + second).decode(), "status": status})
+
+
+@program
+def divide_in_memory(store: tape.Store) -> None:
+    """Fork with a store in memory, and write on both sides."""
+    ready()
+    with tape.open(":memory:") as inner:
+        chat = inner.tape("t")
+        chat.append(role="user", content="before")
+        told, tells = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                seq = chat.append(role="user", content="child").seq
+                os.write(tells, json.dumps([seq, [message.content for message in chat.messages()]]).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        say(json.loads(os.read(told, 1_000)))
+        os.close(told)
+        os.close(tells)
+        seq = chat.append(role="user", content="parent").seq
+        say([seq, [message.content for message in chat.messages()]])
 
 
 def main() -> None:
