@@ -130,24 +130,6 @@ class TestLostReply:
         assert (kinds["fork"], kinds["merge"], kinds["discard"]) == (4, 2, 2)
         assert store.verify().problems == []
 
-    def test_e5_lost_revision_and_a_rival(self, backend: Backend, store: tape.Store, proxy: Proxy) -> None:
-        """A revision that never arrived is made again behind the one that another writer made meanwhile."""
-        chat = store.tape("t")
-        chat.append(role="user", content="original", id="m")
-        rival = backend.open().tape("t")
-
-        def overtake() -> None:
-            rival.revise("m", content="the rival's")
-
-        proxy.before_breaking = overtake
-        proxy.lose(COMMIT, reply=False)
-        # The rival waits for the lock until the server notices that the first writer is gone.
-        receipt = chat.revise("m", content="mine")
-        assert receipt.duplicate is False
-        assert chat.message("m").content == "mine"
-        assert [entry.kind for entry in chat.entries()] == ["open", "append", "revise", "revise"]
-        assert chat.verify().ok
-
     def test_e13_lost_reply_with_a_condition(self, store: tape.Store, proxy: Proxy) -> None:
         """A conditional write whose reply was lost is a success, not HeadMoved by its own entry."""
         chat = store.tape("t")
