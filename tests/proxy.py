@@ -156,10 +156,13 @@ class _Link:
     def _break(self) -> None:
         # The server first: it rolls back and lets go of its locks while the client still waits.
         _end(self._server)
-        if self._proxy.before_breaking is not None:
-            self._proxy.before_breaking()
-        self._proxy.lost += 1
-        self._close()
+        try:
+            if self._proxy.before_breaking is not None:
+                self._proxy.before_breaking()
+        finally:
+            # Whatever happened in between, the client must not wait for ever.
+            self._proxy.lost += 1
+            self._close()
 
     def _close(self) -> None:
         for one in (self._client, self._server):

@@ -130,6 +130,22 @@ class TestLostReply:
         assert (kinds["fork"], kinds["merge"], kinds["discard"]) == (4, 2, 2)
         assert store.verify().problems == []
 
+    def test_e5_lost_revision_and_a_rival(self, backend: Backend, store: tape.Store, proxy: Proxy) -> None:
+        """A revision that never arrived is made again behind the one that another writer made meanwhile."""
+        chat = store.tape("t")
+        chat.append(role="user", content="original", id="m")
+        rival = backend.open(timeout=10.0).tape("t")
+        overtaken: list[tape.Receipt] = []
+        # The server has lost the first writer by then, and with it the lock that the rival needs.
+        proxy.before_breaking = lambda: overtaken.append(rival.revise("m", content="the rival's"))
+        proxy.lose(COMMIT, reply=False)
+        receipt = chat.revise("m", content="mine")
+        assert [one.seq for one in overtaken] == [3]
+        assert (receipt.seq, receipt.duplicate) == (4, False)
+        assert chat.message("m").content == "mine"
+        assert [entry.kind for entry in chat.entries()] == ["open", "append", "revise", "revise"]
+        assert chat.verify().ok
+
     def test_e13_lost_reply_with_a_condition(self, store: tape.Store, proxy: Proxy) -> None:
         """A conditional write whose reply was lost is a success, not HeadMoved by its own entry."""
         chat = store.tape("t")

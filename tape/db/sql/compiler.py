@@ -140,10 +140,10 @@ class Compiler:
         found = sa.select(*(table.c[name] for name in names)).where(*where)
         return found.offset(ZERO).lateral(f"each_{table.description}"), sa.true()
 
-    def _bodies(self, rows: Any) -> tuple[Any, Any]:
+    def _bodies(self, rows: Any, tape: str = "tape_id") -> tuple[Any, Any]:
         """Return the entries that hold the bodies of rows of the view, to be joined with them, and on what."""
         e = self.tables.entries.c
-        where = (e.tape_id == rows.c.tape_id, e.seq == rows.c.body)
+        where = (e.tape_id == rows.c[tape], e.seq == rows.c.body)
         return self._each(self.tables.entries, ("kind", "version", "payload", "stamp"), where)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import (
@@ -105,36 +107,19 @@ class Lineages(Compiler):
             .offset(ZERO),
             ["lineage", "from_tape", "at_lane", "at_ordinal"],
         )
-        override_columns = [
-            ov.ordinal,
-            ov.placed,
-            ov.body,
-            e.kind,
-            e.version,
-            e.payload,
-            e.stamp,
-            ov.lane,
-            ov.origin,
-            ov.since,
-            lin.c.tape_id,
-            ov.body_tape,
-        ]
+        stretch = (
+            ov.origin == param("from_tape"),
+            ov.lane == param("at_lane"),
+            ov.ordinal > param("lo"),
+            ov.ordinal <= param("hi"),
+        )
+        changed, there = self._each(t.overrides, _OVERRIDE_COLUMNS, (current, *stretch))
+        bodies, on = self._bodies(changed, "body_tape")
         # Rows of overrides in a stretch of one ancestor's lane, each with the body it shows, if any.
         self.overrides_in = make(
             "overrides_in",
-            sa.select(*override_columns)
-            .select_from(
-                lin.join(
-                    t.overrides,
-                    sa.and_(
-                        current,
-                        ov.origin == param("from_tape"),
-                        ov.lane == param("at_lane"),
-                        ov.ordinal > param("lo"),
-                        ov.ordinal <= param("hi"),
-                    ),
-                ).outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
-            )
+            sa.select(*self._override_columns(changed, bodies), lin.c.tape_id, changed.c.body_tape)
+            .select_from(lin.join(changed, there).outerjoin(bodies, on))
             .order_by(lin.c.n),
             ["lineage", "from_tape", "at_lane", "lo", "hi"],
         )
@@ -206,11 +191,11 @@ class Lineages(Compiler):
             ]
             if rows is t.past:
                 where.append(r.until > lin.c.asof)
+            held, there = self._each(rows, ("tape_id", "lane", "ordinal", "placed", "body"), where)
+            bodies, on = self._bodies(held)
             parts.append(
-                sa.select(*self._body_columns(rows), lin.c.tape_id).select_from(
-                    walk.join(lin, lin.c.tape_id == walk.c.tape_id)
-                    .join(rows, sa.and_(*where))
-                    .join(t.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body))
+                sa.select(*self._body_columns(held, bodies), lin.c.tape_id).select_from(
+                    walk.join(lin, lin.c.tape_id == walk.c.tape_id).join(held, there).join(bodies, on)
                 )
             )
         # The bodies that hold on a path through a fork's lineage, in no order.
@@ -219,23 +204,26 @@ class Lineages(Compiler):
             sa.union_all(*parts),
             ["t", "at_lane", "at_ordinal", "floor", "lineage"],
         )
+        changed, there = self._each(t.overrides, _OVERRIDE_COLUMNS, (current,))
+        bodies, on = self._bodies(changed, "body_tape")
+        on_path = sa.and_(
+            walk.c.tape_id == changed.c.origin,
+            walk.c.lane == changed.c.lane,
+            changed.c.ordinal > walk.c.lo,
+            changed.c.ordinal <= walk.c.hi,
+            changed.c.ordinal > param("floor"),
+        )
         self.family_overrides = make(
             "family_overrides",
-            sa.select(*override_columns)
-            .select_from(
-                lin.join(t.overrides, sa.and_(current, lin.c.overriding == sa.literal_column("1")))
-                .join(
-                    walk,
-                    sa.and_(
-                        walk.c.tape_id == ov.origin,
-                        walk.c.lane == ov.lane,
-                        ov.ordinal > walk.c.lo,
-                        ov.ordinal <= walk.c.hi,
-                        ov.ordinal > param("floor"),
-                    ),
-                )
-                .outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
-            )
+            sa.select(*self._override_columns(changed, bodies), lin.c.tape_id, changed.c.body_tape)
+            .select_from(lin.join(changed, there).join(walk, on_path).outerjoin(bodies, on))
+            .where(lin.c.overriding == sa.literal_column("1"))
             .order_by(lin.c.n),
             ["t", "at_lane", "at_ordinal", "floor", "lineage"],
         )
+
+    def _override_columns(self, changed: Any, bodies: Any) -> list[Any]:
+        return [*self._body_columns(changed, bodies), changed.c.origin, changed.c.since]
+
+
+_OVERRIDE_COLUMNS = ("origin", "lane", "ordinal", "placed", "body_tape", "body", "since")
