@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -53,7 +54,7 @@ class _Hop:
         return await running
 
 
-def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Awaitable[R]]:
+def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Coroutine[Any, Any, R]]:
     """Return ``method`` to be awaited: same arguments, same result, in a worker thread."""
 
     @functools.wraps(method)
@@ -68,7 +69,7 @@ async def _pages(face: _Hop, make: Callable[[], Iterator[Entry]]) -> AsyncIterat
     source = await face._run(make)
 
     def some() -> list[Entry]:
-        return [entry for entry, _ in zip(source, range(_PAGE), strict=False)]
+        return list(itertools.islice(source, _PAGE))
 
     while page := await face._run(some):
         for entry in page:
@@ -165,6 +166,7 @@ class AsyncTape(AsyncSnapshot):
         name: str | None = None,
         strategy: str = "replay",
         on_conflict: str = "fail",
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -178,6 +180,7 @@ class AsyncTape(AsyncSnapshot):
                 name=name,
                 strategy=strategy,
                 on_conflict=on_conflict,
+                key=key,
                 actor=actor,
                 meta=meta,
                 expected_head=expected_head,
@@ -191,6 +194,7 @@ class AsyncTape(AsyncSnapshot):
         strategy: str = "replay",
         on_conflict: str = "fail",
         summary: str | None = None,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -203,6 +207,7 @@ class AsyncTape(AsyncSnapshot):
                 strategy=strategy,
                 on_conflict=on_conflict,
                 summary=summary,
+                key=key,
                 actor=actor,
                 meta=meta,
                 expected_head=expected_head,
@@ -315,6 +320,7 @@ class AsyncStore(_Hop):
 
     _inner: sync.Store
     _closed = False
+    _bound = False
 
     def __init__(self, inner: sync.Store, threads: ThreadPoolExecutor, *, shared: bool = False) -> None:
         super().__init__(inner, threads)
@@ -384,6 +390,16 @@ class AsyncStore(_Hop):
     health = _hop(sync.Store.health)
     stats = _hop(sync.Store.stats)
     tools = _hop(sync.Store.tools)
+
+    def bind(self, connection: sa.Connection) -> AsyncStore:
+        """Return this store on a connection of the caller's, a synchronous one; see ``Store.bind``.
+
+        What it writes commits or rolls back with the caller's own rows. Await each call before using the connection.
+        """
+        bound = AsyncStore(self._inner.bind(connection), self._threads)
+        bound._bound = True
+        return bound
+
     verify = _hop(sync.Store.verify)
     rebuild = _hop(sync.Store.rebuild)
 
@@ -416,7 +432,8 @@ class AsyncStore(_Hop):
             await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:
-        self._threads.shutdown(wait=True)
+        if not self._bound:
+            self._threads.shutdown(wait=True)
         self._inner.close()
 
 
@@ -429,9 +446,12 @@ class _Opening:
         self._store: AsyncStore | None = None
 
     async def _open(self) -> AsyncStore:
+        opening = self._threads.submit(self._make)
         try:
-            inner = await asyncio.get_running_loop().run_in_executor(self._threads, self._make)
+            inner = await asyncio.wrap_future(opening)
         except BaseException:
+            # Cancelled while a thread was at it: nobody else would close what it opens.
+            opening.add_done_callback(_close_opened)
             self._threads.shutdown(wait=False)
             raise
         return AsyncStore(inner, self._threads)
@@ -448,6 +468,11 @@ class _Opening:
     ) -> None:
         if self._store is not None:
             await self._store.close()
+
+
+def _close_opened(opening: Future[sync.Store]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def open_async(

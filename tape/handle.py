@@ -5,20 +5,18 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from hashlib import blake2b
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import UNSET, structs
 
-from tape.core import ids, payloads, strict
+from tape.core import ids, merge, payloads, strict
+from tape.core.appending import add_message, message_intents, renewed_id
 from tape.core.context import Context, Policy
 from tape.core.diff import Diff, compare
 from tape.core.plan import (
-    CHAIN,
     HEAD,
     AddAnchor,
-    AddMessage,
     ChooseHead,
     Intent,
     Plain,
@@ -32,7 +30,7 @@ from tape.core.plan import (
 )
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record import Call
-from tape.errors import InvalidEntry, UnknownMessage
+from tape.errors import InvalidEntry, TapeError, UnknownMessage
 from tape.keeping import Keeping, Kept
 
 if TYPE_CHECKING:
@@ -125,8 +123,11 @@ class Snapshot(Kept):
                 raise InvalidEntry("kinds", f"{kind!r} is not a kind of entry")
         return self._store._reader.entries(self._id, self._point, after, wanted, limit)
 
-    def anchors(self, limit: int = 20, before: int | None = None) -> list[Anchor]:
-        """Return the last anchors and handoffs, newest last; ``before`` a seq for the page before."""
+    def anchors(self, limit: int = 20, before: int | Anchor | None = None) -> list[Anchor]:
+        """Return the last anchors and handoffs, newest last; ``before`` the first of them for the page before.
+
+        A seq will do, too, for an anchor of the tape's own; on a fork the list goes on with inherited ones.
+        """
         return self._store._reader.anchors(self._id, self._point, limit, before)
 
 
@@ -183,7 +184,7 @@ class Tape(Snapshot, Keeping):
         The same key (or, without one, the same message id) with the same content writes nothing and returns the first
         receipt; with other content it is a ProvenanceConflict.
         """
-        intent = _add(compose(message, role, content, id), key, parent)
+        intent = add_message(compose(message, role, content, id), key, parent)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def extend(
@@ -214,7 +215,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
-        added = _add(compose(message, None, UNSET, id), key, HEAD)
+        added = add_message(compose(message, None, UNSET, id), key, HEAD)
         # A key of the caller's tells a retry; a derived one only that the message is there, which is no conflict here.
         fields = {**structs.asdict(added), "asked": key is not None, "message": dict(message)}
         intent = UpsertMessage(**fields)
@@ -332,7 +333,7 @@ class Tape(Snapshot, Keeping):
                 # An earlier attempt of this very call placed it.
                 placed = None
             # With a key the new id is the same at every attempt, or a retry would be other content.
-            renewed = ids.new_id() if key is None else _renewed(key, index)
+            renewed = ids.new_id() if key is None else renewed_id(key, index)
             fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
         clear = Plain(key=_key(key), asked=key is not None, payload=payloads.Clear(reason=_reason(reason)))
         adding = message_intents([message for message, _ in fresh], key, None)
@@ -505,6 +506,7 @@ class Tape(Snapshot, Keeping):
         name: str | None = None,
         strategy: str = "replay",
         on_conflict: str = "fail",
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -513,14 +515,18 @@ class Tape(Snapshot, Keeping):
 
         Nothing is copied. The fork never sees what this tape records later, nor this tape what the fork records
         before it is merged. In a ``with`` statement it is merged with ``strategy`` at the end, and discarded when
-        an exception leaves the block. The same call with the same ``id`` returns the same fork; any other use of a
-        taken id is TapeExists.
+        an exception leaves the block. The same call with the same ``id`` or ``key`` returns the same fork; any other
+        use of a taken id is TapeExists.
         """
         if name is not None:
             strict.text(name, "name")
-        child = ids.new_id() if id is None else strict.identifier(id, "id")
+        if id is not None:
+            strict.identifier(id, "id")
+        if key is not None:
+            strict.identifier(key, "key")
+        merge.check(strategy, on_conflict)
         call = self._call(actor, meta, expected_head)
-        self._store._branching.fork(call, child, at, name)
+        child = self._store._branching.fork(call, key, id, at, name)
         return Fork(self._store, child, parent=self, strategy=strategy, on_conflict=on_conflict)
 
     def merge(
@@ -530,6 +536,7 @@ class Tape(Snapshot, Keeping):
         strategy: str = "replay",
         on_conflict: str = "fail",
         summary: str | None = None,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -545,8 +552,10 @@ class Tape(Snapshot, Keeping):
         """
         if summary is not None:
             message["content"] = strict.text(summary, "summary")
+        if key is not None:
+            strict.identifier(key, "key")
         call = self._call(actor, meta, expected_head)
-        return self._store._branching.merge(call, _tape_id(child), strategy, on_conflict, message)
+        return self._store._branching.merge(call, key, _tape_id(child), strategy, on_conflict, message)
 
     def discard(
         self,
@@ -569,10 +578,10 @@ class Tape(Snapshot, Keeping):
     def linked(self, child: Tape | str) -> Snapshot:
         """Return a merged or linked fork as it was then: what it recorded later never shows."""
         wanted = _tape_id(child)
-        for receipt in reversed(self.lineage().merges):
-            if receipt.child == wanted:
-                return Snapshot(self._store, wanted, receipt.child_head)
-        raise InvalidEntry("child", f"{wanted!r} was never merged into or linked to {self._id!r}")
+        head = self._store._reader.linked(self._id, wanted)
+        if head is None:
+            raise InvalidEntry("child", f"{wanted!r} was never merged into or linked to {self._id!r}")
+        return Snapshot(self._store, wanted, head)
 
     def diff(self, a: int | datetime | str | Snapshot, b: int | datetime | str | Snapshot) -> Diff:
         """Return what was added, revised, retracted and anchored from one point, or one tape, to another."""
@@ -672,47 +681,17 @@ class Fork(Tape):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._parent.merge(self, strategy=self._strategy, on_conflict=self._on_conflict)
+            if self.info().status != "discarded":
+                self._parent.merge(self, strategy=self._strategy, on_conflict=self._on_conflict)
         elif isinstance(error, Exception):
-            self.discard(reason=f"{type(error).__name__}: {error}"[:500].replace("\0", ""))
+            # Whatever may stand in the error's text; and if the fork cannot be discarded (it was merged, or the
+            # database is away), the error is still the one to tell.
+            told = f"{type(error).__name__}: {error}"[:500].replace("\0", "").encode("utf-8", "replace").decode()
+            try:
+                self.discard(reason=told)
+            except TapeError as refused:
+                error.add_note(f"the fork {self._id!r} was not discarded: {refused}")
         # A cancellation or an interrupt says nothing about the work: the fork stays open.
-
-
-def _add(composed: tuple[str, bool, bytes, list[str], list[str], int], key: str | None, parent: Any) -> AddMessage:
-    id, generated, raw, calls, answers, tokens = composed
-    if parent is not HEAD and parent is not CHAIN and parent is not None:
-        strict.identifier(parent, "parent")
-    return AddMessage(
-        key=ids.message_key(id) if key is None else strict.identifier(key, "key"),
-        asked=key is not None or not generated,
-        id=id,
-        generated=generated,
-        raw=raw,
-        calls=calls,
-        answers=answers,
-        tokens=tokens,
-        parent=parent,
-        derived=key is None,
-    )
-
-
-def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
-    """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
-    if key is not None:
-        strict.identifier(key, "key")
-    intents = []
-    for index, message in enumerate(strict.listed(messages, "messages")):
-        composed = compose(message, None, UNSET, None, field=f"messages[{index}]")
-        intent = _add(composed, None, CHAIN if index else parent)
-        if key is not None:
-            intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
-        intents.append(intent)
-    return intents
-
-
-def _renewed(key: str, index: int) -> str:
-    """Return the id that a message of a keyed batch gets in place of one that is taken."""
-    return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
 
 
 def _tape_id(child: Tape | str) -> str:

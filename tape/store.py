@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from tape.consumer import Consumer, check_timeout
 from tape.core import ids, payloads, strict
+from tape.core.appending import message_intents
 from tape.core.memory import BlockSpec, Slot
 from tape.core.records import Entry, Health, Hit, Page, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.core.tokens import Counter
@@ -32,7 +33,7 @@ from tape.db.search import Searcher
 from tape.db.splitting import split
 from tape.db.transaction import Bound, Database, open_database
 from tape.errors import InvalidEntry, TapeNotFound
-from tape.handle import Tape, distinct, message_intents
+from tape.handle import Tape, distinct
 
 if TYPE_CHECKING:
     from tape.tools import Toolset

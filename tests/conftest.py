@@ -144,6 +144,13 @@ def standing(
             connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
 
 
+@pytest.fixture(scope="module")
+def guest(standing: Backend) -> Iterator[tape.Store]:
+    """A store on the module's database, for tests that leave it as they found it."""
+    with standing.open(durability="normal") as opened:
+        yield opened
+
+
 @pytest.fixture
 def store(backend: Backend) -> tape.Store:
     return backend.open()

@@ -51,56 +51,50 @@ class TestFaults:
 
     @each_verb
     @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-    def test_e12_a_failure_at_any_point_leaves_nothing(self, standing: Backend, verb: Verb, warm: bool) -> None:
+    def test_e12_a_failure_at_any_point_leaves_nothing(
+        self, standing: Backend, guest: tape.Store, verb: Verb, warm: bool
+    ) -> None:
         """Whether recording, projecting, moving the head or committing fails, nothing is written; then it succeeds.
 
         A handle that just wrote keeps the head in memory and takes a shorter way, which must be as safe.
         """
-        store = standing.open(durability="normal")
-        chat = verb.start(store)
+        chat = verb.start(guest)
         if warm:
             chat.append(role="user", content="warm")
         head = chat.info().head
-        points = failing_everywhere(store, standing, lambda: verb.call(chat, actor="ann"))
+        points = failing_everywhere(guest, standing, lambda: verb.call(chat, actor="ann"))
         assert points[0] == "entry" or verb.method == "merge"
         assert chat.info().head == head + verb.entries
         assert chat.verify().ok
         if verb.changes_view or verb.method in ("event", "fork", "reopen"):
             assert chat.append(role="user", content="next").seq == head + verb.entries + 1
-        store.close()
 
-    def test_e12_creating_is_whole_or_absent(self, standing: Backend) -> None:
+    def test_e12_creating_is_whole_or_absent(self, standing: Backend, guest: tape.Store) -> None:
         """A tape whose creation failed, alone or with its messages, does not exist."""
-        store = standing.open(durability="normal")
-        points = failing_everywhere(store, standing, lambda: store.create("bare"))
+        points = failing_everywhere(guest, standing, lambda: guest.create("bare"))
         assert {"entry", "head", "commit"} <= set(points)
         messages = [{"id": str(number), "content": number} for number in range(3)]
-        failing_everywhere(store, standing, lambda: store.create("full", name="n", messages=messages))
-        assert [store.get(name).info().head for name in ("bare", "full")] == [1, 4]
-        assert store.verify().ok
-        store.close()
+        failing_everywhere(guest, standing, lambda: guest.create("full", name="n", messages=messages))
+        assert [guest.get(name).info().head for name in ("bare", "full")] == [1, 4]
+        assert guest.verify().ok
 
-    def test_e12_the_first_write_of_a_tape_is_whole_or_absent(self, standing: Backend) -> None:
+    def test_e12_the_first_write_of_a_tape_is_whole_or_absent(self, standing: Backend, guest: tape.Store) -> None:
         """A tape that comes into being with its first message does not come into being without it."""
-        store = standing.open(durability="normal")
-        chat = store.tape("first")
+        chat = guest.tape("first")
 
         def append() -> None:
             with pytest.raises(tape.TapeNotFound):
-                store.get("first")
+                guest.get("first")
             chat.append(role="user", content="x")
 
-        failing_everywhere(store, standing, append)
+        failing_everywhere(guest, standing, append)
         assert [entry.kind for entry in chat.entries()] == ["open", "append"]
-        store.close()
 
-    def test_e12_rebuilding_is_whole_or_absent(self, standing: Backend) -> None:
+    def test_e12_rebuilding_is_whole_or_absent(self, standing: Backend, guest: tape.Store) -> None:
         """A rebuild that fails at its commit leaves the view as it was."""
-        store = standing.open(durability="normal")
-        chat = prepare(store)
-        assert failing_everywhere(store, standing, lambda: store.rebuild(chat.id)) == ["commit"]
+        chat = prepare(guest)
+        assert failing_everywhere(guest, standing, lambda: guest.rebuild(chat.id)) == ["commit"]
         assert chat.verify().ok
-        store.close()
 
 
 class TestWholeHistories:

@@ -38,15 +38,8 @@ class Intruder(Tamperer):
 
 
 @pytest.fixture
-def store(standing: Backend) -> Iterator[tape.Store]:
-    opened = standing.open(durability="normal")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def chat(store: tape.Store) -> tape.Tape:
-    return prepare(store)
+def chat(guest: tape.Store) -> tape.Tape:
+    return prepare(guest)
 
 
 @pytest.fixture

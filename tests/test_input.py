@@ -159,9 +159,9 @@ LIST_FIELDS: dict[str, tuple[Call, str]] = {
 class Untouched:
     """A tape that a test tries to write bad input to, and the state of everything before it did."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, store: tape.Store) -> None:
         self._backend = backend
-        self.store = backend.open(durability="normal")
+        self.store = store
         self.chat = prepare(self.store)
         self._info = self.chat.info()
         self._contents = contents(backend)
@@ -185,11 +185,10 @@ class Untouched:
 
 
 @pytest.fixture
-def untouched(standing: Backend) -> Iterator[Untouched]:
-    made = Untouched(standing)
+def untouched(standing: Backend, guest: tape.Store) -> Iterator[Untouched]:
+    made = Untouched(standing, guest)
     yield made
     made.check()
-    made.store.close()
 
 
 class TestBadInput:

@@ -32,9 +32,9 @@ class TestRepetition:
     """The same key with the same content."""
 
     @each_keyed_verb
-    def test_e2_same_key_and_content_is_recorded_once(self, standing: Backend, verb: Verb) -> None:
+    def test_e2_same_key_and_content_is_recorded_once(self, standing: Backend, guest: tape.Store, verb: Verb) -> None:
         """The second time nothing at all is written and the first receipt comes back, marked as a duplicate."""
-        chat = verb.start(standing.open(durability="normal"))
+        chat = verb.start(guest)
         first = verb.call(chat, key="k")
         assert not any(duplicates(first))
         before = contents(standing)
@@ -44,24 +44,25 @@ class TestRepetition:
         assert contents(standing) == before
 
     @each_keyed_verb
-    def test_e2_another_process_is_known_too(self, standing: Backend, verb: Verb) -> None:
+    def test_e2_another_store_is_known_too(self, standing: Backend, guest: tape.Store, verb: Verb) -> None:
         """A store opened anew, with another actor and meta, after the tape moved on, still gets the first receipt."""
-        store = standing.open(durability="normal")
-        chat = verb.start(store)
+        chat = verb.start(guest)
         first = verb.call(chat, key="k", actor="ann", meta={"try": 1})
         if verb.method != "discard":
             chat.event("later")
-        store.close()
         before = contents(standing)
-        again = verb.call(standing.open().get(chat.id), key="k", actor="bob", meta={"try": 2}, expected_head=1)
+        with standing.open() as other:
+            again = verb.call(other.get(chat.id), key="k", actor="bob", meta={"try": 2}, expected_head=1)
         assert all(duplicates(again))
         assert facts(again) == facts(first)
         assert contents(standing) == before
 
     @each_keyed_verb
-    def test_e2_a_repetition_is_answered_on_a_closed_tape(self, standing: Backend, verb: Verb) -> None:
+    def test_e2_a_repetition_is_answered_on_a_closed_tape(
+        self, standing: Backend, guest: tape.Store, verb: Verb
+    ) -> None:
         """A retry that comes after the tape was closed is a duplicate, not TapeClosed."""
-        chat = verb.start(standing.open(durability="normal"))
+        chat = verb.start(guest)
         first = verb.call(chat, key="k")
         if verb.method != "discard":
             chat.end("over")
@@ -137,10 +138,10 @@ class TestConflict:
     """The same key with other content."""
 
     @each_keyed_verb
-    def test_e3_same_key_other_content_is_a_conflict(self, standing: Backend, verb: Verb) -> None:
+    def test_e3_same_key_other_content_is_a_conflict(self, standing: Backend, guest: tape.Store, verb: Verb) -> None:
         """A key that holds something else is a ProvenanceConflict that names both contents; nothing is written."""
         assert verb.other is not None
-        chat = verb.start(standing.open(durability="normal"))
+        chat = verb.start(guest)
         first = verb.call(chat, key="k")
         before = contents(standing)
         with pytest.raises(tape.ProvenanceConflict) as caught:
@@ -153,9 +154,11 @@ class TestConflict:
         assert contents(standing) == before
 
     @each_keyed_verb
-    def test_e3_another_kind_under_the_key_is_a_conflict(self, standing: Backend, verb: Verb) -> None:
+    def test_e3_another_kind_under_the_key_is_a_conflict(
+        self, standing: Backend, guest: tape.Store, verb: Verb
+    ) -> None:
         """A key is used once per tape, whatever it was used for."""
-        chat = verb.start(standing.open(durability="normal"))
+        chat = verb.start(guest)
         keys = ["k#0"] if verb.method == "extend" else ["k"]
         for key in keys:
             chat.event("first", key=key)
@@ -296,9 +299,9 @@ class TestExpectedHead:
     """Writes on condition that nobody wrote in between."""
 
     @each_verb
-    def test_e13_a_wrong_expected_head_writes_nothing(self, standing: Backend, verb: Verb) -> None:
+    def test_e13_a_wrong_expected_head_writes_nothing(self, standing: Backend, guest: tape.Store, verb: Verb) -> None:
         """HeadMoved tells the expected and the actual head, and every table stays as it was."""
-        chat = verb.start(standing.open(durability="normal"))
+        chat = verb.start(guest)
         head = chat.info().head
         before = contents(standing)
         for wrong in (0, head - 1, head + 1, 10**9):
@@ -308,9 +311,9 @@ class TestExpectedHead:
         assert contents(standing) == before
 
     @each_verb
-    def test_e13_the_right_expected_head_is_accepted(self, standing: Backend, verb: Verb) -> None:
+    def test_e13_the_right_expected_head_is_accepted(self, standing: Backend, guest: tape.Store, verb: Verb) -> None:
         """A write that expects the head that is there is made, and moves it by as many entries as it writes."""
-        chat = verb.start(standing.open(durability="normal"))
+        chat = verb.start(guest)
         head = chat.info().head
         verb.call(chat, expected_head=head)
         assert chat.info().head == head + verb.entries

@@ -264,16 +264,17 @@ class TestStatus:
 
     @each_verb
     @pytest.mark.parametrize("status", [*CLOSINGS, "discarded"])
-    def test_s2_a_closed_tape_refuses_what_changes_its_view(self, standing: Backend, status: str, verb: Verb) -> None:
+    def test_s2_a_closed_tape_refuses_what_changes_its_view(
+        self, standing: Backend, guest: tape.Store, status: str, verb: Verb
+    ) -> None:
         """Every write that changes the view is TapeClosed with status and reason; events, forks and labels pass."""
-        store = standing.open(durability="normal")
-        chat = verb.start(store)
+        chat = verb.start(guest)
         reason: str | None = None
         if status == "discarded":
             if not verb.on_child:
-                chat = store.get(f"{chat.id}/child") if verb.method != "merge" else chat
+                chat = guest.get(f"{chat.id}/child") if verb.method != "merge" else chat
             reason = "no use"
-            store.get(chat.id if chat.id.endswith("child") else f"{chat.id}/child").discard(reason)
+            guest.get(chat.id if chat.id.endswith("child") else f"{chat.id}/child").discard(reason)
         else:
             close, reason = CLOSINGS[status]
             close(chat)
@@ -292,7 +293,6 @@ class TestStatus:
             verb.call(chat)
             assert chat.info().head == head + verb.entries
         assert chat.verify().ok
-        store.close()
 
     @pytest.mark.parametrize("status", CLOSINGS)
     def test_s2_reopening_undoes_it(self, chat: tape.Tape, status: str) -> None:

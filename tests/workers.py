@@ -13,6 +13,7 @@ import os
 import queue
 import random
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -346,26 +347,12 @@ def bound(store: tape.Store, *, name: str, label: str, count: int, seed: int, sc
 
 
 @program
-def forever(store: tape.Store, *, name: str, label: str, keyed: bool = False) -> None:
-    """Append until someone puts an end to it, and tell of every append that was acknowledged."""
+def insist(store: tape.Store, *, name: str, label: str) -> None:
+    """Append with keys until told to stop, each again and again until it works; tell of every one acknowledged."""
     chat = store.tape(name)
     ready()
-    index = 0
-    while True:
-        content = f"{label}.{index}"
-        receipt = chat.append(role="user", content=content, key=content if keyed else None)
-        say(_receipt(receipt, content))
-        index += 1
-
-
-@program
-def insist(store: tape.Store, *, name: str, label: str, seconds: float) -> None:
-    """Append with keys, and try again with the same key until it works; tell of every append acknowledged."""
-    chat = store.tape(name)
-    ready()
-    began = time.monotonic()
     index = failures = 0
-    while time.monotonic() - began < seconds:
+    while not select.select([sys.stdin], [], [], 0)[0]:
         content = f"{label}.{index}"
         tries = 0
         while True:
@@ -381,6 +368,7 @@ def insist(store: tape.Store, *, name: str, label: str, seconds: float) -> None:
                 threading.Event().wait(0.02)
         say(_receipt(receipt, content))
         index += 1
+    heard()
     say({"failures": failures})
 
 
@@ -433,11 +421,97 @@ def fill(store: tape.Store, *, name: str, room: int) -> None:
 
 
 @program
-def divide(store: tape.Store, *, name: str, count: int, threads: bool) -> None:
-    """Fork with the store open and in use, and go on writing on both sides."""
+def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
+    """Put a writer into the world whenever asked, for the test to kill; a fork of this process starts at once.
+
+    With a verb the writer takes its own life, just before it would pass the given one of the points of that write.
+    """
+    url = store._db.engine.url
+    store.close()
+    say("ready")
+    while (word := heard()) != "enough":
+        order = json.loads(word)
+        child = os.fork()
+        if not child:
+            # What was inherited is closed; everything else is opened anew, as a process after a crash does.
+            fresh = tape.open(url, **options)
+            if "verb" in order:
+                _die_within(fresh, name, **order)
+                os._exit(0)
+            _write_on(fresh.tape(name), order["label"], keyed=False)
+        say({"pid": child})
+        _, status = os.waitpid(child, 0)
+        say({"status": status})
+
+
+def _die_within(store: tape.Store, name: str, *, verb: str, point: int) -> None:
+    left = point
+
+    def pass_by(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store._db.fault = pass_by
+    VERBS[verb](store.tape(name))
+
+
+VERBS: dict[str, Callable[[tape.Tape], Any]] = {
+    "append": lambda chat: chat.append(role="user", content="x"),
+    "append as a root": lambda chat: chat.append(role="user", content="x", parent=None),
+    "extend": lambda chat: chat.extend([{"role": "user", "content": n} for n in range(3)]),
+    "revise": lambda chat: chat.revise("m", content="revised"),
+    "retract": lambda chat: chat.retract("m"),
+    "clear": lambda chat: chat.clear(),
+    "anchor": lambda chat: chat.anchor("here"),
+    "complete": lambda chat: chat.complete(),
+    "first write": lambda chat: chat._store.tape("brand new").append(role="user", content="x"),
+    "fork": lambda chat: chat.fork("brand new"),
+    "merge": lambda chat: chat.merge(chat._store.get("helper")),
+    "discard": lambda chat: chat._store.get("helper").discard("enough"),
+}
+"""Writes in the middle of which a process can die; the tape has a message ``m`` and a fork ``helper``."""
+
+
+def _write_on(chat: tape.Tape, label: str, *, keyed: bool) -> None:
+    index = 0
+    while True:
+        content = f"{label}.{index}"
+        receipt = chat.append(role="user", content=content, key=content if keyed else None)
+        say(_receipt(receipt, content))
+        index += 1
+
+
+@program
+def interrupted(store: tape.Store, *, name: str) -> None:
+    """Wait for one's turn to write, be interrupted by a signal, and stay alive."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, interrupt)
+    chat = store.tape(name)
+    chat.append(role="user", content="before")
+    ready()
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        chat.append(role="user", content="never")
+    except Interrupted:
+        say("interrupted")
+    heard()
+    say(_receipt(chat.append(role="user", content="after")))
+
+
+@program
+def divide(store: tape.Store, *, name: str, count: int, threads: bool, options: dict[str, Any]) -> None:
+    """Fork with the store open and in use, and go on writing on both sides; the child outlives the parent's store."""
     import gc
 
-    chat = store.tape(name)
+    url, chat = store._db.engine.url, store.tape(name)
     chat.append(role="user", content="before")
     assert len(chat.messages()) == 1
     ready()
@@ -446,42 +520,77 @@ def divide(store: tape.Store, *, name: str, count: int, threads: bool) -> None:
     def busy() -> None:
         while not stop.is_set():
             chat.append(role="user", content="beside")
+            chat.messages(limit=5)
 
-    beside = threading.Thread(target=busy, daemon=True)
-    if threads:
-        beside.start()
-    inward, outward = os.pipe()
+    crowd = [threading.Thread(target=busy, daemon=True) for _ in range(3 if threads else 0)]
+    for one in crowd:
+        one.start()
+    told, tells = os.pipe()
+    hears, saying = os.pipe()
     child = os.fork()
     side = "parent" if child else "child"
-    try:
-        if not child:
-            # Whatever the child lets go of here must not reach into the parent's connections.
-            gc.collect()
+
+    def work(label: str) -> None:
         for index in range(count):
-            chat.append(role="user", content=f"{side}.{index}")
+            chat.append(role="user", content=f"{label}.{index}")
             if index % 5 == 0:
                 chat.messages(limit=3)
-        assert store.verify(name).ok
-        if not child:
+
+    if not child:
+        try:
+            # Whatever the child lets go of here must not reach into the parent's connections.
+            gc.collect()
+            work(side)
+            os.write(tells, b"+")
+            # Now the parent closes its store, as the last one that the kernel knows of if locks were inherited.
+            os.read(hears, 1)
+            work("late")
+            assert store.verify(name).ok
             store.close()
-            os.write(outward, b"+")
-    except BaseException as error:
-        os.write(2, f"{side}: {error!r}\n".encode())
-        if not child:
-            os.write(outward, b"-")
-        raise
-    finally:
-        if not child:
+            os.write(tells, b"+")
+        except BaseException as error:
+            os.write(2, f"child: {error!r}\n".encode())
+            os.write(tells, b"-")
+        finally:
             os._exit(0)
-    os.close(outward)
-    told = os.read(inward, 1)
+    work(side)
+    first = os.read(told, 1)
+    stop.set()
+    for one in crowd:
+        one.join(PATIENCE)
+    assert store.verify(name).ok
+    store.close()
+    os.write(saying, b".")
+    second = os.read(told, 1) if first == b"+" else b""
     _, status = os.waitpid(child, 0)
-    if threads:
-        stop.set()
-        beside.join(PATIENCE)
-    # After the child is gone the parent's connections are still its own.
-    chat.append(role="user", content="after")
-    say({"child": told.decode(), "status": status, "ids": len({message.id for message in chat.messages()})})
+    with tape.open(url, **options) as again:
+        again.tape(name).append(role="user", content="after")
+    for end in (told, tells, hears, saying):
+        os.close(end)
+    say({"child": (first + second).decode(), "status": status})
+
+
+@program
+def divide_in_memory(store: tape.Store) -> None:
+    """Fork with a store in memory, and write on both sides."""
+    ready()
+    with tape.open(":memory:") as inner:
+        chat = inner.tape("t")
+        chat.append(role="user", content="before")
+        told, tells = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                seq = chat.append(role="user", content="child").seq
+                os.write(tells, json.dumps([seq, [message.content for message in chat.messages()]]).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        say(json.loads(os.read(told, 1_000)))
+        os.close(told)
+        os.close(tells)
+        seq = chat.append(role="user", content="parent").seq
+        say([seq, [message.content for message in chat.messages()]])
 
 
 def main() -> None:

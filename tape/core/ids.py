@@ -21,6 +21,7 @@ __all__ = [
     "new_id",
     "revision_key",
     "split_key",
+    "squash_key",
 ]
 
 _lock = threading.Lock()
@@ -98,7 +99,12 @@ def copy_key(child: str, seq: int) -> str:
 
 def split_key(other: str) -> str:
     """Return the key of the entries by which a tape ends and its successor begins."""
-    return fits(f"{RESERVED}s:{other}")
+    return fits(f"{RESERVED}t:{other}")
+
+
+def squash_key(child: str, seq: int) -> str:
+    """Return the key of the message that stands for all that the child recorded up to ``seq``."""
+    return fits(f"{RESERVED}s:{seq}@{child}")
 
 
 def batch_key(key: str, index: int) -> str:

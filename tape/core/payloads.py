@@ -114,6 +114,8 @@ class ForkPoint(Struct, frozen=True, omit_defaults=True):
     hash: str
     layers: list[Layer] = []
     lo: int = 0
+    receipt: int = 0
+    """The parent's entry that records the fork."""
 
 
 class Open(Payload):
@@ -419,7 +421,9 @@ def content(payload: Payload) -> Any:
     """Return what the caller gave, without what the store decided: the part that makes two entries the same."""
     match payload:
         case Append():
-            given: dict[str, Any] = {"message": payload.message}
+            # An id is the same whether it stood in the message or beside it.
+            message = payload.message if isinstance(payload.message, dict) else msgspec.json.decode(payload.message)
+            given: dict[str, Any] = {"message": {k: v for k, v in message.items() if k != "id"}}
             if not payload.generated:
                 given["id"] = payload.id
             if payload.parent is not UNSET:

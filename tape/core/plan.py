@@ -197,9 +197,12 @@ class Intent(Struct, kw_only=True):
     """The entry that this one copies or cites."""
     derived_key: str | None = None
     """The key that the last plan derived, under which a lost attempt may have been recorded."""
+    settling: bool = False
+    """Whether the key is looked up only to learn of a lost attempt: other content under it is someone else's."""
 
     def settle_by_key(self) -> None:
         """From now on look for the entry before recording it: an earlier attempt may have succeeded."""
+        self.settling = self.settling or not self.asked
         self.asked = True
         if self.derived_key is not None:
             self.key = self.derived_key
@@ -290,15 +293,21 @@ class AddMessage(Intent, kw_only=True):
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
-        given: dict[str, Any] = {"kind": "append", "message": msgspec.Raw(self.raw)}
+        message = {k: v for k, v in msgspec.json.decode(self.raw).items() if k != "id"}
+        given: dict[str, Any] = {"kind": "append", "message": message}
         if not self.generated:
             given["id"] = self.id
         if self.parent is None or isinstance(self.parent, str):
             given["parent"] = self.parent
-        return msgspec.json.decode(msgspec.json.encode(given))
+        return given
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the parent's place and put the message behind it."""
+        if not self.generated and (not self.derived or head.aliased or look.forked):
+            # Before all else, as with every key: a retry is told what it wrote, whatever became of its parent.
+            taken = look.place(self.id)
+            if taken is not None:
+                raise Taken(taken[1], taken[0].tape)
         parent: str | UnsetType | None = UNSET
         lane = head.place.lane
         if self.parent is HEAD or (self.parent is CHAIN and (previous is None or previous == head.place)):
@@ -312,10 +321,6 @@ class AddMessage(Intent, kw_only=True):
             parent = self.parent
             before, _ = visible_place(look, head, self.parent)
             extend = look.lane(before)[1] == before.ordinal
-        if not self.generated and (not self.derived or head.aliased or look.forked):
-            taken = look.place(self.id)
-            if taken is not None:
-                raise Taken(taken[1], taken[0].tape)
         payload = payloads.Append(
             id=self.id,
             message=msgspec.Raw(self.raw),

@@ -28,7 +28,6 @@ _WIDE = re.compile(
 )
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _DIGITS = b"0123456789"
-_SPACES = b" \t\r\n\x0b\x0c"
 _LETTER, _DIGIT, _MARK, _BREAK, _WIDE_CHAR, _OTHER = 0.245, 0.45, 0.6, 0.35, 1.05, 0.5
 _MEDIA_TYPES = frozenset(
     {"image", "image_url", "input_image", "input_audio", "audio", "video", "file", "input_file", "document"}
@@ -46,10 +45,10 @@ def estimate(text: str) -> int:
         wide = len(_WIDE.findall(text))
         total = wide * _WIDE_CHAR + (len(text) - len(plain) - wide) * _OTHER
     rest = plain.translate(None, _LETTERS)
-    marks = rest.translate(None, _DIGITS)
-    letters, digits = len(plain) - len(rest), len(rest) - len(marks)
-    total += letters * _LETTER + digits * _DIGIT + text.count("\n") * _BREAK
-    total += len(marks.translate(None, _SPACES)) * _MARK
+    dense = b"".join(rest.split())
+    marks = dense.translate(None, _DIGITS) if dense else dense
+    total += (len(plain) - len(rest)) * _LETTER + (len(dense) - len(marks)) * _DIGIT + rest.count(b"\n") * _BREAK
+    total += len(marks) * _MARK
     return math.ceil(total) or 1
 
 
@@ -66,13 +65,15 @@ def reported(message: dict[str, Any]) -> int | None:
 
 def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
     """Return about how many tokens a message takes when it is sent to a model."""
-    told = reported(message)
-    if told is not None:
-        return told + MESSAGE_TOKENS
+    if "usage" in message:
+        told = reported(message)
+        if told is not None:
+            return told + MESSAGE_TOKENS
     total = MESSAGE_TOKENS
     for name, value in message.items():
         if name not in ("id", "role", "usage"):
-            total += _value(value, counter)
+            # Most often a text, which every append counts: the general case costs as much as the counting.
+            total += counter(value) if type(value) is str and value[:5] not in ("", "data:") else _value(value, counter)
     return total
 
 

@@ -158,10 +158,11 @@ class View(Struct):
         if op.place.tape is not None:
             self._override(op.place, op.seq, 0, None, None, op.why)
             return
+        # A row that held for no time at all: what was told before it stays true for forks made before it.
         spot = (op.place.lane, op.place.ordinal)
-        since = self._last[spot]
-        row = self.past[(*spot, since)]
-        self.past[(*spot, since)] = Past(row.placed, row.body, row.until, op.why)
+        row = self.past[(*spot, self._last[spot])]
+        self.past[(*spot, op.seq)] = Past(row.placed, row.body, op.seq, op.why)
+        self._last[spot] = op.seq
 
     def _lane(self, op: f.LaneRow) -> None:
         self.lanes[op.lane] = op.base

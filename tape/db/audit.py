@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -57,9 +58,9 @@ def verify(database: Database, reader: Reader, tape: str | None, against: Receip
     erased: list[Problem] = []
     tapes = entries = 0
     for name in [tape] if tape is not None else _names(database, reader):
-        check = _Check(name)
         receipt = against if against is not None and against.tape == name else None
-        database.read(lambda tx, check=check, receipt=receipt: check.run(tx, reader, receipt))  # type: ignore[misc]
+        # A check of its own for every run: a read whose connection breaks is run again.
+        check = database.read(partial(_check, reader, name, receipt))
         problems += sorted(check.problems, key=lambda problem: problem.seq)
         erased += check.erased
         tapes += 1
@@ -80,6 +81,12 @@ def _note(database: Database, sound: list[tuple[int, int, bytes]], now: int) -> 
     if sound:
         with contextlib.suppress(StoreBusy, StoreFailed, Collision, Again, Lost):
             database.write("", work)
+
+
+def _check(reader: Reader, tape: str, receipt: Receipt | None, tx: Transaction) -> _Check:
+    check = _Check(tape)
+    check.run(tx, reader, receipt)
+    return check
 
 
 class _Check:
@@ -387,7 +394,7 @@ def rebuild(database: Database, reader: Reader, recorder: Recorder, tape: str | 
     """Replace the view of one tape or of all by what their entries give; one transaction per tape."""
     count = 0
     for name in [tape] if tape is not None else _names(database, reader):
-        database.write(name, lambda tx, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
+        recorder.several([name], "rebuild", lambda tx, _, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
         recorder.forget(name)
         log.info("tape.rebuilt", tape=name)
         count += 1
@@ -395,7 +402,6 @@ def rebuild(database: Database, reader: Reader, recorder: Recorder, tape: str | 
 
 
 def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
-    tx.lock(tape)
     scope = _scope(tx, reader, tape)
     view = View()
     last = 0
@@ -431,7 +437,7 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
     }
     for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])
-    tx.run(tx.statements.move_head, (*head_values(view.head, scope.family), scope.id))
+    tx.run(tx.statements.set_head, (*head_values(view.head, scope.family), scope.id))
     set_status(tx, scope.id, view.head)
     set_name(tx, scope.id, view.name)
     set_redirect(tx, scope.id, view.redirect)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
-from tape.core import ids, merge, payloads, strict, toolcalls
-from tape.core.payloads import ROOT, ForkPoint, Place, Reopened
+from msgspec import UNSET
+
+from tape.core import ids, merge, payloads, toolcalls
+from tape.core.fold import CLOSED
+from tape.core.merge import Conflict, Plan
+from tape.core.payloads import ROOT, ForkPoint, Place
 from tape.core.plan import (
     CHAIN,
     HEAD,
@@ -16,16 +22,20 @@ from tape.core.plan import (
     RestoreMessages,
     RetractMessages,
     ReviseMessage,
+    Taken,
     Unchanged,
     canonical,
+    compose,
+    same,
 )
 from tape.core.records import MergeReceipt, Receipt
 from tape.db.carry import Carry
-from tape.db.family import Family, Member
+from tape.db.lookup import inherited
 from tape.db.paths import Point, Scope
 from tape.db.read import Reader
 from tape.db.record import Call, Opener, Recorder, Writing, digest_of, message_of
 from tape.db.rows import merge_receipt
+from tape.db.taking import New, Taking
 from tape.db.transaction import Transaction
 from tape.errors import (
     HeadMoved,
@@ -35,6 +45,7 @@ from tape.errors import (
     TapeClosed,
     TapeExists,
     TapeNotFound,
+    UnknownMessage,
 )
 
 __all__ = ["Branching"]
@@ -50,68 +61,106 @@ class Branching:
 
     # -- fork
 
-    def fork(self, call: Call, child: str, at: Point, name: str | None) -> bool:
-        """Fork ``call.tape``; tells whether a new tape was made, or one made by the same call was there already."""
+    def fork(self, call: Call, key: str | None, child: str | None, at: Point, name: str | None) -> str:
+        """Fork ``call.tape``, unless the same call did so before; returns the fork's id."""
+        # Fixed before the first attempt, so that a second one after a lost reply finds it.
+        new = child or ids.new_id()
         return self._recorder.several(
-            [call.tape, child], lambda tx, opener: self._fork(tx, opener, call, child, at, name)
+            [call.tape, new],
+            key or ids.fork_key(new),
+            lambda tx, opener: self._fork(tx, opener, call, key, child, new, at, name),
         )
 
-    def _fork(self, tx: Transaction, opener: Opener, call: Call, child: str, at: Point, name: str | None) -> bool:
+    def _fork(
+        self,
+        tx: Transaction,
+        opener: Opener,
+        call: Call,
+        key: str | None,
+        asked: str | None,
+        child: str,
+        at: Point,
+        name: str | None,
+    ) -> str:
         if child == call.tape:
             raise TapeExists(child)
         parent = opener(call)
+        if parent.existed and key is not None:
+            row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
+            if row is not None:
+                return self._forked(tx, call.tape, row, asked, at, name)
+        born = Call(child, call.actor, call.meta)
+        young = opener(born)
+        if young.existed:
+            if not self._made_before(tx, young, call.tape, at, name):
+                raise TapeExists(child)
+            return child
         if not parent.existed:
             parent.create()
             parent.move_head()
-        scope = self._reader.scope(tx, call.tape, at)
-        if scope is None:
-            raise TapeNotFound(call.tape)
-        # A retry with the same arguments finds its receipt on the parent, wherever the head has moved since.
-        receipt = tx.one(self._sql.entry_by_key, (parent.tape_id, ids.fork_key(child)))
-        if receipt is not None:
-            made = payloads.decode(receipt[3], receipt[11], receipt[8])
-            if (
-                isinstance(made, payloads.Fork)
-                and made.name == name
-                and (at is None or (made.at, made.head) == (scope.seq, scope.head.place))
-            ):
-                return False
-            raise TapeExists(child)
         if call.expected_head is not None and call.expected_head != parent.head.seq:
             raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
+        scope = self._reader.scope(tx, call.tape, at)
         facts = tx.one(self._sql.info, (call.tape,))
-        assert facts is not None
-        born = Call(child, call.actor, call.meta)
-        born.create = payloads.Open(name=name, owner=facts[2], agent=facts[3], parent=self._point(tx, scope, parent))
-        young = opener(born)
-        if young.existed:
-            raise TapeExists(child)
-        young.family = self._family(tx, scope, parent)
+        if scope is None or facts is None:
+            raise TapeNotFound(call.tape)
+        young.family = inherited(tx, scope)
+        point = self._point(tx, scope, parent.head.seq + 1)
+        born.create = payloads.Open(name=name, owner=facts[2], agent=facts[3], parent=point)
         place = scope.head.place
         if place != ROOT:
             place = Place(place.lane, place.ordinal, place.tape or call.tape)
         young.head.place = place
         young.create()
-        receipt_of = payloads.Fork(child=child, at=scope.seq, head=scope.head.place, name=name)
-        parent.put(Planned(receipt_of, parent.head.place), Plain(key=ids.fork_key(child), payload=receipt_of))
-        return True
+        receipt = payloads.Fork(child=child, at=scope.seq, head=scope.head.place, name=name)
+        parent.put(Planned(receipt, parent.head.place), Plain(key=key or ids.fork_key(child), payload=receipt))
+        return child
 
-    def _family(self, tx: Transaction, scope: Scope, parent: Writing) -> Family:
-        """Return the ancestors of a fork made at ``scope``."""
-        overriding = False
-        if scope.family is not None:
-            overriding = tx.one(self._sql.has_overrides, (scope.id, scope.seq)) is not None
-        nearest = Member(scope.id, scope.tape, scope.seq, scope.cleared, overriding)
-        return Family([nearest, *(scope.family.members if scope.family is not None else ())])
+    def _forked(self, tx: Transaction, parent: str, row: Any, asked: str | None, at: Point, name: str | None) -> str:
+        """Return the fork found by the caller's key, if it was made by the same call."""
+        made = payloads.decode(row[3], row[11], row[8])
+        if (
+            isinstance(made, payloads.Fork)
+            and asked in (None, made.child)
+            and made.name == name
+            and self._same_point(tx, parent, at, row[2], made.at, made.head)
+        ):
+            return made.child
+        given = {"kind": "fork", "child": asked, "name": name}
+        raise ProvenanceConflict(
+            parent, row[4], row[2], digest_of(canonical(payloads.content(made))), digest_of(canonical(given))
+        )
 
-    def _point(self, tx: Transaction, scope: Scope, parent: Writing) -> ForkPoint:
+    def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:
+        """Whether a tape was made by the same call: forked off the same parent at the same point."""
+        row = tx.one(self._sql.entry, (young.tape_id, 1))
+        opening = payloads.decode(row[3], row[11], row[8]) if row is not None and row[8] is not None else None
+        if row is None or not isinstance(opening, payloads.Open) or opening.parent is None:
+            return False
+        point = opening.parent
+        if point.tape != parent or opening.name != name:
+            return False
+        place = Place(row[14], row[15], young.family.name(row[13]) if young.family is not None else None)
+        head = Place(place.lane, place.ordinal, None if place.tape == parent else place.tape)
+        return self._same_point(tx, parent, at, point.receipt, point.seq, head)
+
+    def _same_point(self, tx: Transaction, parent: str, at: Point, receipt: int, seq: int, head: Place) -> bool:
+        """Whether ``at`` named this seq and head when the fork was made: later entries may have changed its meaning."""
+        try:
+            scope = self._reader.scope(tx, parent, at, until=receipt - 1)
+        except (InvalidEntry, UnknownMessage):
+            return False
+        return scope is not None and (scope.seq, scope.head.place) == (seq, head)
+
+    def _point(self, tx: Transaction, scope: Scope, receipt: int) -> ForkPoint:
         row = tx.one(self._sql.entry, (scope.id, scope.seq))
         return ForkPoint(
             tape=scope.tape,
             seq=scope.seq,
             hash=bytes(row[12]).hex() if row is not None else "",
-            layers=self._family(tx, scope, parent).layers(),
+            layers=inherited(tx, scope).layers(),
             lo=scope.head.lo,
+            receipt=receipt,
         )
 
     # -- discard
@@ -119,21 +168,21 @@ class Branching:
     def discard(self, call: Call, key: str | None, reason: str | None) -> Receipt:
         """Close a fork for good, with a receipt on its parent."""
         parent = self._parent(call.tape)
+        key = key or ids.new_id()
         return self._recorder.several(
-            [call.tape, parent], lambda tx, opener: self._discard(tx, opener, call, parent, key, reason)
+            [call.tape, parent], key, lambda tx, opener: self._discard(tx, opener, call, parent, key, reason)
         )
 
     def _discard(
-        self, tx: Transaction, opener: Opener, call: Call, parent: str, key: str | None, reason: str | None
+        self, tx: Transaction, opener: Opener, call: Call, parent: str, key: str, reason: str | None
     ) -> Receipt:
         child = opener(call)
-        if key is not None:
-            row = tx.one(self._sql.entry_by_key, (child.tape_id, key))
-            if row is not None:
-                return self._again(call.tape, row, {"kind": "discard", "reason": reason})
-        state = self._state(tx, child)
-        if child.head.status == "discarded" or state[2] == "merged":
-            raise TapeClosed(call.tape, "discarded" if child.head.status == "discarded" else "merged")
+        row = tx.one(self._sql.entry_by_key, (child.tape_id, key))
+        if row is not None:
+            return self._again(call.tape, row, {"kind": "discard", "reason": reason})
+        state = self._state(tx, child)[2]
+        if state != "open":
+            raise TapeClosed(call.tape, state, child.head.reason)
         if call.expected_head is not None and call.expected_head != child.head.seq:
             raise HeadMoved(call.tape, call.expected_head, child.head.seq)
         other = opener(Call(parent, call.actor, call.meta))
@@ -142,7 +191,7 @@ class Branching:
         )
         given = other.put(Planned(told, other.head.place), Plain(key=ids.discard_key(call.tape), payload=told))
         own = payloads.Discard(tape=parent, seq=given.seq, hash=given.hash, reason=reason)
-        return child.put(Planned(own, child.head.place), Plain(key=key or ids.discard_key(parent), payload=own))
+        return child.put(Planned(own, child.head.place), Plain(key=key, payload=own))
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
@@ -173,19 +222,19 @@ class Branching:
 
     # -- merge
 
-    def merge(self, call: Call, child: str, strategy: str, on_conflict: str, fields: dict[str, Any]) -> MergeReceipt:
+    def merge(
+        self, call: Call, key: str | None, child: str, strategy: str, on_conflict: str, fields: dict[str, Any]
+    ) -> MergeReceipt:
         """Take into ``call.tape`` what is new on its fork ``child``."""
-        if strategy not in merge.STRATEGIES:
-            raise InvalidEntry("strategy", f"must be one of {', '.join(merge.STRATEGIES)}, not {strategy!r}")
-        if on_conflict not in merge.POLICIES:
-            raise InvalidEntry("on_conflict", f"must be one of {', '.join(merge.POLICIES)}, not {on_conflict!r}")
+        merge.check(strategy, on_conflict)
         if fields and strategy != "squash":
             raise InvalidEntry("summary", f"message fields are for strategy='squash', not {strategy!r}")
         if child == call.tape or self._parent(child) != call.tape:
             raise InvalidEntry("child", f"{child!r} is not a fork of {call.tape!r}")
         return self._recorder.several(
             [call.tape, child],
-            lambda tx, opener: self._merge(tx, opener, call, child, strategy, on_conflict, fields),
+            key or child,
+            lambda tx, opener: self._merge(tx, opener, call, key, child, strategy, on_conflict, fields),
         )
 
     def _merge(
@@ -193,25 +242,27 @@ class Branching:
         tx: Transaction,
         opener: Opener,
         call: Call,
+        key: str | None,
         child: str,
         strategy: str,
         on_conflict: str,
         fields: dict[str, Any],
     ) -> MergeReceipt:
         parent, young = opener(call), opener(Call(child, call.actor, call.meta))
-        _, forked_at, state, merged, merge_seq = self._state(tx, young)
-        if state == "discarded":
+        if key is not None:
+            row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
+            if row is not None:
+                return self._merged(tx, parent, row, child, strategy, fields)
+        fork = self._state(tx, young)
+        if fork[2] == "discarded":
             raise TapeClosed(child, "discarded", young.head.reason)
-        before = self._merge_at(tx, parent, merge_seq, child) if merge_seq else None
-        if before is None:
-            merge_seq = 0
-        taking = _Taking(self._reader, tx, parent, young, before, merged, forked_at, merge_seq)
-        carry = Carry(self._reader, tx, parent, young, merged, merge_seq or forked_at)
-        if before is not None and not self._anything_new(taking, strategy) and not carry.anything():
-            row = tx.one(self._sql.entry, (parent.tape_id, merge_seq))
+        taking = Taking(self._reader, tx, parent, young, fork)
+        carry = Carry(self._reader, tx, parent, young, taking.merged, taking.merge_seq or fork[1])
+        if taking.before is not None and not taking.anything(strategy) and not carry.anything():
+            row = tx.one(self._sql.entry, (parent.tape_id, taking.merge_seq))
             assert row is not None
-            return merge_receipt(call.tape, row, before, duplicate=True)
-        if parent.head.status in ("completed", "abandoned", "ended", "discarded"):
+            return merge_receipt(call.tape, row, taking.before, duplicate=True)
+        if parent.head.status in CLOSED:
             raise self._recorder.closed(tx, call.tape, parent.head)
         if call.expected_head is not None and call.expected_head != parent.head.seq:
             raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
@@ -220,18 +271,22 @@ class Branching:
             seq=young.head.seq,
             hash=young.head.hash.hex(),
             strategy=strategy,
-            since=merged,
+            since=taking.merged,
             into=True,
-            previous=merge_seq,
-            squashed=before.squashed if before is not None else 0,
+            previous=taking.merge_seq,
+            squashed=taking.squashed,
         )
+        conflicts: list[Conflict] = []
         if strategy == "replay":
-            self._replay(taking, told, on_conflict)
+            conflicts = self._replay(taking, told, on_conflict)
         elif strategy == "squash":
             self._squash(taking, told, fields)
-        carry.into(told, on_conflict)
+        conflicts += carry.into(told, on_conflict)
+        if conflicts:
+            raise MergeConflict(call.tape, child, conflicts)
         parent._db.point("merge")
-        receipt = parent.put(Planned(told, parent.head.place), Plain(key=ids.merge_key(child, told.seq), payload=told))
+        intent = Plain(key=key or ids.merge_key(child, told.seq), payload=told)
+        receipt = parent.put(Planned(told, parent.head.place), intent)
         parent.flush()
         parent._db.point("merged")
         back = payloads.Merge(tape=call.tape, seq=receipt.seq, hash=receipt.hash, strategy=strategy)
@@ -250,233 +305,135 @@ class Branching:
             kept=told.kept,
         )
 
-    def _merge_at(self, tx: Transaction, parent: Writing, seq: int, child: str) -> payloads.Merge | None:
-        """Return a merge; none when the fork was imported without the part of its parent that merged it."""
-        row = tx.one(self._sql.body, (parent.tape_id, seq))
-        payload = payloads.decode(row[0], row[1], row[2]) if row is not None else None
-        return payload if isinstance(payload, payloads.Merge) and payload.tape == child else None
+    def _merged(
+        self, tx: Transaction, parent: Writing, row: Any, child: str, strategy: str, fields: dict[str, Any]
+    ) -> MergeReceipt:
+        """Return the receipt of the merge found by the caller's key, if it is one of the same."""
+        told = payloads.decode(row[3], row[11], row[8])
+        stored = {"kind": told.kind, "child": getattr(told, "tape", None), "strategy": getattr(told, "strategy", None)}
+        given: dict[str, Any] = {"kind": "merge", "child": child, "strategy": strategy}
+        if isinstance(told, payloads.Merge) and stored == given:
+            if fields:
+                given["fields"] = fields
+                found = parent.place(told.messages[0][0]) if told.messages else None
+                message = parent.body(found[1]).message if found is not None else {}
+                stored["fields"] = {name: message[name] for name in fields if name in message}
+            if same(stored, given):
+                return merge_receipt(parent.tape, row, told, duplicate=True)
+        raise ProvenanceConflict(parent.tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
 
-    def _anything_new(self, taking: _Taking, strategy: str) -> bool:
-        if strategy == "link":
-            return taking.young.head.seq > taking.merged
-        return bool(taking.new() or taking.divergences())
-
-    def _replay(self, taking: _Taking, told: payloads.Merge, on_conflict: str) -> None:
-        parent, child = taking.parent, taking.young.tape
+    def _replay(self, taking: Taking, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        """Write the child's messages and changes to the parent, unless there are conflicts to return."""
+        parent = taking.parent
         new = taking.new()
-        if new:
-            open_calls = taking.unsettled()
-            if open_calls:
-                raise InvalidEntry(
-                    "strategy",
-                    f"the parent waits for the result of tool call {open_calls[0]!r}; answer it with "
-                    f"merge(child, strategy='squash', role='tool', tool_call_id={open_calls[0]!r})",
-                )
+        open_calls = taking.unsettled() if new else []
+        if open_calls:
+            raise InvalidEntry(
+                "strategy",
+                f"the parent waits for the result of tool call {open_calls[0]!r}; answer it with "
+                f"merge(child, strategy='squash', role='tool', tool_call_id={open_calls[0]!r})",
+            )
         plan = merge.plan(taking.divergences(), on_conflict)
-        if plan.conflicts:
-            raise MergeConflict(parent.tape, child, plan.conflicts)
+        if not plan.conflicts:
+            # Everything that the copies need to know is asked before the first of them is written.
+            taken = parent.taken(message.id for message in new)
+            self._change(parent, told, plan, taking.since)
+            self._copy(parent, told, new, taken)
+        return plan.conflicts
+
+    def _change(self, parent: Writing, told: payloads.Merge, plan: Plan, since: int) -> None:
+        """Carry over what the child did to messages that the parent has, too.
+
+        Restored first and retracted last, so that a tool result can be revised while its call is there.
+        """
+        child, changed = told.tape, dict[str, None]()
         told.kept = plan.kept
-        for one in plan.restore:
-            self._change(parent, RestoreMessages(key=ids.new_id(), ids=[one.message_id], source=(child, one.seq)))
+        for seq, group in groupby(plan.restore, lambda one: one.seq):
+            named = [one.message_id for one in group]
+            self._carry(parent, RestoreMessages(key=ids.new_id(), ids=named, source=(child, seq)))
+            changed.update(dict.fromkeys(named))
         for one in plan.revise:
+            # What was written before the last merge may have been carried over then, under this very key.
+            key = ids.copy_key(child, one.written) if one.written > since else ids.new_id()
             intent = ReviseMessage(
-                key=ids.copy_key(child, one.seq),
+                key=key,
                 id=one.message_id,
                 message=one.theirs,
                 derive_key=False,
-                source=(child, one.seq),
+                source=(child, one.written or one.seq),
             )
-            self._change(parent, intent)
-        for one in plan.retract:
-            intents = RetractMessages(
-                key=ids.copy_key(child, one.seq), ids=[one.message_id], reason=None, source=(child, one.seq)
-            )
-            self._change(parent, intents)
-        told.changed = [one.message_id for one in (*plan.revise, *plan.retract)]
+            try:
+                self._carry(parent, intent)
+                changed[one.message_id] = None
+            except Unchanged:
+                continue
+            except UnknownMessage:
+                # Hidden in the parent along with the call it answers, which the child left as it is.
+                told.kept.append(one.message_id)
+        for seq, group in groupby(plan.retract, lambda one: one.seq):
+            named = [one.message_id for one in group]
+            key = ids.copy_key(child, seq)
+            self._carry(parent, RetractMessages(key=key, ids=named, reason=None, source=(child, seq)))
+            changed.update(dict.fromkeys(named))
+        told.changed = list(changed)
+
+    def _carry(self, parent: Writing, intent: Intent) -> None:
+        parent._db.point("change")
+        parent.put(intent.plan(parent.head, parent, None), intent)
+
+    def _copy(self, parent: Writing, told: payloads.Merge, new: Sequence[New], taken: set[str]) -> None:
+        """Continue the parent's active branch with the child's messages; an id that is taken gives way to a new one."""
         previous: Place | None = None
-        for message_id, placed, message in new:
+        for one in new:
             parent._db.point("copy")
-            taken = parent.place(message_id) is not None
-            own = ids.new_id() if taken else message_id
-            if "id" in message:
-                message = {**message, "id": own}
+            own = ids.new_id() if one.id in taken else one.id
+            message = {**one.message, "id": own} if "id" in one.message else one.message
             calls, answers = toolcalls.find(message)
             add = AddMessage(
-                key=ids.copy_key(child, placed),
+                key=ids.copy_key(told.tape, one.placed),
                 id=own,
+                # No need to look the id up again, message by message.
                 generated=True,
                 raw=payloads.encode(message),
                 calls=calls,
                 answers=answers,
                 parent=HEAD if previous is None else CHAIN,
                 derived=False,
-                source=(child, placed),
+                source=(told.tape, one.placed),
             )
             planned = add.plan(parent.head, parent, previous)
+            assert isinstance(planned.payload, payloads.Append)
+            planned.payload.generated = one.generated or own != one.id
             parent.put(planned, add)
             previous = planned.place
-            told.messages.append((own, placed))
+            told.messages.append((own, one.placed))
 
-    def _change(self, parent: Writing, intent: Intent) -> None:
-        parent._db.point("change")
-        try:
-            parent.put(intent.plan(parent.head, parent, None), intent)
-        except Unchanged:
+    def _squash(self, taking: Taking, told: payloads.Merge, fields: dict[str, Any]) -> None:
+        parent, child = taking.parent, told.tape
+        told.squashed = told.seq
+        if not fields and not taking.new():
+            # Nothing was done and nothing is said: the receipt is all there is.
             return
-
-    def _squash(self, taking: _Taking, told: payloads.Merge, fields: dict[str, Any]) -> None:
-        parent, young = taking.parent, taking.young
         message = {"role": "assistant", **fields}
         if "content" not in message:
-            last = taking.last()
+            last = taking.last() if taking.new() else None
             if last is None:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
             message["content"] = last.get("content")
-        raw = strict.encode(message, "message")
-        calls, answers = toolcalls.find(message)
+        composed = compose(message, None, UNSET, None)
         add = AddMessage(
-            key=ids.copy_key(young.tape, told.seq),
-            id=ids.new_id(),
-            generated=True,
-            raw=raw,
-            calls=calls,
-            answers=answers,
+            key=ids.squash_key(child, told.seq),
+            id=composed[0],
+            generated=composed[1],
+            raw=composed[2],
+            calls=composed[3],
+            answers=composed[4],
             derived=False,
-            source=(young.tape, told.seq),
+            source=(child, told.seq),
         )
-        parent.put(add.plan(parent.head, parent, None), add)
+        try:
+            planned = add.plan(parent.head, parent, None)
+        except Taken as taken:
+            raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
+        parent.put(planned, add)
         told.messages.append((add.id, told.seq))
-        told.squashed = told.seq
-
-
-class _Taking:
-    """What a merge finds: the child's messages that the parent has not, and the ones that both have but differ."""
-
-    def __init__(
-        self,
-        reader: Reader,
-        tx: Transaction,
-        parent: Writing,
-        young: Writing,
-        before: payloads.Merge | None,
-        merged: int,
-        forked_at: int,
-        merge_seq: int,
-    ) -> None:
-        self.parent = parent
-        self.young = young
-        self.merged = merged
-        self._reader = reader
-        self._tx = tx
-        self._sql = tx.statements
-        self._squashed = before.squashed if before is not None else 0
-        self._agreed = merge_seq or forked_at
-        """The parent's seq at which the two last agreed."""
-        self._new: list[tuple[str, int, dict[str, Any]]] | None = None
-        self._divergences: list[merge.Divergence] | None = None
-
-    def _scope(self, tape: str, point: Point = None) -> Scope:
-        scope = self._reader.scope(self._tx, tape, point)
-        if scope is None:
-            raise TapeNotFound(tape)
-        return scope
-
-    def new(self) -> list[tuple[str, int, dict[str, Any]]]:
-        """Return id, seq and body of the messages on the child's active path that were never taken."""
-        if self._new is None:
-            scope = self._scope(self.young.tape)
-            self._new = []
-            for last, lo in reversed(self._reader._walk(self._tx, scope, scope.head.place, 0)):
-                if last.tape is not None:
-                    continue
-                for row in self._reader._rows(self._tx, scope, last, lo):
-                    placed = row[1]
-                    if placed > self._squashed and (placed > self.merged or self._copy_of(placed) is None):
-                        body = payloads.body_of(row[3], row[4], row[5])
-                        self._new.append((body.id, placed, body.message))
-        return self._new
-
-    def last(self) -> dict[str, Any] | None:
-        """Return the last message on the child's active path."""
-        scope = self._scope(self.young.tape)
-        rows = self._reader._last(self._tx, scope, scope.head.place, 1)
-        return payloads.body_of(rows[0][3], rows[0][4], rows[0][5]).message if rows else None
-
-    def _copy_of(self, placed: int) -> tuple[str, Place] | None:
-        """Return the parent's copy of a message that the child placed at a seq."""
-        row = self._tx.one(self._sql.entry_by_key, (self.parent.tape_id, ids.copy_key(self.young.tape, placed)))
-        if row is None:
-            return None
-        payload = payloads.decode(row[3], row[11], row[8])
-        return (payload.id, Place(row[14], row[15])) if isinstance(payload, payloads.Append) else None
-
-    def unsettled(self) -> list[str]:
-        """Return the tool calls that the parent's path still waits for."""
-        scope = self._scope(self.parent.tape)
-        rows = self._reader._last(self._tx, scope, scope.head.place, 64)
-        found = []
-        for row in reversed(rows):
-            body = payloads.body_of(row[3], row[4], row[5])
-            found.append(toolcalls.find(body.message))
-        return merge.unsettled(found)
-
-    def divergences(self) -> list[merge.Divergence]:
-        """Return the messages of the parent's that the child changed since the two last agreed."""
-        if self._divergences is None:
-            then = self._scope(self.parent.tape, self._agreed)
-            now = self._scope(self.parent.tape)
-            self._divergences = []
-            for child_place, seq in self._touched().items():
-                place = self._in_parent(child_place)
-                if place is None:
-                    continue
-                standing = self.young.standing(child_place)
-                # A clear of the child's is its own affair; only what it did to single messages is carried over.
-                theirs = self.young.body(standing.body, standing.of).message if standing.live else None
-                ours = self._message(now, place)
-                earlier = self._message(then, place)
-                named = self.parent.body(*self._placed(place)).id
-                if theirs is not None and "id" in theirs and theirs["id"] != named:
-                    theirs = {**theirs, "id": named}
-                changed = merge._equal(ours, earlier) is False
-                self._divergences.append(merge.Divergence(named, ours, theirs, changed, seq))
-        return self._divergences
-
-    def _touched(self) -> dict[Place, int]:
-        """Return the places that the child revised, retracted or restored since the last merge, with the last seq."""
-        found: dict[Place, int] = {}
-        after = self.merged
-        while rows := self._tx.all(self._sql.entries_after, (self.young.tape_id, after, 2**62, 500)):
-            for row in rows:
-                after = row[2]
-                if row[3] not in ("revise", "retract", "restore") or row[8] is None:
-                    continue
-                entry = payloads.decode(row[3], row[11], row[8])
-                places: list[Place] = []
-                if isinstance(entry, payloads.Revise):
-                    places = [entry.place, *entry.hides, *_places(entry.shows)]
-                elif isinstance(entry, payloads.Retract):
-                    places = [*entry.places, *entry.marks, *entry.hides]
-                elif isinstance(entry, payloads.Restore):
-                    places = [*_places(entry.shows), *_places(entry.marks), *entry.hides]
-                for place in places:
-                    found[place] = after
-        return found
-
-    def _in_parent(self, place: Place) -> Place | None:
-        """Return the place in the parent of what the child inherited or what was taken from it before."""
-        if place.tape is not None:
-            return Place(place.lane, place.ordinal, None if place.tape == self.parent.tape else place.tape)
-        copy = self._copy_of(self.young.standing(place).placed)
-        return copy[1] if copy is not None else None
-
-    def _placed(self, place: Place) -> tuple[int, str | None]:
-        return self.parent.standing(place).placed, place.tape
-
-    def _message(self, scope: Scope, place: Place) -> dict[str, Any] | None:
-        rows = self._reader._rows(self._tx, scope, place, place.ordinal - 1)
-        return payloads.body_of(rows[0][3], rows[0][4], rows[0][5]).message if rows else None
-
-
-def _places(shows: list[Reopened]) -> list[Place]:
-    return [back.place for back in shows]

@@ -15,7 +15,7 @@ from tape.db.memory import Recall
 from tape.db.paths import Scope
 from tape.db.record import Writing
 from tape.db.transaction import Transaction
-from tape.errors import InvalidEntry, MergeConflict, TapeNotFound
+from tape.errors import InvalidEntry, TapeNotFound
 
 __all__ = ["Carry"]
 
@@ -65,20 +65,19 @@ class Carry:
         total = usage_of(None if found is None else found[1])
         return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
 
-    def into(self, told: payloads.Merge, on_conflict: str) -> None:
-        """Write the fork's changes to the parent; raises MergeConflict listing all that meet the parent's own."""
+    def into(self, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        """Write the fork's changes to the parent; returns all that meet the parent's own."""
         conflicts: list[Conflict] = []
         for slot, payload in self._changed:
             if isinstance(payload, payloads.State):
                 conflicts += self._state(slot, told, on_conflict)
             elif isinstance(payload, payloads.Block):
                 conflicts += self._block(slot, payload, told, on_conflict)
-        if conflicts:
-            raise MergeConflict(self._parent.tape, self._young.tape, conflicts)
         used = self._used()
         if any(used):
             told.usage = used
             told.totals = [a + b for a, b in zip(self._usage(self._now), used, strict=True)]
+        return conflicts
 
     def _value(self, scope: Scope, slot: str) -> Any:
         found = self._reader.slot(self._tx, scope, slot)

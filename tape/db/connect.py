@@ -100,6 +100,9 @@ def _postgresql(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.autocommit = True
         connection.execute(f"SET lock_timeout = {int(timeout * 1000)}")
+        # Every statement is served by an index. A plan that was made while a table was small and then kept would
+        # otherwise scan it whole for each row, until the next ANALYZE.
+        connection.execute("SET enable_seqscan = off")
         if durability == "normal":
             connection.execute("SET synchronous_commit = off")
 

@@ -108,7 +108,7 @@ class ContextReader(Reader):
         items: list[Item] = []
         messages = self._messages(tx, scope, rows)
         for row, message in zip(rows, messages, strict=True):
-            body = scope.name(row[10]) if len(row) > 10 else message.tape
+            body = scope.name(row[11]) if len(row) > 11 else message.tape
             items.append(Item(message, message.tokens, False, body))
         return items
 

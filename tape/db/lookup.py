@@ -6,6 +6,8 @@ and what its ancestors held when it was forked off. The nearest tape that says s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tape.core import ids, payloads
@@ -13,11 +15,12 @@ from tape.core.fold import OUT
 from tape.core.payloads import ROOT, Answer, Body, Place
 from tape.core.plan import Standing
 from tape.db.family import Family, Member, place_at
+from tape.db.paths import Scope
 from tape.db.project import call_key, tape_of
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt
 
-__all__ = ["TapeLookup"]
+__all__ = ["TapeLookup", "as_of", "inherited"]
 
 _NOW = 2**62
 
@@ -63,10 +66,19 @@ class TapeLookup:
             if row is None:
                 row = self.tx.one(self.sql.place_by_alias, (self.tape_id, message_id))
             return None if row is None else (Place(row[0], row[1]), row[2])
-        row = self.tx.one(self.sql.family_place_by_key, (self._lineage(), key))
-        if row is None:
-            row = self.tx.one(self.sql.family_place_by_alias, (self._lineage(), message_id))
+        found = self.tx.all(self.sql.family_place, (self._lineage(), key, message_id))
+        row = min(found, key=lambda one: one[4], default=None)
         return None if row is None else (self._placed(row[0], row[1], row[3]), row[2])
+
+    def taken(self, message_ids: Iterable[str]) -> set[str]:
+        """Return those of the ids that a message of the tape or of its lineage has."""
+        self.flush()
+        names = {ids.message_key(message_id): message_id for message_id in message_ids}
+        lineage = msgspec.json.encode([(self.tape_id, _NOW, 0, 1)]).decode() if self.family is None else self._lineage()
+        keys = msgspec.json.encode(list(names)).decode()
+        found = {names[key] for (key,) in self.tx.all(self.sql.taken_keys, (lineage, keys))}
+        aliases = msgspec.json.encode(list(names.values())).decode()
+        return found | {name for (name,) in self.tx.all(self.sql.taken_aliases, (lineage, aliases))}
 
     def standing(self, place: Place) -> Standing:
         """Return how the message at a place stands."""
@@ -87,35 +99,39 @@ class TapeLookup:
         number = tape_of(place, family)
         at = (self._lineage(), number, place.lane, place.ordinal)
         overrides = {row[0]: row for row in self.tx.all(self.sql.overrides_at, at)}
-        for n, member in enumerate(family.members, start=0):
+        # Whether a clear of an ancestor on the way took it. A clear takes only what is in the view: a result that is
+        # hidden with its call stays hidden, and comes back with it.
+        taken = False
+        for n, member in enumerate(family.members):
             row = overrides.get(n)
             cleared = 0 if n == 0 else family.members[n - 1].cleared
-            if row is not None and row[4] > cleared:
-                if row[3] is not None:
-                    of = None if row[2] == self.tape_id else family.name(row[2])
-                    return Standing(row[1], row[4] if n == 0 else 1, row[3], True, "", of)
-                return self._last_body(place, family, row[5])
-            if n > 0 and cleared:
-                return self._last_body(place, family, OUT)
+            if row is not None:
+                if row[3] is None:
+                    return self._last_body(place, family, row[5])
+                of = None if row[2] == self.tape_id else family.name(row[2])
+                if taken or row[4] <= cleared:
+                    return Standing(row[1], 1, row[3], False, OUT, of)
+                return Standing(row[1], row[4] if n == 0 else 1, row[3], True, "", of)
+            taken = taken or cleared > 0
             if member.number == number:
-                return self._at_origin(place, family, member)
+                found = self._at_origin(place, member)
+                if taken and found.live:
+                    return Standing(found.placed, 1, found.body, False, OUT, found.of)
+                return found
         raise Corrupt(self.tape, 0, f"tape {place.tape!r} is not an ancestor")
 
-    def _at_origin(self, place: Place, family: Family, member: Member) -> Standing:
+    def _at_origin(self, place: Place, member: Member) -> Standing:
         """Return how a message stood on the ancestor that placed it, when that was forked."""
-        rows = self.tx.all(
-            self.sql.rows_then,
-            (member.number, place.lane, place.ordinal - 1, place.ordinal, member.cleared, member.asof, 1),
-        )
-        if rows:
-            return Standing(rows[0][1], 1, rows[0][2], True, "", member.tape)
-        last = self.tx.one(self.sql.held_last, (member.number, place.lane, place.ordinal, member.asof))
-        if last is not None:
-            return Standing(last[0], 1, last[2], False, last[3], member.tape)
-        live = self.tx.one(self.sql.held, (member.number, place.lane, place.ordinal))
-        if live is None or live[0] > member.asof:
+        at = (member.number, place.lane, place.ordinal)
+        row = self.tx.one(self.sql.held, at)
+        if row is None or row[1] > member.asof:
+            row = self.tx.one(self.sql.held_last, (*at, member.asof))
+        if row is None:
             raise Corrupt(self.tape, 0, f"nothing was held at lane {place.lane}, depth {place.ordinal} at the fork")
-        return Standing(live[0], 1, live[2], False, OUT, member.tape)
+        placed, since, body, *ended = row
+        if ended and ended[1] <= member.asof:
+            return Standing(placed, 1, body, False, ended[0], member.tape)
+        return Standing(placed, 1, body, since > member.cleared, "" if since > member.cleared else OUT, member.tape)
 
     def _last_body(self, place: Place, family: Family, why: str) -> Standing:
         """Return a message that is out, with the body it would come back with."""
@@ -125,7 +141,7 @@ class TapeLookup:
             of = None if row[1] == self.tape_id else family.name(row[1])
             return Standing(row[0], 1, row[2], False, why, of)
         member = next(one for one in family.members if one.number == number)
-        base = self._at_origin(place, family, member)
+        base = self._at_origin(place, member)
         return Standing(base.placed, 1, base.body, False, why, base.of)
 
     def body(self, seq: int, of: str | None = None) -> Body:
@@ -229,3 +245,15 @@ class TapeLookup:
             rows = self.tx.all(self.sql.returned_inherited, (self.tape_id, clear))
             found += [place_at(row[1], row[2], row[0], self.family) for row in rows]
         return sorted(found, key=lambda place: (place.ordinal, place.lane, place.tape or ""))
+
+
+def inherited(tx: Transaction, scope: Scope, *, clears: bool = True) -> Family:
+    """Return what a fork made at ``scope`` inherits; without ``clears``, as if the tape itself had never cleared."""
+    overriding = scope.family is not None and tx.one(tx.statements.has_overrides, (scope.id, scope.seq)) is not None
+    nearest = Member(scope.id, scope.tape, scope.seq, scope.cleared if clears else 0, overriding)
+    return Family([nearest, *(scope.family.members if scope.family is not None else ())])
+
+
+def as_of(tx: Transaction, scope: Scope, *, clears: bool = True) -> TapeLookup:
+    """Return the view of a tape at a point, as a fork made there would look it up: every place is inherited."""
+    return TapeLookup(tx, scope.tape, 0, inherited(tx, scope, clears=clears))

@@ -7,6 +7,7 @@ opener takes, and look again once they hold it: of any number of simultaneous op
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -61,12 +62,13 @@ def migrate(database: Database) -> str | None:
             else:
                 upgrade(connection, database.tables.schema, REVISION)
             connection.commit()
-    except sa.exc.OperationalError as error:
-        code = getattr(error.orig, "sqlite_errorcode", 0) or 0
-        if code & 0xFF in (5, 6):
-            raise StoreBusy(0.0) from error
-        raise StoreFailed(f"cannot open the store: {error.orig}") from error
     except sa.exc.DBAPIError as error:
+        code = getattr(error.orig, "sqlite_errorcode", 0) or 0
+        if (
+            code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            or getattr(error.orig, "sqlstate", "") == "55P03"
+        ):
+            raise StoreBusy(database.timeout) from error
         raise StoreFailed(f"cannot open the store: {error.orig}") from error
     log.info("tape.migrated", found=found, now=REVISION)
     return found or ""
@@ -82,7 +84,7 @@ def _lock(connection: sa.Connection, schema: str | None) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         return
     # Connections of the pool commit by themselves; here everything has to be one transaction.
-    connection.exec_driver_sql("BEGIN")
+    connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
     if schema is not None:
         connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))

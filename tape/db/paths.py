@@ -74,6 +74,14 @@ class Scope(msgspec.Struct):
             found.append((member.number, member.asof, member.cleared, int(member.overriding)))
         return found
 
+    def tapes(self) -> list[tuple[int, int]]:
+        """Return this tape and all of its ancestors, nearest first: number, seen up to.
+
+        Also what lies behind a clear has its place: a single message of it may be back.
+        """
+        members = self.family.members if self.family is not None else ()
+        return [(self.id, self.seq), *((member.number, member.asof) for member in members)]
+
     def lineage(self) -> str:
         """Return the layers as statements take them."""
         return msgspec.json.encode(self.layers()).decode()
@@ -110,26 +118,40 @@ class Paths:
             return None
         return row
 
-    def scope(self, tx: Transaction, tape: str, point: Point = None) -> Scope | None:
-        """Return the tape as of ``point``, or None when there is no such tape."""
+    def scope(self, tx: Transaction, tape: str, point: Point = None, *, until: int | None = None) -> Scope | None:
+        """Return the tape as of ``point``, or None when there is no such tape; ``until`` a seq, as was told then."""
         row = self.row(tx, tape)
         if row is None:
             return None
         number, head, family = head_from_row(row)
         scope = Scope(tape, number, head.seq, True, head, None, family)
+        if head.cleared:
+            self._find_clear(tx, scope)
+        if until is not None:
+            self._freeze(tx, scope, until)
         if isinstance(point, str):
             point = self._named(tx, scope, point)
         if point is not None:
-            scope.seq = self._seq_at(tx, scope, point)
-            if scope.seq < head.seq:
-                scope.now = False
-                self._rewind(tx, scope)
-        if head.cleared or not scope.now:
-            found = tx.one(self._sql.clear_at, (number, scope.seq))
-            if found is not None:
-                scope.clear = (found[0], place_at(found[2], found[3], found[1], family), bool(found[4]))
-            scope.head.cleared = scope.cleared
+            self._freeze(tx, scope, self._seq_at(tx, scope, point))
         return scope
+
+    def _freeze(self, tx: Transaction, scope: Scope, seq: int) -> None:
+        """Go back to an earlier seq."""
+        if seq < scope.seq:
+            scope.seq, scope.now = seq, False
+            if seq == 0:
+                # Before its first entry a fork was nobody's child.
+                scope.family = None
+            self._rewind(tx, scope)
+            self._find_clear(tx, scope)
+
+    def _find_clear(self, tx: Transaction, scope: Scope) -> None:
+        """Find the clear that is in force."""
+        found = tx.one(self._sql.clear_at, (scope.id, scope.seq))
+        scope.clear = None
+        if found is not None:
+            scope.clear = (found[0], place_at(found[2], found[3], found[1], scope.family), bool(found[4]))
+        scope.head.cleared = scope.cleared
 
     def _rewind(self, tx: Transaction, scope: Scope) -> None:
         """Set the head to what is known of it after an earlier seq: every entry records where it stood."""
@@ -378,9 +400,8 @@ class Paths:
             else:
                 # Also what lies behind a clear is a known message, so ask the whole family.
                 lineage = scope.family.parameter((scope.id, scope.seq, 0, 1))
-                row = tx.one(self._sql.family_place_by_key, (lineage, key))
-                if row is None:
-                    row = tx.one(self._sql.family_place_by_alias, (lineage, message_id))
+                found = tx.all(self._sql.family_place, (lineage, key, message_id))
+                row = min(found, key=lambda one: one[4], default=None)
         if row is None or (scope.family is None and row[2] > scope.seq):
             raise UnknownMessage(scope.tape, message_id)
         return scope.at(row[0], row[1], row[3] if scope.family is not None else 0), row[2]

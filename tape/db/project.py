@@ -55,6 +55,10 @@ def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, family: 
     if len(ops) == 1:
         _APPLY[type(ops[0])](tx, tape_id, ops, head, family)
         return
+    sorts = {type(op) for op in ops}
+    if len(sorts) > 1 and sorts <= _ADDING:
+        # These only add rows, each to a table of its own, so their order among each other does not matter.
+        ops = sorted(ops, key=lambda op: type(op).__name__)
     for sort, run in groupby(ops, type):
         _APPLY[sort](tx, tape_id, list(run), head, family)
 
@@ -109,7 +113,7 @@ def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head, family: Fam
         if op.place.tape is not None:
             _override(tx, tape, family, op.place, op.seq, 0, None, None, op.why)
         else:
-            tx.run(tx.statements.mark_row, (op.why, tape, op.place.lane, op.place.ordinal))
+            tx.run(tx.statements.mark_row, (op.seq, op.why, tape, op.place.lane, op.place.ordinal))
 
 
 def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head, family: Family | None) -> None:
@@ -238,6 +242,8 @@ def _labelled(tx: Transaction, tape: int, ops: list[f.Labelled], head: Head, fam
 def _redirected(tx: Transaction, tape: int, ops: list[f.Redirected], head: Head, family: Family | None) -> None:
     set_redirect(tx, tape, ops[-1].to)
 
+
+_ADDING = {f.OpenRow, f.LaneRow, f.AliasRow, f.CallRow, f.AnswerRow, f.AnchorRow}
 
 _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Family | None], None]] = {
     f.OpenRow: _open,

@@ -47,7 +47,9 @@ class Purging:
         """Purge a tape, or with ``forks`` the tape and all that descends from it."""
         # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
         keys = {name: ids.new_id() for name in (self._family(tape) if forks else [tape])}
-        buried = self._recorder.several(list(keys), lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks))
+        buried = self._recorder.several(
+            list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks)
+        )
         for name, owner, number, seq, hash in buried:
             self._recorder.forget(name)
             log.warning("tape.purged", tape=name, owner=owner, seq=seq, hash=hash.hex())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -152,11 +153,11 @@ class Reader(Recall):
             stop = following[0][0] if following else 2**62
             number = scope.number(above)
             # Lanes branch off here on the tape itself and on every fork of it in the lineage.
-            for layer in scope.layers():
-                origin = 0 if layer[0] == number else number
-                rows = tx.all(self._sql.branches, (layer[0], origin, above.lane, above.ordinal, stop, layer[1]))
+            for tape, asof in scope.tapes():
+                origin = 0 if tape == number else number
+                rows = tx.all(self._sql.branches, (tape, origin, above.lane, above.ordinal, stop, asof))
                 for (lane,) in rows:
-                    branch = scope.at(lane, 0, layer[0])
+                    branch = scope.at(lane, 0, tape)
                     queue.append(Place(lane, self._lo(tx, scope, branch), branch.tape))
         return found
 
@@ -170,10 +171,10 @@ class Reader(Recall):
                 return []
             # Lanes are numbered in the order in which they were opened, and a fork's come after its parent's.
             lanes: list[tuple[Place, Place]] = []
-            for layer in reversed(scope.layers()):
-                for lane, base_tape, base_lane, base in tx.all(self._sql.lane_list, (layer[0], layer[1])):
-                    start = scope.at(lane, 0, layer[0])
-                    lanes.append((start, scope.at(base_lane, base, base_tape or layer[0])))
+            for number, asof in reversed(scope.tapes()):
+                for lane, base_tape, base_lane, base in tx.all(self._sql.lane_list, (number, asof)):
+                    start = scope.at(lane, 0, number)
+                    lanes.append((start, scope.at(base_lane, base, base_tape or number)))
             # A lane's last message is a head unless a lane that branches off at or below it holds something.
             ends: dict[tuple[str | None, int], Row] = {}
             for start, base in lanes:
@@ -205,7 +206,7 @@ class Reader(Recall):
         return self._anchor_at(tx, scope, tape, entry), ordinal
 
     def _anchor_at(self, tx: Transaction, scope: Scope, tape: str, row: Row) -> Anchor:
-        return self._anchor_of(tx, scope, entry_from_row(tape, row, None))
+        return self._anchor_of(tx, scope, entry_from_row(tape, row, scope.family))
 
     def _anchor_of(self, tx: Transaction, scope: Scope, entry: Entry) -> Anchor:
         """Return an anchor, marked stale when a message it was made from has changed or gone since."""
@@ -213,31 +214,39 @@ class Reader(Recall):
         for message_id in anchor.source_ids:
             place, _ = self._place(tx, scope, message_id)
             rows = self._rows(tx, scope, place, place.ordinal - 1)
-            # A body of a nearer tape than the anchor's is always newer.
-            if not rows or (rows[0][2] > entry.seq and self._body_tape(scope, place, rows[0]) == entry.tape):
+            if not rows or self._newer(scope, place, rows[0], entry):
                 return msgspec.structs.replace(anchor, stale=True)
         return anchor
 
-    def _body_tape(self, scope: Scope, place: Place, row: Row) -> str:
-        return scope.name(row[10]) if len(row) > 10 else place.tape or scope.tape
+    def _newer(self, scope: Scope, place: Place, row: Row, entry: Entry) -> bool:
+        """Whether the body in a row was recorded after an entry; what a nearer tape recorded is always newer."""
+        body_tape = scope.name(row[11]) if len(row) > 11 else place.tape or scope.tape
+        if body_tape == entry.tape:
+            return bool(row[2] > entry.seq)
+        tapes = [scope.name(number) for number, _ in scope.tapes()]
+        return tapes.index(body_tape) < tapes.index(entry.tape)
 
-    def anchors(self, tape: str, point: Point, limit: int, before: int | None) -> list[Anchor]:
+    def anchors(self, tape: str, point: Point, limit: int, before: int | Anchor | None) -> list[Anchor]:
         """Return the last anchors of the tape, newest last."""
         if type(limit) is not int or limit <= 0:
             raise InvalidEntry("limit", f"must be a positive number, not {limit!r}")
+        end = _before(tape, before)
 
         def work(tx: Transaction) -> list[Anchor]:
             scope = self.scope(tx, tape, point)
             if scope is None:
                 absent(tape, None, point)
                 return []
-            end = scope.seq + 1 if before is None else min(before, scope.seq + 1)
             found: list[Anchor] = []
-            for n, (number, asof, cleared, _) in enumerate(scope.layers()):
-                upto = end if n == 0 else asof + 1
+            reached = end is None
+            for number, asof, cleared, _ in scope.layers():
+                name, upto = scope.name(number), asof + 1
+                if end is not None and name == end[0]:
+                    reached, upto = True, min(end[1], upto)
+                if not reached:
+                    continue
                 rows = tx.all(self._sql.anchor_list, (number, cleared, upto, limit - len(found)))
-                name = scope.name(number)
-                found += [self._anchor_of(tx, scope, entry_from_row(name, row, None)) for row in rows]
+                found += [self._anchor_of(tx, scope, entry_from_row(name, row, scope.family)) for row in rows]
                 if len(found) == limit:
                     break
             return found[::-1]
@@ -332,38 +341,49 @@ class Reader(Recall):
             members = scope.family.members if scope.family is not None else []
             descendants: list[Descendant] = []
             merges: list[MergeReceipt] = []
-            queue = [(tape, scope.id)]
+            sources: dict[str, Source] = {}
+            queue = deque([(tape, scope.id)])
             while queue:
-                parent, number = queue.pop(0)
+                parent, number = queue.popleft()
                 for name, child, seq, state, merge_seq in tx.all(self._sql.forks_of, (number,)):
                     descendants.append(Descendant(name, parent, seq, state))
                     queue.append((name, child))
                     while merge_seq and state == "merged" and number == scope.id:
-                        receipt, merge_seq = self._merge_receipt(tx, scope, merge_seq, name)
-                        if receipt is not None:
-                            merges.append(receipt)
+                        found = self._merge(tx, scope, merge_seq, name)
+                        if found is None:
+                            break
+                        receipt, told = found
+                        merges.append(receipt)
+                        sources.update((message_id, Source(name, placed)) for message_id, placed in told.messages)
+                        merge_seq = told.previous
             merges.sort(key=lambda receipt: receipt.seq)
-            sources = {}
-            for receipt in merges:
-                for message_id in receipt.message_ids:
-                    _, placed = self._place(tx, scope, message_id)
-                    row = tx.one(self._sql.entry, (scope.id, placed))
-                    if row is not None and row[7] is not None:
-                        sources[message_id] = Source(row[6], row[7])
             return Lineage([Ancestor(m.tape, m.asof) for m in members], descendants, merges, sources)
 
         return self._db.read(work)
 
-    def _merge_receipt(self, tx: Transaction, scope: Scope, seq: int, child: str) -> tuple[MergeReceipt | None, int]:
-        """Return the receipt of the merge recorded at ``seq``, and the seq of the merge of the same fork before it.
+    def linked(self, tape: str, child: str) -> int | None:
+        """Return the seq up to which a tape's fork was last merged into or linked to it, or None if it never was."""
+
+        def work(tx: Transaction) -> int | None:
+            scope, young = self.scope(tx, tape), self.scope(tx, child)
+            row = tx.one(self._sql.fork, (young.id,)) if scope is not None and young is not None else None
+            if scope is None or row is None or row[0] != tape or row[2] != "merged":
+                return None
+            found = self._merge(tx, scope, row[4], child)
+            return None if found is None else found[1].seq
+
+        return self._db.read(work)
+
+    def _merge(self, tx: Transaction, scope: Scope, seq: int, child: str) -> tuple[MergeReceipt, payloads.Merge] | None:
+        """Return the receipt of the merge recorded at ``seq``, and all that its entry tells.
 
         A fork that was imported without the later part of its parent has merges that are not here.
         """
         row = tx.one(self._sql.entry, (scope.id, seq))
         told = entry_from_row(scope.tape, row, scope.family).payload if row is not None else None
         if row is None or not isinstance(told, payloads.Merge) or told.tape != child:
-            return None, 0
-        return merge_receipt(scope.tape, row, told, duplicate=False), told.previous
+            return None
+        return merge_receipt(scope.tape, row, told, duplicate=False), told
 
     def placed(self, tape: str, message_id: str) -> tuple[str, int] | None:
         """Return the tape and the seq that placed a message, in the view or not, or None."""
@@ -383,6 +403,17 @@ class Reader(Recall):
     def exists(self, tape: str) -> bool:
         """Whether there is such a tape for this owner."""
         return self._db.read(lambda tx: self.row(tx, tape)) is not None
+
+
+def _before(tape: str, before: int | Anchor | None) -> tuple[str, int] | None:
+    """Return the tape and the seq before which anchors are wanted; a seq alone is one of the tape's own."""
+    if before is None:
+        return None
+    if isinstance(before, Anchor):
+        return before.tape, before.seq
+    if type(before) is not int:
+        raise InvalidEntry("before", f"must be an anchor or a seq, not {before!r}")
+    return tape, before
 
 
 def _bounded(read: Callable[[int], list[Row]], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:

@@ -114,7 +114,7 @@ class Recorder:
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
         """Record all of ``intents`` in one transaction, or none of them."""
         fresh = self._heads is None or call.create is not None or (self._db.postgres and not _hot(intents))
-        unknown = False
+        lost = 0
         began = time.monotonic()
         for attempt in range(_ATTEMPTS):
             try:
@@ -129,13 +129,15 @@ class Recorder:
             except Lost as error:
                 # The entry may be there. Its key was fixed before the first attempt, so the next one finds out.
                 log.warning("tape.connection_lost", tape=call.tape, key=_key_of(call, intents), attempt=attempt)
-                fresh = unknown = True
+                fresh = True
+                lost += 1
                 for intent in intents:
                     intent.settle_by_key()
-                if attempt >= 2:
+                if lost > 2:
                     raise CommitUnknown(call.tape, _key_of(call, intents)) from error
-            except StoreFailed as error:
-                if unknown:
+            except (StoreFailed, StoreBusy) as error:
+                # True of this attempt only: an earlier one may have been recorded.
+                if lost:
                     raise CommitUnknown(call.tape, _key_of(call, intents)) from error
                 raise
             else:
@@ -143,10 +145,17 @@ class Recorder:
                 if took > self._slow or verbose():
                     self._tell(call, receipts, took)
                 return receipts
+        if lost:
+            raise CommitUnknown(call.tape, _key_of(call, intents))
         raise StoreBusy(time.monotonic() - began)
 
     def _collided(self, tapes: Sequence[str], error: Exception) -> TapeError:
-        """Return what it means that an entry collides with something which cannot be found."""
+        """Return what it means that an entry collides with something that a fresh look did not show."""
+        if self._heads is None:
+            return StoreFailed(
+                f"tape {tapes[0]!r} was written since this transaction began, and its isolation level hides that: "
+                "roll back and run it again"
+            )
         for tape in tapes:
             row = self._db.read(lambda tx, tape=tape: tx.one(self._sql.head, (tape,)))  # type: ignore[misc]
             if row is None or (self._owner is not None and row[1] != self._owner):
@@ -166,22 +175,33 @@ class Recorder:
             for receipt in receipts:
                 log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
 
-    def several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R]) -> R:
+    def several(self, tapes: Sequence[str], key: str, work: Callable[[Transaction, Opener], R]) -> R:
         """Run ``work`` in one transaction that writes several tapes, which it opens by name.
 
-        The tapes are locked in one order whoever asks, so that two such calls never wait for each other.
+        The tapes are locked in one order whoever asks, so that two such calls never wait for each other. ``key`` tells
+        the caller of a CommitUnknown which call it was.
         """
+        lost = 0
         for attempt in range(_ATTEMPTS):
             try:
                 return self._db.write(tapes[0], partial(self._several, sorted(set(tapes), key=lock_key), work))
             except (_Stale, Collision) as error:
                 if attempt > 2:
                     raise self._collided(tapes, error) from error
-            except (Again, Lost):
-                # Every key of these entries is derived, so a second run finds what a first one may have written.
+            except Again:
                 log.info("tape.retry", tape=tapes[0], attempt=attempt)
-                if attempt > 4:
-                    raise
+            except Lost as error:
+                # Every key of these entries is derived, so a second run finds what a first one may have written.
+                log.warning("tape.connection_lost", tape=tapes[0], key=key, attempt=attempt)
+                lost += 1
+                if lost > 2:
+                    raise CommitUnknown(tapes[0], key) from error
+            except (StoreFailed, StoreBusy) as error:
+                if lost:
+                    raise CommitUnknown(tapes[0], key) from error
+                raise
+        if lost:
+            raise CommitUnknown(tapes[0], key)
         raise StoreBusy(0.0)
 
     def _several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R], tx: Transaction) -> R:
@@ -265,13 +285,18 @@ class Recorder:
         return receipts
 
     def _repeated(self, writing: Writing, new: Sequence[Intent]) -> bool:
-        """Whether this is a revision equal to what holds: like a known key, that is settled before any other check.
+        """Whether this is a revision equal to what holds, or a message under an id that an ancestor has.
 
-        A retry after a lost reply would otherwise meet its own success as a moved head.
+        Like a known key, that is settled before any other check: a retry after a lost reply would otherwise meet its
+        own success as a moved head.
         """
         call, head = writing.call, writing.head
         conditional = call.expected_head not in (None, head.seq) or head.status in CLOSED
-        if not conditional or not isinstance(new[0], ReviseMessage | UpsertMessage) or not writing.existed:
+        if not conditional or not writing.existed:
+            return False
+        if all(type(intent) is AddMessage for intent in new):
+            return all(isinstance(intent, AddMessage) and writing.place(intent.id) for intent in new)
+        if not isinstance(new[0], ReviseMessage | UpsertMessage):
             return False
         try:
             new[0].plan(head, writing, None)
@@ -290,7 +315,11 @@ class Recorder:
             if intent.asked and intent.key not in found:
                 row = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, intent.key))
                 if row is not None:
-                    found[intent.key] = self._same(writing, row[2], intent)
+                    try:
+                        found[intent.key] = self._same(writing, row[2], intent)
+                    except ProvenanceConflict:
+                        if not intent.settling:
+                            raise
         batch = writing.call.batch
         if batch is not None and found:
             first = next(iter(found.values()))[0].seq
@@ -352,7 +381,7 @@ class Recorder:
         call, head = writing.call, writing.head
         if call.expected_head is not None and call.expected_head != head.seq:
             raise HeadMoved(call.tape, call.expected_head, head.seq)
-        if head.status in CLOSED and any(intent.changes_view for intent in intents):
+        if head.status in CLOSED and any(intent.changes_view or _final(head, intent) for intent in intents):
             raise self.closed(writing.tx, call.tape, head)
 
     def _one(self, writing: Writing, intent: Intent) -> Receipt:
@@ -389,7 +418,19 @@ class Writing(Remembering):
     would leave a cycle behind for the garbage collector.
     """
 
-    __slots__ = ("_db", "_entries", "_ops", "_recorder", "call", "existed", "head", "keys", "previous", "written")
+    __slots__ = (
+        "_db",
+        "_entries",
+        "_ops",
+        "_recorder",
+        "call",
+        "existed",
+        "head",
+        "keys",
+        "previous",
+        "was",
+        "written",
+    )
 
     def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: Kept | None) -> None:
         tape_id, head, family = kept if kept is not None else (0, Head.blank(chain.ZERO), None)
@@ -397,6 +438,8 @@ class Writing(Remembering):
         self.call = call
         self.existed = kept is not None
         self.head = head
+        self.was = head.hash
+        """The hash that the head's row has until it is moved."""
         self.previous: Place | None = None
         self.keys: dict[str, tuple[Intent, Receipt]] = {}
         self.written = False
@@ -439,8 +482,10 @@ class Writing(Remembering):
         self.flush()
         if self._db.fault is not None:
             self._db.point("head")
-        if self.tx.run(self.sql.move_head, (*head_values(self.head, self.family), self.tape_id)) != 1:
+        head = self.head
+        if self.tx.run(self.sql.move_head, (*head_values(head, self.family), self.tape_id, self.was)) != 1:
             raise _Stale
+        self.was = head.hash
 
     def _reader(self) -> Recall:
         return self._recorder.recall
@@ -483,7 +528,9 @@ class Writing(Remembering):
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.family)
         row: tuple[Any, ...]
         if call.actor is None and source is None and meta is None and not self.tx.postgres:
-            row = (tape_id, seq, kind, key, raw, stamp, version, sealed, head_tape, place.lane, place.ordinal)
+            # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
+            body, hash = bytearray(raw), bytearray(sealed)
+            row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
         else:
             cited = source if source is not None else (None, None)
             row = (tape_id, seq, kind, key, call.actor, *cited, raw, meta, stamp, version, sealed)
@@ -517,7 +564,7 @@ class Writing(Remembering):
         if not self.written:
             return
         if cached is not None and self.tx.postgres:
-            self._finish_hot(cached[1])
+            self._finish_hot()
         else:
             self.move_head()
         if self._recorder._heads is not None:
@@ -530,7 +577,7 @@ class Writing(Remembering):
                 heads.clear()
             heads[self.tape] = (self.tape_id, self.head, self.family)
 
-    def _finish_hot(self, before: Head) -> None:
+    def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
         statement = self.tx.statements.append_hot
         if statement is None or len(self._entries) != 1 or len(self._ops) != 1 or type(self._ops[0]) is not OpenRow:
@@ -541,7 +588,7 @@ class Writing(Remembering):
             lock_key(self.call.tape),
             *head_values(self.head, self.family),
             self.tape_id,
-            before.seq,
+            self.was,
             *self._entries[0],
             self.tape_id,
             op.place.lane,
@@ -567,9 +614,14 @@ def _hot(intents: Sequence[Intent]) -> bool:
     )
 
 
+def _final(head: Head, intent: Intent) -> bool:
+    """Whether the intent would give a discarded fork another status: that one is for good."""
+    return head.status == "discarded" and type(intent) is Plain and isinstance(intent.payload, payloads.Status)
+
+
 def _key_of(call: Call, intents: Sequence[Intent]) -> str:
     """Return the key by which a caller can ask whether a write happened."""
-    return intents[0].key if intents else call.create_key
+    return call.batch or (intents[0].key if intents else call.create_key)
 
 
 def message_of(payload: Payload) -> str | None:

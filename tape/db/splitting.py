@@ -18,7 +18,9 @@ __all__ = ["split"]
 def split(recorder: Recorder, call: Call, successor: str, summary: str, name: str | None) -> None:
     """End ``call.tape`` and begin ``successor`` in its place."""
     recorder.several(
-        [call.tape, successor], lambda tx, opener: _split(tx, opener, recorder, call, successor, summary, name)
+        [call.tape, successor],
+        ids.split_key(successor),
+        lambda tx, opener: _split(tx, opener, recorder, call, successor, summary, name),
     )
 
 

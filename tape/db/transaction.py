@@ -119,8 +119,10 @@ class Database:
 
     postgres = False
 
-    def __init__(self, engine: sa.Engine, schema: str | None) -> None:
+    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
         self.engine = engine
+        self.timeout = timeout
+        """Seconds that a call waits for another writer before it is StoreBusy."""
         self.tables, self.statements = _compiled(engine.dialect.name, schema)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
@@ -198,8 +200,7 @@ class SqliteDatabase(Database):
 
     def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
         self._memory = is_memory(url)
-        super().__init__(engine, None)
-        self._timeout = timeout
+        super().__init__(engine, None, timeout)
         path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
         self._turn = Turn(path)
         self._reset()
@@ -214,6 +215,8 @@ class SqliteDatabase(Database):
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._opening = threading.Lock()
+        self._held: list[Any] = []
+        """The locks that were taken for a fork."""
         self._writer: tuple[sqlite3.Connection, Transaction] | None = None
         self._writing = False
         self._idle: deque[sqlite3.Connection] = deque()
@@ -224,14 +227,14 @@ class SqliteDatabase(Database):
         try:
             connection: sqlite3.Connection = self._open_connection()
         except sqlite3.Error as error:
-            raise _sqlite_error(error, self._timeout) from error
+            raise _sqlite_error(error, self.timeout) from error
         return connection
 
     def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
         if self._closed:
             self._check_open()
-        lock, turn, patience = self._lock, self._turn, self._timeout
+        lock, turn, patience = self._lock, self._turn, self.timeout
         if not lock.acquire(False):
             began = time.monotonic()
             if not lock.acquire(timeout=patience):
@@ -244,7 +247,8 @@ class SqliteDatabase(Database):
                 raise StoreFailed("a write was started from inside a write of the same store")
             driver, transaction = self._writer or self._open_writer()
             try:
-                turn.take(patience)
+                if not turn.take(patience):
+                    raise StoreBusy(self.timeout)
                 self._writing = True
                 return self._run(driver, transaction, work)
             finally:
@@ -285,7 +289,7 @@ class SqliteDatabase(Database):
                     # Kept, it would hold the write lock of the file from now on.
                     self._drop_writer()
             if isinstance(error, sqlite3.Error):
-                raise _sqlite_error(error, self._timeout) from error
+                raise _sqlite_error(error, self.timeout) from error
             raise
         done = transaction.after_commit
         if done is not None:
@@ -334,7 +338,7 @@ class SqliteDatabase(Database):
             cursor.execute("BEGIN")
             return work(Transaction(cursor, self.statements, postgres=False))
         except sqlite3.Error as error:
-            raise _sqlite_error(error, self._timeout) from error
+            raise _sqlite_error(error, self.timeout) from error
         finally:
             cursor.close()
             if driver.in_transaction:
@@ -352,7 +356,7 @@ class SqliteDatabase(Database):
                 self.read(lambda tx: tx._cursor.connection.backup(target))
             part.replace(path)
         except sqlite3.Error as error:
-            raise _sqlite_error(error, self._timeout) from error
+            raise _sqlite_error(error, self.timeout) from error
         finally:
             part.unlink(missing_ok=True)
 
@@ -373,12 +377,12 @@ class SqliteDatabase(Database):
         A forked process inherits SQLite's belief that it holds the locks of its parent, which the kernel did not give
         it: whoever closed the file next would take itself for the last user and delete the WAL under the child.
         """
-        self._lock.acquire(timeout=self._timeout)
-        self._opening.acquire(timeout=self._timeout)
-        if self._memory or self._writing:
+        patience = min(self.timeout, _LONGEST_FORK)
+        deadline = time.monotonic() + patience
+        self._held = [lock for lock in (self._lock, self._opening) if lock.acquire(timeout=patience)]
+        if self._memory or self._writing or len(self._held) < 2:
             return
         self._drop_writer()
-        deadline = time.monotonic() + min(self._timeout, _LONGEST_FORK)
         self._drain()
         while self._readers and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -387,9 +391,9 @@ class SqliteDatabase(Database):
 
     def unforked(self) -> None:
         """Go on; connections are opened again as they are needed."""
-        for lock in (self._opening, self._lock):
-            with contextlib.suppress(RuntimeError):
-                lock.release()
+        for lock in self._held:
+            lock.release()
+        self._held = []
 
     def forked(self) -> None:
         """Start again with connections and locks of this process's own."""
@@ -410,8 +414,7 @@ class PostgresDatabase(Database):
     postgres = True
 
     def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
-        super().__init__(engine, schema)
-        self._timeout = timeout
+        super().__init__(engine, schema, timeout)
         self._announce_after = 0.0
         self._reset()
 
@@ -439,8 +442,8 @@ class PostgresDatabase(Database):
     def _take(self) -> Any:
         import psycopg
 
-        if not self._room.acquire(False) and not self._room.acquire(timeout=self._timeout):
-            raise StoreBusy(self._timeout)
+        if not self._room.acquire(False) and not self._room.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
         try:
             return self._idle.pop()
         except IndexError:
@@ -473,8 +476,8 @@ class PostgresDatabase(Database):
         self._check_open()
         # Threads of one process queue here rather than each holding a connection that waits.
         queue = self._locks[hash(tape) % len(self._locks)]
-        if not queue.acquire(timeout=self._timeout):
-            raise StoreBusy(self._timeout)
+        if not queue.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
         try:
             connection = self._take()
             broken = True
@@ -491,9 +494,12 @@ class PostgresDatabase(Database):
                     self._announce(transaction)
                 except BaseException as error:
                     broken = not transaction.rollback()
-                    told = _postgres_error(error, self._timeout, connection)
+                    told = _postgres_error(error, self.timeout, connection)
                     if isinstance(told, Lost):
                         self._drain()
+                        if not transaction.deciding:
+                            # The server rolls back what it was not told to commit.
+                            raise Again(str(error)) from error
                     raise told from error
             finally:
                 self._give(connection, broken=broken)
@@ -520,7 +526,7 @@ class PostgresDatabase(Database):
                 with contextlib.suppress(Exception):
                     cursor.execute("ROLLBACK")
                     broken = False
-                told = _postgres_error(error, self._timeout, connection)
+                told = _postgres_error(error, self.timeout, connection)
                 if isinstance(told, Lost):
                     self._drain()
                     if not last:
@@ -549,11 +555,13 @@ class PostgresDatabase(Database):
 class _PostgresTransaction(Transaction):
     """A transaction that begins when it has to, so that a single statement can do without."""
 
-    __slots__ = ("begun",)
+    __slots__ = ("begun", "deciding")
 
     def __init__(self, cursor: Any, statements: Statements) -> None:
         super().__init__(cursor, statements, postgres=True)
         self.begun = False
+        self.deciding = False
+        """Whether something was sent that the server may have committed."""
 
     def lock(self, tape: str) -> None:
         self._begin()
@@ -568,6 +576,7 @@ class _PostgresTransaction(Transaction):
         super().many(statement, rows)
 
     def hot(self, statement: Statement, params: Row) -> bool:
+        self.deciding = True
         return self.one(statement, params) is not None
 
     def _begin(self) -> None:
@@ -577,6 +586,7 @@ class _PostgresTransaction(Transaction):
             self._cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
+        self.deciding = True
         self._cursor.execute("COMMIT")
 
     def rollback(self) -> bool:
@@ -596,6 +606,7 @@ class Bound(Database):
     def __init__(self, connection: sa.Connection, parent: Database) -> None:
         # No super().__init__: tables and statements are the parent's, and the connection is the caller's.
         self.engine = parent.engine
+        self.timeout = parent.timeout
         self.tables = parent.tables
         self.statements = parent.statements
         self.fault = parent.fault
@@ -699,7 +710,12 @@ _inherited: list[Any] = []
 """Connections of a parent process. They are kept, because to collect them could mean to speak on them."""
 
 
+_one_fork = threading.Lock()
+"""Held while the process forks: what a database remembers of it is of one fork."""
+
+
 def _before_fork() -> None:
+    _one_fork.acquire()
     for database in list(_open_databases):
         database.forking()
 
@@ -707,9 +723,12 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     for database in list(_open_databases):
         database.unforked()
+    _one_fork.release()
 
 
 def _after_fork_in_child() -> None:
+    global _one_fork
+    _one_fork = threading.Lock()
     for database in list(_open_databases):
         database.forked()
 

@@ -17,8 +17,6 @@ try:
 except ImportError:  # pragma: no cover - Windows has no flock; SQLite's busy handler alone serves there
     fcntl = None  # type: ignore[assignment]
 
-from tape.errors import StoreBusy
-
 __all__ = ["Turn"]
 
 
@@ -30,30 +28,30 @@ class Turn:
         self._file: int | None = None
         self._queued: _Queued | None = None
 
-    def take(self, patience: float) -> None:
-        """Wait for the turn. Raises StoreBusy after ``patience`` seconds."""
+    def take(self, patience: float) -> bool:
+        """Wait for the turn, at most ``patience`` seconds; tells whether to go on."""
         if self._file is None:
             if self._path is None:
-                return
+                return True
             try:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             except OSError:
                 # Another user's file, or no descriptor left: SQLite's own lock will have to do.
-                return
+                return True
         if self._queued is None:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                return True
             except BlockingIOError:
                 pass
             except OSError:
                 # Some network file systems have no such locks.
                 self._path = None
                 self.close()
-                return
-        self._wait(self._file, patience)
+                return True
+        return self._wait(self._file, patience)
 
-    def _wait(self, file: int, patience: float) -> None:
+    def _wait(self, file: int, patience: float) -> bool:
         """Queue in the kernel, but give up after a while: a stopped process may hold the lock for ever.
 
         Whoever gave up leaves its place in the queue to the next call, so that however often one tries there is one
@@ -66,10 +64,11 @@ class Turn:
                 queued = self._queued = _Queued(file)
             except (OSError, RuntimeError):
                 # No descriptor or thread left.
-                return
+                return True
         if not queued.wait(patience):
-            raise StoreBusy(patience)
+            return False
         self._queued = None
+        return True
 
     def give(self) -> None:
         """Let the next one have its turn."""

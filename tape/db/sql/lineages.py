@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import (
@@ -33,29 +35,50 @@ class Lineages(Compiler):
         names = ("n", "tape_id", "asof", "cleared", "overriding")
         return sa.text(text).columns(*(sa.column(name, sa.BigInteger) for name in names)).cte("lineage")
 
+    def _names(self) -> sa.CTE:
+        """Return a JSON list of strings as a table."""
+        if self._dialect.name == "sqlite":
+            text = "SELECT value AS name FROM json_each(:names)"
+        else:
+            text = 'SELECT value COLLATE "C" AS name FROM jsonb_array_elements_text(CAST(:names AS jsonb)) AS t(value)'
+        return sa.text(text).columns(sa.column("name", sa.Text)).cte("names")
+
     def _define_lineage(self) -> None:
         """Make the statements that ask a fork's whole lineage at once."""
         t, make, lin = self.tables, self._make, self._lineage()
         e, ov, a, c = t.entries.c, t.overrides.c, t.answers.c, t.calls.c
         seen = sa.and_(e.tape_id == lin.c.tape_id, e.seq <= lin.c.asof)
-        self.family_place_by_key = make(
-            "family_place_by_key",
-            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
-            .select_from(lin.join(t.entries, sa.and_(seen, e.key == param("key"))))
-            .order_by(lin.c.n),
-            ["lineage", "key"],
-        )
         al = t.aliases.c
-        self.family_place_by_alias = make(
-            "family_place_by_alias",
-            sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
-            .select_from(
-                lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
-                    t.entries, sa.and_(seen, e.seq == al.seq)
-                )
+        # By key or by alias in one round trip; a message has only one of the two.
+        by_key = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.entries, sa.and_(seen, e.key == param("key")))
+        )
+        by_alias = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
+                t.entries, sa.and_(seen, e.seq == al.seq)
             )
-            .order_by(lin.c.n),
-            ["lineage", "id"],
+        )
+        self.family_place = make("family_place", sa.union_all(by_key, by_alias), ["lineage", "key", "id"])
+        names = self._names()
+        self.taken_keys = make(
+            "taken_keys",
+            # The names as a list, not as a table to join: SQLite would walk the tape and look each entry up in them.
+            sa.select(e.key)
+            .distinct()
+            .select_from(lin.join(t.entries, sa.and_(seen, e.key.in_(sa.select(names.c.name))))),
+            ["lineage", "names"],
+        )
+        self.taken_aliases = make(
+            "taken_aliases",
+            sa.select(al.id)
+            .distinct()
+            .select_from(
+                lin.join(
+                    t.aliases,
+                    sa.and_(al.tape_id == lin.c.tape_id, al.id.in_(sa.select(names.c.name)), al.seq <= lin.c.asof),
+                )
+            ),
+            ["lineage", "names"],
         )
         current = sa.and_(
             ov.tape_id == lin.c.tape_id,
@@ -84,35 +107,19 @@ class Lineages(Compiler):
             .offset(ZERO),
             ["lineage", "from_tape", "at_lane", "at_ordinal"],
         )
-        override_columns = [
-            ov.ordinal,
-            ov.placed,
-            ov.body,
-            e.kind,
-            e.version,
-            e.payload,
-            e.stamp,
-            ov.lane,
-            ov.origin,
-            ov.since,
-            lin.c.tape_id,
-        ]
+        stretch = (
+            ov.origin == param("from_tape"),
+            ov.lane == param("at_lane"),
+            ov.ordinal > param("lo"),
+            ov.ordinal <= param("hi"),
+        )
+        changed, there = self._each(t.overrides, _OVERRIDE_COLUMNS, (current, *stretch))
+        bodies, on = self._bodies(changed, "body_tape")
         # Rows of overrides in a stretch of one ancestor's lane, each with the body it shows, if any.
         self.overrides_in = make(
             "overrides_in",
-            sa.select(*override_columns)
-            .select_from(
-                lin.join(
-                    t.overrides,
-                    sa.and_(
-                        current,
-                        ov.origin == param("from_tape"),
-                        ov.lane == param("at_lane"),
-                        ov.ordinal > param("lo"),
-                        ov.ordinal <= param("hi"),
-                    ),
-                ).outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
-            )
+            sa.select(*self._override_columns(changed, bodies), lin.c.tape_id, changed.c.body_tape)
+            .select_from(lin.join(changed, there).outerjoin(bodies, on))
             .order_by(lin.c.n),
             ["lineage", "from_tape", "at_lane", "lo", "hi"],
         )
@@ -184,11 +191,11 @@ class Lineages(Compiler):
             ]
             if rows is t.past:
                 where.append(r.until > lin.c.asof)
+            held, there = self._each(rows, ("tape_id", "lane", "ordinal", "placed", "body"), where)
+            bodies, on = self._bodies(held)
             parts.append(
-                sa.select(*self._body_columns(rows), lin.c.tape_id).select_from(
-                    walk.join(lin, lin.c.tape_id == walk.c.tape_id)
-                    .join(rows, sa.and_(*where))
-                    .join(t.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body))
+                sa.select(*self._body_columns(held, bodies), lin.c.tape_id).select_from(
+                    walk.join(lin, lin.c.tape_id == walk.c.tape_id).join(held, there).join(bodies, on)
                 )
             )
         # The bodies that hold on a path through a fork's lineage, in no order.
@@ -197,23 +204,26 @@ class Lineages(Compiler):
             sa.union_all(*parts),
             ["t", "at_lane", "at_ordinal", "floor", "lineage"],
         )
+        changed, there = self._each(t.overrides, _OVERRIDE_COLUMNS, (current,))
+        bodies, on = self._bodies(changed, "body_tape")
+        on_path = sa.and_(
+            walk.c.tape_id == changed.c.origin,
+            walk.c.lane == changed.c.lane,
+            changed.c.ordinal > walk.c.lo,
+            changed.c.ordinal <= walk.c.hi,
+            changed.c.ordinal > param("floor"),
+        )
         self.family_overrides = make(
             "family_overrides",
-            sa.select(*override_columns)
-            .select_from(
-                lin.join(t.overrides, sa.and_(current, lin.c.overriding == sa.literal_column("1")))
-                .join(
-                    walk,
-                    sa.and_(
-                        walk.c.tape_id == ov.origin,
-                        walk.c.lane == ov.lane,
-                        ov.ordinal > walk.c.lo,
-                        ov.ordinal <= walk.c.hi,
-                        ov.ordinal > param("floor"),
-                    ),
-                )
-                .outerjoin(t.entries, sa.and_(e.tape_id == ov.body_tape, e.seq == ov.body))
-            )
+            sa.select(*self._override_columns(changed, bodies), lin.c.tape_id, changed.c.body_tape)
+            .select_from(lin.join(changed, there).join(walk, on_path).outerjoin(bodies, on))
+            .where(lin.c.overriding == sa.literal_column("1"))
             .order_by(lin.c.n),
             ["t", "at_lane", "at_ordinal", "floor", "lineage"],
         )
+
+    def _override_columns(self, changed: Any, bodies: Any) -> list[Any]:
+        return [*self._body_columns(changed, bodies), changed.c.origin, changed.c.since]
+
+
+_OVERRIDE_COLUMNS = ("origin", "lane", "ordinal", "placed", "body_tape", "body", "since")

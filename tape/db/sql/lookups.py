@@ -28,7 +28,7 @@ class Lookups(Compiler):
         )
         self.held_last = make(
             "held_last",
-            sa.select(past.placed, past.since, past.body, past.why)
+            sa.select(past.placed, past.since, past.body, past.why, past.until)
             .where(
                 past.tape_id == param("t"),
                 past.lane == param("at_lane"),

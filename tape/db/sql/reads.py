@@ -56,25 +56,22 @@ class Reads(Compiler):
             .offset(ZERO),
             ["t", "at_lane", "hi", "lo", "cleared", "at_seq"],
         )
+        on_path = [
+            an.tape_id == walk.c.tape_id,
+            an.head_tape == sa.literal_column("0"),
+            an.lane == walk.c.lane,
+            an.ordinal > walk.c.lo,
+            an.ordinal <= walk.c.hi,
+            an.seq > param("cleared"),
+            an.seq <= param("at_seq"),
+        ]
+        standing, there = self._each(t.anchors, ("seq", "ordinal"), on_path)
         # The deepest anchor on a stretch of the path, then the newest at that depth.
         self.anchor_on_path = make(
             "anchor_on_path",
-            sa.select(an.seq, an.ordinal)
-            .select_from(
-                walk.join(
-                    t.anchors,
-                    sa.and_(
-                        an.tape_id == walk.c.tape_id,
-                        an.head_tape == sa.literal_column("0"),
-                        an.lane == walk.c.lane,
-                        an.ordinal > walk.c.lo,
-                        an.ordinal <= walk.c.hi,
-                        an.seq > param("cleared"),
-                        an.seq <= param("at_seq"),
-                    ),
-                )
-            )
-            .order_by(an.ordinal.desc(), an.seq.desc())
+            sa.select(standing.c.seq, standing.c.ordinal)
+            .select_from(walk.join(standing, there))
+            .order_by(standing.c.ordinal.desc(), standing.c.seq.desc())
             .limit(sa.literal_column("1"))
             .offset(ZERO),
             ["t", "at_lane", "at_ordinal", "floor", "cleared", "at_seq"],
@@ -173,7 +170,6 @@ class Reads(Compiler):
 
     def _rows(self, name: str, *, past: bool, newest_first: bool) -> Statement:
         """Return the bodies that hold in one stretch of one lane."""
-        e = self.tables.entries.c
         parts: list[sa.Select[Any]] = []
         for rows in self._held(past=past):
             r = rows.c
@@ -188,11 +184,8 @@ class Reads(Compiler):
                 where.append(r.since <= param("at_seq"))
             if rows is self.tables.past:
                 where.append(r.until > param("at_seq"))
-            parts.append(
-                sa.select(*self._body_columns(rows))
-                .select_from(rows.join(self.tables.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body)))
-                .where(*where)
-            )
+            bodies, on = self._bodies(rows)
+            parts.append(sa.select(*self._body_columns(rows, bodies)).select_from(rows.join(bodies, on)).where(*where))
         query: Any = parts[0] if len(parts) == 1 else sa.union_all(*parts)
         order = query.selected_columns[0] if len(parts) == 1 else sa.literal_column("1")
         query = (
@@ -204,7 +197,6 @@ class Reads(Compiler):
     def _path(self, name: str, *, past: bool) -> Statement:
         """Return the bodies that hold on a whole path, in no order: the caller sorts by depth."""
         walk = self._walk(self.tables)
-        e = self.tables.entries.c
         parts = []
         for rows in self._held(past=past):
             r = rows.c
@@ -220,12 +212,10 @@ class Reads(Compiler):
                 where.append(r.since <= param("at_seq"))
             if rows is self.tables.past:
                 where.append(r.until > param("at_seq"))
+            held, there = self._each(rows, ("tape_id", "lane", "ordinal", "placed", "body"), where)
+            bodies, on = self._bodies(held)
             parts.append(
-                sa.select(*self._body_columns(rows)).select_from(
-                    walk.join(rows, sa.and_(*where)).join(
-                        self.tables.entries, sa.and_(e.tape_id == r.tape_id, e.seq == r.body)
-                    )
-                )
+                sa.select(*self._body_columns(held, bodies)).select_from(walk.join(held, there).join(bodies, on))
             )
         query: Any = parts[0] if len(parts) == 1 else sa.union_all(*parts)
         params = ["t", "at_lane", "at_ordinal", "floor", "cleared", *(["at_seq"] if past else [])]

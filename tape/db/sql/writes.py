@@ -116,8 +116,14 @@ class Writes(Feeds):
             # Never lower than the last one, so that xid order never contradicts seq order inside a tape.
             head_values["xid"] = sa.func.greatest(h.xid, self._own_xid())
         self._head_values = head_values
+        # Compared by hash: after a failover or a restored backup the same seq can be another entry's.
         self.move_head = make(
             "move_head",
+            sa.update(t.heads).where(h.tape_id == param("of"), h.hash == param("was")).values(head_values),
+            [*(f"new_{name}" for name in HEAD_COLUMNS), "of", "was"],
+        )
+        self.set_head = make(
+            "set_head",
             sa.update(t.heads).where(h.tape_id == param("of")).values(head_values),
             [*(f"new_{name}" for name in HEAD_COLUMNS), "of"],
         )
@@ -206,25 +212,31 @@ class Writes(Feeds):
             ["ended", "because", "t", "at_lane", "at_ordinal"],
         )
         self.drop_row = make("drop_row", sa.delete(t.live).where(*at_place), ["t", "at_lane", "at_ordinal"])
-        newest = sa.alias(t.past)
+        # The newest row once more, holding for no time at all, with another reason why it ended.
         self.mark_row = make(
             "mark_row",
-            sa.update(t.past)
-            .where(
-                past.tape_id == param("t"),
-                past.lane == param("at_lane"),
-                past.ordinal == param("at_ordinal"),
-                past.since
-                == sa.select(sa.func.max(newest.c.since))
-                .where(
-                    newest.c.tape_id == param("t"),
-                    newest.c.lane == param("at_lane"),
-                    newest.c.ordinal == param("at_ordinal"),
+            sa.insert(t.past).from_select(
+                ["tape_id", "lane", "ordinal", "since", "placed", "body", "until", "why"],
+                sa.select(
+                    past.tape_id,
+                    past.lane,
+                    past.ordinal,
+                    sa.cast(param("at_seq"), sa.BigInteger),
+                    past.placed,
+                    past.body,
+                    sa.cast(param("at_seq"), sa.BigInteger),
+                    sa.cast(param("because"), sa.Text),
                 )
-                .scalar_subquery(),
-            )
-            .values(why=param("because")),
-            ["because", "t", "at_lane", "at_ordinal"],
+                .where(
+                    past.tape_id == param("t"),
+                    past.lane == param("at_lane"),
+                    past.ordinal == param("at_ordinal"),
+                )
+                .order_by(past.since.desc())
+                .limit(sa.literal_column("1"))
+                .offset(ZERO),
+            ),
+            ["at_seq", "because", "t", "at_lane", "at_ordinal"],
         )
         self.insert_lane = self._insert(t.lanes)
         self.insert_alias = self._insert(t.aliases)
@@ -341,7 +353,7 @@ class Writes(Feeds):
             sa.update(t.heads)
             .where(
                 t.heads.c.tape_id == param("of"),
-                t.heads.c.seq == param("cached"),
+                t.heads.c.hash == param("was"),
                 sa.select(sa.func.count()).select_from(lock).scalar_subquery() == sa.literal_column("1"),
             )
             .values(self._head_values)
@@ -370,7 +382,7 @@ class Writes(Feeds):
             "lock",
             *(f"new_{name}" for name in HEAD_COLUMNS),
             "of",
-            "cached",
+            "was",
             *ENTRY_COLUMNS,
             *(f"row_{name}" for name in LIVE_COLUMNS),
         ]

@@ -1,0 +1,567 @@
+"""A naive model of a family of tapes, to check forks and merges against.
+
+Every tape of it is a plain tree of its own: a fork copies the whole view of its parent, message by message, and a
+merge compares the two trees with what they were when they last agreed. It knows nothing of lanes, lineages, overrides
+or as-of reads. What the store must refuse is raised as ``Refused``, and then nothing changed.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tape
+
+__all__ = ["HEAD", "Kin", "Merged", "Refused", "Seen", "Wrote"]
+
+HEAD = "<head>"
+"""The parent that was not given."""
+
+CLOSED = ("completed", "discarded")
+
+_clock = itertools.count(1)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def calls_of(body: dict[str, Any]) -> list[str]:
+    """Return the tool calls that a message makes."""
+    return [call["id"] for call in body.get("tool_calls", ())]
+
+
+def answers_of(body: dict[str, Any]) -> list[str]:
+    """Return the tool calls of other messages that a message answers."""
+    return [call for call in [body.get("tool_call_id")] if call is not None and call not in calls_of(body)]
+
+
+class Refused(Exception):
+    """What the store must raise, with the facts that the error must carry."""
+
+    def __init__(self, error: type[tape.TapeError], **facts: Any) -> None:
+        super().__init__(f"{error.__name__} {facts}")
+        self.error = error
+        self.facts = facts
+
+
+@dataclass
+class Note:
+    """A message, in the view or not."""
+
+    id: str
+    parent: str | None
+    tape: str
+    placed: int
+    body: dict[str, Any]
+    given: dict[str, Any]
+    """What the caller gave, to tell a repetition from a conflict."""
+    revision: tuple[str, int]
+    revised: int
+    """When the body was written, by a clock that all tapes share."""
+    bound: list[tuple[str, str]]
+    out: bool = False
+    taken: int = 0
+    """The clear that took it, or 0."""
+    named: int = 0
+    """The last entry of the tape's own that revised, retracted or restored it."""
+
+
+@dataclass
+class Mark:
+    """An anchor, and the message that was the head when it was set."""
+
+    tape: str
+    seq: int
+    name: str
+    at: str | None
+    sources: list[str]
+    when: int
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """What the receipt of a write must say."""
+
+    tape: str
+    seq: int
+    message_id: str | None
+    duplicate: bool
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What the receipt of a merge must say."""
+
+    seq: int
+    child_head: int
+    message_ids: list[str]
+    changed: list[str]
+    kept: list[str]
+    duplicate: bool = False
+
+
+Shown = tuple[str, str | None, str, int, int, str]
+"""A message as it is shown: id, the message above it, the tape and entry that placed it, its revision, its body."""
+
+
+@dataclass
+class Seen:
+    """Everything that a reader can see after one entry."""
+
+    seq: int
+    path: list[Shown]
+    heads: list[Shown]
+    children: dict[str, list[Shown]]
+    hidden: list[str]
+    anchor: tuple[str, int] | None
+    context: list[Shown]
+    anchors: list[tuple[str, int, str, bool]]
+    status: str
+
+
+@dataclass
+class Tree:
+    """One view: messages, anchors, clears and the head."""
+
+    notes: dict[str, Note] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    clears: list[int] = field(default_factory=list)
+    """When the clears in force were made, oldest first; only the tape's own."""
+    head: str | None = None
+    status: str = "active"
+
+    def visible(self, id: str) -> bool:
+        """Whether a message is in the view."""
+        note = self.notes[id]
+        if note.out or note.taken:
+            return False
+        return not note.bound or any(
+            self.visible(maker) and call in calls_of(self.notes[maker].body) for call, maker in note.bound
+        )
+
+    def up(self, id: str | None) -> list[str]:
+        """Return a message and everything above it, in the view or not, nearest first."""
+        found = []
+        while id is not None:
+            found.append(id)
+            id = self.notes[id].parent
+        return found
+
+    def path(self, end: str | None) -> list[str]:
+        """Return the messages in the view from the root to ``end``."""
+        return [id for id in reversed(self.up(end)) if self.visible(id)]
+
+    def show(self, id: str) -> Shown:
+        """Return a message as it is shown."""
+        note = self.notes[id]
+        above = next((one for one in self.up(id)[1:] if self.visible(one)), None)
+        return id, above, note.tape, note.placed, note.revision[1], json.dumps(note.body, sort_keys=True)
+
+    def standing(self) -> list[Mark]:
+        """Return the anchors that no clear has ended; those that a fork inherits end with its first clear."""
+        return [mark for mark in self.marks if not self.clears or mark.when > self.clears[-1]]
+
+    def anchor(self, end: str | None) -> Mark | None:
+        """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
+        on_path = [*reversed(self.up(end))]
+        found = [
+            (0 if mark.at is None else on_path.index(mark.at) + 1, mark.when, mark)
+            for mark in self.standing()
+            if mark.at is None or mark.at in on_path
+        ]
+        return max(found, key=lambda one: one[:2])[2] if found else None
+
+    def stale(self, mark: Mark) -> bool:
+        """Whether a message that an anchor was made from has changed or gone since."""
+        return any(not self.visible(id) or self.notes[id].revised > mark.when for id in mark.sources)
+
+    def seen(self, seq: int) -> Seen:
+        """Return everything that can be seen."""
+        live = [id for id in self.notes if self.visible(id)]
+        shown = {id: self.show(id) for id in live}
+        followed = {above for id in live for above in self.up(id)[1:]}
+        mark = self.anchor(self.head)
+        before = set(self.up(mark.at)) if mark is not None else set()
+        path = self.path(self.head)
+        return Seen(
+            seq=seq,
+            path=[shown[id] for id in path],
+            heads=[shown[id] for id in live if id not in followed],
+            children={id: [shown[below] for below in live if shown[below][1] == id] for id in live},
+            hidden=[id for id in self.notes if id not in shown],
+            anchor=(mark.tape, mark.seq) if mark is not None else None,
+            context=[shown[id] for id in path if id not in before],
+            anchors=[(one.tape, one.seq, one.name, self.stale(one)) for one in self.standing()],
+            status=self.status,
+        )
+
+    def state(self, id: str, *, clears: bool) -> dict[str, Any] | None:
+        """Return what a message says, or None if it was taken out in its own right."""
+        note = self.notes[id]
+        return None if note.out or (clears and note.taken) else note.body
+
+    def unsettled(self) -> bool:
+        """Whether the path ends with a tool call that has no result yet."""
+        answered: set[str] = set()
+        for id in reversed(self.path(self.head)):
+            body = self.notes[id].body
+            if calls_of(body):
+                return not set(calls_of(body)) <= answered
+            if not answers_of(body):
+                break
+            answered.update(answers_of(body))
+        return False
+
+
+class Kin:
+    """One tape of a family."""
+
+    def __init__(self, id: str, parent: Kin | None = None) -> None:
+        self.id = id
+        self.parent = parent
+        self.tree = Tree()
+        self.past: list[Tree] = [Tree()]
+        """The view after each entry; the first is that of an unwritten tape."""
+        self.state = "open" if parent is not None else ""
+        self.merged = self.since = 0
+        """The seqs of the last merge of any kind, and of the last that took something."""
+        self.agreed = 0
+        """The parent's seq then, or at the fork."""
+        self.squashed = 0
+        self.copies: dict[str, str] = {}
+        """The ids of messages that the parent took, and what they are called there."""
+        self.last: Merged | None = None
+        self.named: dict[str, int] = {}
+        """The seq of the newest anchor of each name."""
+
+    @property
+    def seq(self) -> int:
+        """The head's seq."""
+        return len(self.past) - 1
+
+    def seen(self, seq: int | None = None) -> Seen:
+        """Return what can be seen now or after an entry."""
+        return self.past[-1 if seq is None else seq].seen(self.seq if seq is None else seq)
+
+    def _record(self) -> int:
+        """Keep the view after one more entry; returns its seq."""
+        self.past.append(copy.deepcopy(self.tree))
+        return self.seq
+
+    def _next(self) -> int:
+        if self.seq == 0:
+            self._record()
+        return self.seq + 1
+
+    def _writable(self) -> None:
+        if self.tree.status in CLOSED:
+            raise Refused(tape.TapeClosed, status=self.tree.status)
+
+    def _visible(self, id: str) -> Note:
+        if id not in self.tree.notes:
+            raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
+        if not self.tree.visible(id):
+            raise Refused(tape.UnknownMessage, message_id=id, retracted=True)
+        return self.tree.notes[id]
+
+    # -- writes
+
+    def append(self, message: dict[str, Any], made: str, parent: str | None = HEAD) -> Wrote:
+        """Append a message; ``made`` is the id that the store chose if the message has none."""
+        id = message.get("id", made)
+        given = {"message": message, "id": message.get("id")}
+        if parent != HEAD:
+            given["parent"] = parent
+        if id in self.tree.notes:
+            note = self.tree.notes[id]
+            if not same(note.given, given):
+                raise Refused(tape.ProvenanceConflict)
+            return Wrote(note.tape, note.placed, id, True)
+        self._writable()
+        above = self.tree.head if parent == HEAD else None if parent is None else self._visible(str(parent)).id
+        return self._place(id, message, given, above)
+
+    def _place(self, id: str, message: dict[str, Any], given: dict[str, Any], above: str | None) -> Wrote:
+        bound = []
+        for call in answers_of(message):
+            for one in self.tree.up(above):
+                if self.tree.visible(one) and call in calls_of(self.tree.notes[one].body):
+                    bound.append((call, one))
+                    break
+        seq = self._next()
+        self.tree.notes[id] = Note(
+            id, above, self.id, seq, copy.deepcopy(message), given, (self.id, seq), next(_clock), bound
+        )
+        self.tree.head = id
+        self._record()
+        return Wrote(self.id, seq, id, False)
+
+    def revise(self, id: str, content: Any = None, *, message: dict[str, Any] | None = None) -> Wrote:
+        """Replace a message, or only its content."""
+        self._writable()
+        note = self._visible(id)
+        body = {**note.body, "content": content}
+        if message is not None:
+            body = {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
+        if same(body, note.body):
+            return Wrote(*note.revision, id, True)
+        seq = self._next()
+        note.body, note.revision, note.revised, note.named = copy.deepcopy(body), (self.id, seq), next(_clock), seq
+        self._record()
+        return Wrote(self.id, seq, id, False)
+
+    def retract(self, ids: Sequence[str]) -> Wrote:
+        """Take messages out of the view."""
+        self._writable()
+        for id in ids:
+            if id not in self.tree.notes:
+                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
+            if self.tree.notes[id].out or self.tree.notes[id].taken:
+                raise Refused(tape.UnknownMessage, message_id=id, retracted=True)
+        seq = self._next()
+        for id in ids:
+            self.tree.notes[id].out, self.tree.notes[id].named = True, seq
+        self._record()
+        return Wrote(self.id, seq, ids[0] if len(ids) == 1 else None, False)
+
+    def restore(self, ids: Sequence[str]) -> Wrote:
+        """Bring messages back, or without ids undo the tape's last clear."""
+        self._writable()
+        if not ids and not self.tree.clears:
+            raise Refused(tape.InvalidEntry, field="ids")
+        for id in ids:
+            if id not in self.tree.notes:
+                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
+            if not self.tree.notes[id].out and not self.tree.notes[id].taken:
+                raise Refused(tape.InvalidEntry, field="ids")
+        seq = self._next()
+        for id in ids:
+            note = self.tree.notes[id]
+            note.out, note.taken, note.named = False, 0, seq
+        if not ids:
+            undone = self.tree.clears.pop()
+            for note in self.tree.notes.values():
+                if note.taken == undone:
+                    note.taken = 0
+        self._record()
+        return Wrote(self.id, seq, ids[0] if len(ids) == 1 else None, False)
+
+    def clear(self) -> Wrote:
+        """Take everything that is in the view out of it."""
+        self._writable()
+        seq, when = self._next(), next(_clock)
+        for id in [id for id in self.tree.notes if self.tree.visible(id)]:
+            self.tree.notes[id].taken = when
+        self.tree.clears.append(when)
+        self._record()
+        return Wrote(self.id, seq, None, False)
+
+    def switch(self, id: str) -> Wrote:
+        """Make a message the head."""
+        self._writable()
+        self._visible(id)
+        seq = self._next()
+        self.tree.head = id
+        self._record()
+        return Wrote(self.id, seq, id, False)
+
+    def anchor(self, name: str, sources: Sequence[str]) -> Wrote:
+        """Set an anchor."""
+        self._writable()
+        for id in sources:
+            if id not in self.tree.notes:
+                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
+        seq = self._next()
+        self.tree.marks.append(Mark(self.id, seq, name, self.tree.head, list(sources), next(_clock)))
+        self.named[name] = seq
+        self._record()
+        return Wrote(self.id, seq, None, False)
+
+    def event(self) -> Wrote:
+        """Record a fact."""
+        seq = self._next()
+        self._record()
+        return Wrote(self.id, seq, None, False)
+
+    def set_status(self, status: str) -> Wrote:
+        """Close the tape or open it again."""
+        if self.tree.status == "discarded":
+            raise Refused(tape.TapeClosed, status="discarded")
+        seq = self._next()
+        self.tree.status = status
+        self._record()
+        return Wrote(self.id, seq, None, False)
+
+    # -- forks
+
+    def fork(self, id: str, at: int | str | None) -> Kin:
+        """Copy the view at a seq or an anchor, or as it is now with a message as the head."""
+        if isinstance(at, str):
+            at = self.named.get(at, at)
+        if isinstance(at, str):
+            if at not in self.tree.notes:
+                raise Refused(tape.InvalidEntry, field="point")
+            self._visible(at)
+        self._next()
+        tree = copy.deepcopy(self.past[at] if isinstance(at, int) else self.tree)
+        if isinstance(at, str):
+            tree.head = at
+        tree.marks = tree.standing()
+        for note in tree.notes.values():
+            # What a clear took is gone for the fork, which has no clear of its own to undo.
+            note.out, note.taken, note.named = note.out or note.taken > 0, 0, 0
+        tree.clears, tree.status = [], "active"
+        child = Kin(id, self)
+        child.agreed = at if isinstance(at, int) else self.seq
+        child.tree = tree
+        child._record()
+        self._record()
+        return child
+
+    def discard(self) -> Wrote:
+        """Give a fork up."""
+        if self.parent is None:
+            raise Refused(tape.InvalidEntry, field="tape")
+        if self.state != "open":
+            raise Refused(tape.TapeClosed, status=self.state)
+        self.parent._record()
+        self.state = self.tree.status = "discarded"
+        return Wrote(self.id, self._record(), None, False)
+
+    # -- merging
+
+    def _new(self) -> list[Note]:
+        """Return the messages of the tape's own on its active path that its parent has not."""
+        found = [self.tree.notes[id] for id in self.tree.path(self.tree.head)]
+        return [
+            note
+            for note in found
+            if note.tape == self.id and note.placed > self.squashed and note.id not in self.copies
+        ]
+
+    def _changed(self) -> list[tuple[int, str, str]]:
+        """Return the messages in both that this fork named and that are other than they were: seq, id, id above."""
+        then = self.past[max(self.since, 1)]
+        found = []
+        for note in self.tree.notes.values():
+            above = note.id if note.tape != self.id else self.copies.get(note.id)
+            if note.named <= self.since or above is None:
+                continue
+            if not _same_state(then.state(note.id, clears=False), self.tree.state(note.id, clears=False)):
+                found.append((note.named, note.id, above))
+        return sorted(found)
+
+    def written(self, id: str) -> int:
+        """Return the entry of the tape's own that wrote a message's body, or 0."""
+        on, seq = self.tree.notes[id].revision
+        return seq if on == self.id else 0
+
+    def merge(self, child: Kin, strategy: str, on_conflict: str, fields: dict[str, Any], made: Sequence[str]) -> Merged:
+        """Take what is new on a fork; ``made`` are the ids that the store gave to the messages."""
+        if child.parent is not self:
+            raise Refused(tape.InvalidEntry, field="tape" if child.parent is None and child is not self else "child")
+        if child.state == "discarded":
+            raise Refused(tape.TapeClosed, status="discarded")
+        new = child._new()
+        changes = [
+            (seq, own, above, _renamed(child.tree.state(own, clears=False), above))
+            for seq, own, above in child._changed()
+        ]
+        changes = [one for one in changes if not _same_state(self.tree.state(one[2], clears=True), one[3])]
+        changes.sort(key=lambda one: (one[0], one[2]))
+        anything = child.seq > child.merged if strategy == "link" else bool(new or changes)
+        if child.last is not None and not anything:
+            return Merged(**{**child.last.__dict__, "duplicate": True})
+        self._writable()
+        head, ids, changed, kept = child.seq, list[str](), list[str](), list[str]()
+        if strategy == "replay":
+            if new and self.tree.unsettled():
+                raise Refused(tape.InvalidEntry, field="strategy")
+            changed, kept = self._take(child, changes, on_conflict)
+            for note in new:
+                ids.append(self._copy(child, note, made[len(ids)] if len(ids) < len(made) else "?"))
+        elif strategy == "squash":
+            if fields or new:
+                body = {"role": "assistant", **fields}
+                if "content" not in body:
+                    if not new:
+                        raise Refused(tape.InvalidEntry, field="summary")
+                    body["content"] = child.tree.notes[child.tree.path(child.tree.head)[-1]].body.get("content")
+                ids.append(made[0] if made else "?")
+                self._place(ids[0], body, {"message": body, "id": None}, self.tree.head)
+            child.squashed = head
+        self._record()
+        child.state = "merged"
+        child.merged = child._record()
+        if strategy != "link":
+            child.since, child.agreed = child.merged, self.seq
+        child.last = Merged(self.seq, head, ids, changed, kept)
+        return child.last
+
+    def _copy(self, child: Kin, note: Note, made: str) -> str:
+        """Continue the active branch with a message of a fork; an id that is taken gives way to the one made."""
+        id = made if note.id in self.tree.notes else note.id
+        body = _renamed(note.body, id)
+        assert body is not None
+        given = {"message": body, "id": id if id == note.id and note.given["id"] is not None else None}
+        self._place(id, body, given, self.tree.head)
+        child.copies[note.id] = id
+        return id
+
+    def _take(
+        self, child: Kin, changes: list[tuple[int, str, str, dict[str, Any] | None]], on_conflict: str
+    ) -> tuple[list[str], list[str]]:
+        """Carry over what a fork did to messages of this tape; returns the ids changed and kept."""
+        then, kept, conflicts = self.past[child.agreed], [], []
+        wanted: list[tuple[int, str, dict[str, Any] | None]] = []
+        written = {id: child.written(own) for _, own, id, _ in changes}
+        for seq, _, id, theirs in changes:
+            ours = self.tree.state(id, clears=True)
+            hidden = ours is not None and not self.tree.visible(id)
+            was = then.state(id, clears=True)
+            was_hidden = was is not None and not then.visible(id)
+            both = not _same_state(ours, was) or hidden != was_hidden
+            if both and not (theirs is None and hidden):
+                if on_conflict == "fail":
+                    conflicts.append((id, None if hidden else ours, theirs))
+                elif on_conflict == "ours":
+                    kept.append(id)
+                else:
+                    wanted.append((seq, id, theirs))
+            else:
+                wanted.append((seq, id, theirs))
+        if conflicts:
+            raise Refused(tape.MergeConflict, conflicts=conflicts)
+        changed: dict[str, None] = {}
+        back = [one for one in wanted if one[2] is not None and self.tree.state(one[1], clears=True) is None]
+        for _, group in itertools.groupby(back, lambda one: one[0]):
+            ids = [one[1] for one in group]
+            self.restore(ids)
+            changed.update(dict.fromkeys(ids))
+        for _, id, theirs in sorted(wanted, key=lambda one: (written[one[1]], one[:2])):
+            if theirs is not None:
+                try:
+                    if not self.revise(id, message=theirs).duplicate:
+                        changed[id] = None
+                except Refused:
+                    kept.append(id)
+        gone = [one for one in wanted if one[2] is None]
+        for _, group in itertools.groupby(gone, lambda one: one[0]):
+            ids = [one[1] for one in group]
+            self.retract(ids)
+            changed.update(dict.fromkeys(ids))
+        return list(changed), kept
+
+
+def _same_state(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    return one is other if one is None or other is None else same(one, other)
+
+
+def _renamed(body: dict[str, Any] | None, id: str) -> dict[str, Any] | None:
+    return {**body, "id": id} if body is not None and "id" in body else body

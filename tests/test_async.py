@@ -1,0 +1,432 @@
+"""The async twin on both engines: the same results, and cancellation that leaves no half of anything."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import history
+import pytest
+import sqlalchemy as sa
+from conftest import Backend
+from damage import contents
+
+import tape
+
+TIMEOUT = 60.0
+
+
+def run(work: Awaitable[Any]) -> Any:
+    """Run a test's coroutine with a bound on its time."""
+
+    async def bounded() -> Any:
+        return await asyncio.wait_for(work, TIMEOUT)
+
+    return asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def opened(backend: Backend, **options: Any) -> AsyncIterator[tape.AsyncStore]:
+    """Open the backend's database with asyncio."""
+    async with tape.open_async(backend.url, **{**backend.options, **options}) as store:
+        yield store
+
+
+class TestConformance:
+    """The same store, awaited."""
+
+    def test_the_basics(self, backend: Backend) -> None:
+        """Every sort of write and read works and gives what its synchronous twin gives."""
+
+        async def work() -> None:
+            async with opened(backend) as store:
+                chat = await store.create("chat", name="Trip", messages=[{"id": "m1", "role": "user", "content": "1"}])
+                assert (await chat.append(id="m2", role="assistant", content="2", key="k")).seq == 3
+                assert (await chat.append(id="m2", role="assistant", content="2", key="k")).duplicate
+                receipts = await chat.extend([{"id": "m3", "content": 3}, {"id": "m4", "content": 4}])
+                assert [receipt.seq for receipt in receipts] == [4, 5]
+                await chat.revise("m1", content="one")
+                await chat.upsert({"id": "m5", "content": 5})
+                await chat.retract("m4")
+                await chat.switch("m3")
+                await chat.anchor("a", {"n": 1})
+                await chat.handoff("h", summary="done")
+                await chat.put("slot", 1)
+                await chat.event("e")
+                assert [message.id for message in await chat.messages()] == ["m1", "m2", "m3"]
+                assert [message.id for message in await chat.heads()] == ["m5"]
+                assert (await chat.message("m1")).content == "one"
+                assert await chat.find("nobody") is None
+                assert [message.id for message in await chat.children("m1")] == ["m2"]
+                assert [anchor.name for anchor in await chat.anchors()] == ["a", "h"]
+                assert await chat.state("slot") == 1
+                frozen = await chat.at(2)
+                assert [message.content for message in await frozen.messages()] == ["1"]
+                assert (await chat.context()).anchor is not None
+                assert (await chat.info()).name == "Trip"
+                assert (await store.get("chat")).id == "chat"
+                assert (await chat.verify()).ok
+                assert await store.rebuild() == 1
+                assert (await store.verify()).ok
+
+        run(work())
+        assert backend.open().get("chat").info().head == 13
+
+    def test_errors_are_the_same(self, backend: Backend) -> None:
+        """Errors come out of an await as they come out of a call."""
+
+        async def work() -> None:
+            async with opened(backend, owner="ann") as store:
+                assert store.owner == "ann"
+                chat = store.tape("chat")
+                with pytest.raises(tape.TapeNotFound):
+                    await store.get("chat")
+                await chat.append(id="m", role="user", content="x")
+                with pytest.raises(tape.ProvenanceConflict):
+                    await chat.append(id="m", role="user", content="y")
+                with pytest.raises(tape.InvalidEntry) as caught:
+                    await chat.append(role="user", content=float("nan"))
+                assert caught.value.field == "message.content"
+                with pytest.raises(tape.HeadMoved):
+                    await chat.event("e", expected_head=9)
+                with pytest.raises(tape.UnknownMessage):
+                    await chat.messages(branch="nobody")
+                with pytest.raises(tape.TapeExists):
+                    await store.create("chat")
+                with pytest.raises(tape.InvalidEntry):
+                    await chat.at("nowhere")
+                await chat.end("over")
+                with pytest.raises(tape.TapeClosed):
+                    await chat.clear()
+                assert (await chat.info()).head == 3
+
+        run(work())
+
+    def test_entries_are_iterated(self, backend: Backend) -> None:
+        """``entries`` is an async iterator over any number of pages, and can be left before its end."""
+
+        async def work() -> None:
+            async with opened(backend, durability="normal") as store:
+                chat = store.tape("chat")
+                await chat.extend([{"content": number} for number in range(600)])
+                assert [entry.seq async for entry in chat.entries()] == list(range(1, 602))
+                assert [entry.seq async for entry in chat.entries(after=598)] == [599, 600, 601]
+                assert [entry.seq async for entry in chat.entries(kinds=["open"])] == [1]
+                assert [entry.seq async for entry in chat.entries(limit=2)] == [1, 2]
+                seen = []
+                async for entry in chat.entries():
+                    seen.append(entry.seq)
+                    if len(seen) == 3:
+                        break
+                assert seen == [1, 2, 3]
+                past = await chat.at(10)
+                assert len([entry async for entry in past.entries()]) == 10
+                assert (await chat.append(role="user", content="after")).seq == 602
+
+        run(work())
+
+    def test_a_history_reads_the_same(self, backend: Backend) -> None:
+        """What the synchronous store wrote is read by the async one, message for message."""
+        store = backend.open(durability="normal")
+        history.write(store)
+        expected = [message.to_dict() for message in store.get("chat").messages()]
+
+        async def work() -> list[Any]:
+            async with opened(backend) as twin:
+                return [message.to_dict() for message in await (await twin.get("chat")).messages()]
+
+        assert run(work()) == expected
+
+    def test_many_tasks_write_one_tape(self, backend: Backend) -> None:
+        """A hundred tasks that append at once all land, with dense seqs, none twice."""
+
+        async def work() -> None:
+            async with opened(backend, durability="normal") as store:
+                chat = store.tape("chat")
+                receipts = await asyncio.gather(
+                    *(chat.append(role="user", content=number, key=f"k{number}") for number in range(100))
+                )
+                assert sorted(receipt.seq for receipt in receipts) == list(range(2, 102))
+                assert sorted(message.content for message in await chat.messages()) == list(range(100))
+                assert (await chat.verify()).ok
+
+        run(work())
+
+    def test_of_eight_tasks_exactly_one_wins(self, backend: Backend) -> None:
+        """Eight tasks that expect one head write one entry."""
+
+        async def work() -> None:
+            async with opened(backend) as store:
+                chat = store.tape("chat")
+                head = (await chat.append(role="user", content="x")).seq
+                found = await asyncio.gather(
+                    *(chat.append(role="user", content=str(n), expected_head=head) for n in range(8)),
+                    return_exceptions=True,
+                )
+                assert len([one for one in found if isinstance(one, tape.Receipt)]) == 1
+                assert len([one for one in found if isinstance(one, tape.HeadMoved)]) == 7
+
+        run(work())
+
+    def test_forks_are_awaited_or_entered(self, backend: Backend) -> None:
+        """A fork is awaited for its handle, or entered to be merged at the end and discarded on an exception."""
+
+        async def work() -> None:
+            async with opened(backend) as store:
+                chat = store.tape("chat")
+                await chat.append(id="m", role="user", content="x")
+                helper = await chat.fork("helper")
+                await helper.append(id="h", role="assistant", content="y")
+                assert (await chat.merge(helper)).message_ids == ["h"]
+                async with chat.fork("second") as second:
+                    await second.append(id="s", role="user", content="z")
+                assert [message.id for message in await chat.messages()] == ["m", "h", "s"]
+                with pytest.raises(ZeroDivisionError):
+                    async with chat.fork("third"):
+                        raise ZeroDivisionError
+                assert (await (await store.get("third")).info()).status == "discarded"
+                assert (await store.verify()).ok
+
+        run(work())
+
+    def test_a_bound_async_store_joins_the_callers_transaction(self, backend: Backend) -> None:
+        """What is awaited on a bound store is rolled back and committed by the caller."""
+        engine = backend.engine()
+
+        async def work() -> None:
+            async with opened(backend) as store:
+                await store.tape("chat").append(role="user", content="before")
+                with engine.connect() as connection:
+                    bound = store.bind(connection)
+                    await bound.tape("chat").append(role="user", content="lost")
+                    connection.rollback()
+                    assert (await store.tape("chat").info()).head == 2
+                    assert (await bound.tape("chat").append(role="user", content="kept")).seq == 3
+                    await bound.close()
+                    assert connection.execute(sa.select(sa.literal(1))).scalar() == 1
+                    connection.commit()
+                assert [m.content for m in await store.tape("chat").messages()] == ["before", "kept"]
+
+        run(work())
+        engine.dispose()
+
+
+class TestClosing:
+    """Opening and closing."""
+
+    def test_awaited_or_entered(self, backend: Backend) -> None:
+        """``open_async`` can be awaited for a store that is closed by hand, twice if need be."""
+
+        async def work() -> None:
+            store = await tape.open_async(backend.url, **backend.options)
+            await store.tape("chat").append(role="user", content="x")
+            await store.close()
+            await store.close()
+            with pytest.raises(tape.StoreFailed):
+                await store.tape("chat").messages()
+
+        run(work())
+        assert backend.open().get("chat").info().head == 2
+
+    def test_an_error_at_opening_is_raised(self, tmp_path: Any) -> None:
+        """What ``open`` raises, awaiting ``open_async`` raises."""
+
+        async def work(url: Any) -> None:
+            async with tape.open_async(url):
+                pass
+
+        with pytest.raises(tape.StoreFailed):
+            run(work(tmp_path / "no" / "such.db"))
+        with pytest.raises(tape.InvalidEntry):
+            run(work("nothing://x"))
+
+    def test_closing_waits_for_writes_under_way(self, backend: Backend) -> None:
+        """A store that is closed while a write is under way lets it finish."""
+
+        async def work() -> tuple[tape.Receipt, bool]:
+            store = await tape.open_async(backend.url, **backend.options)
+            chat = store.tape("chat")
+            gate = Gate(store, "commit")
+            writing = asyncio.create_task(chat.append(role="user", content="x"))
+            await gate.reached()
+            closing = asyncio.create_task(store.close())
+            await asyncio.sleep(0)
+            unfinished = not closing.done()
+            gate.open()
+            await closing
+            return await writing, unfinished
+
+        receipt, unfinished = run(work())
+        assert unfinished
+        assert receipt.seq == 2
+        assert backend.open().get("chat").info().head == 2
+
+    def test_a_cancelled_opening_leaves_nothing_open(self, backend: Backend) -> None:
+        """A task cancelled while it opens a store leaves no connection behind, and the next open works."""
+
+        async def work() -> None:
+            for turns in range(4):
+
+                async def enter() -> None:
+                    async with opened(backend) as store:
+                        await store.tape("chat").info()
+
+                task = asyncio.create_task(enter())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            async with opened(backend) as store:
+                assert (await store.tape("chat").append(role="user", content="x")).seq == 2
+
+        run(work())
+
+
+class Gate:
+    """Holds a write at a named point inside it until the test lets it go on."""
+
+    def __init__(self, store: tape.AsyncStore, point: str) -> None:
+        self._point = point
+        self._there = threading.Event()
+        self._go = threading.Event()
+        store._inner._db.fault = self._fault
+
+    def _fault(self, name: str) -> None:
+        if name == self._point and not self._there.is_set():
+            self._there.set()
+            assert self._go.wait(TIMEOUT)
+
+    async def reached(self) -> None:
+        """Wait until the write stands at the point."""
+        assert await asyncio.to_thread(self._there.wait, TIMEOUT)
+
+    def open(self) -> None:
+        """Let the write go on."""
+        self._go.set()
+
+
+class TestCancellation:
+    """A cancelled append is wholly there or wholly absent."""
+
+    @pytest.mark.parametrize("point", ["entry", "view", "head", "commit"])
+    def test_cancelled_inside_the_write_it_is_there(self, backend: Backend, point: str) -> None:
+        """Cancelled while a thread is writing, the caller goes on at once and the whole batch is recorded."""
+
+        async def work() -> None:
+            store = await tape.open_async(backend.url, **backend.options)
+            chat = store.tape("chat")
+            await chat.append(role="user", content="before")
+            gate = Gate(store, point)
+            task = asyncio.create_task(chat.extend([{"content": 1}, {"content": 2}], key="k"))
+            await gate.reached()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            gate.open()
+            await store.close()
+
+        run(work())
+        chat = backend.open().get("chat")
+        assert [message.content for message in chat.messages()] == ["before", 1, 2]
+        assert chat.verify().ok
+        again = chat.extend([{"content": 1}, {"content": 2}], key="k")
+        assert [receipt.duplicate for receipt in again] == [True, True]
+
+    def test_cancelled_before_its_turn_it_is_absent(self, backend: Backend) -> None:
+        """Cancelled while it waits for a thread, an append writes nothing at all."""
+
+        async def work() -> None:
+            store = await tape.open_async(backend.url, threads=1, **backend.options)
+            chat = store.tape("chat")
+            gate = Gate(store, "commit")
+            first = asyncio.create_task(chat.append(role="user", content="first"))
+            await gate.reached()
+            second = asyncio.create_task(chat.append(role="user", content="second"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            gate.open()
+            assert (await first).seq == 2
+            await store.close()
+
+        run(work())
+        chat = backend.open().get("chat")
+        assert [message.content for message in chat.messages()] == ["first"]
+        assert chat.verify().ok
+
+    WRITES: dict[str, Callable[[tape.AsyncTape], Awaitable[Any]]] = {
+        "append": lambda t: t.append(id="new", role="user", content="x"),
+        "extend": lambda t: t.extend([{"id": "new", "content": 1}, {"id": "newer", "content": 2}]),
+        "revise": lambda t: t.revise("m1", content="x"),
+        "replace_history": lambda t: t.replace_history([{"id": "new", "content": 1}, {"id": "newer", "content": 2}]),
+        "merge": lambda t: t.merge("child"),
+    }
+
+    @pytest.mark.parametrize("write", WRITES)
+    def test_cancelled_at_every_await_it_is_whole_or_absent(self, backend: Backend, write: str) -> None:
+        """However many turns of the loop a write was given before it was cancelled, it left all of it or nothing."""
+        states: list[dict[str, tuple[int, int]]] = []
+
+        async def work(turns: int) -> bool:
+            store = await tape.open_async(backend.url, durability="normal", **backend.options)
+            task = asyncio.ensure_future(self.WRITES[write](store.tape("chat")))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            finished = False
+            try:
+                await task
+                finished = True
+            except asyncio.CancelledError:
+                pass
+            await store.close()
+            return finished
+
+        store = backend.open(durability="normal")
+        chat = store.create("chat", messages=[{"id": "m1", "role": "user", "content": "1"}])
+        child = chat.fork("child")
+        child.append(id="c1", role="assistant", content="2")
+        before = (chat.info().head, child.info().head)
+        for turns in range(6):
+            run(work(turns))
+            now = (chat.info().head, child.info().head)
+            states.append(contents(backend))
+            assert store.verify().ok
+            if now != before:
+                break
+        steps = {"append": 1, "extend": 2, "revise": 1, "replace_history": 3, "merge": 2}
+        after = (chat.info().head, child.info().head)
+        assert after[0] - before[0] in (0, steps[write])
+        assert after[1] - before[1] == (int(after != before) if write == "merge" else 0)
+        if after == before:
+            assert all(state == states[0] for state in states)
+
+    def test_a_cancelled_read_leaves_the_store_usable(self, backend: Backend) -> None:
+        """Reads may be cancelled at any time, also in the middle of an iteration."""
+
+        async def work() -> None:
+            async with opened(backend, durability="normal") as store:
+                chat = store.tape("chat")
+                await chat.extend([{"content": number} for number in range(300)])
+
+                async def read() -> None:
+                    async for _ in chat.entries():
+                        await asyncio.sleep(0)
+                    await chat.messages()
+
+                for turns in (0, 1, 5, 50):
+                    task = asyncio.create_task(read())
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                assert len(await chat.messages()) == 300
+                assert (await chat.append(role="user", content="x")).seq == 302
+
+        run(work())
