@@ -26,7 +26,7 @@ SQLITE = (
   PRIMARY KEY (tape_id, seq)
 )
  WITHOUT ROWID""",
-    """CREATE INDEX tape_anchors_name ON tape_anchors (tape_id, name, seq)""",
+    """CREATE INDEX tape_anchors_name ON tape_anchors (name, tape_id, seq)""",
     """CREATE INDEX tape_anchors_place ON tape_anchors (tape_id, head_tape, lane, ordinal, seq)""",
     """CREATE TABLE tape_answers (
   tape_id INTEGER NOT NULL,
@@ -109,7 +109,7 @@ SQLITE = (
   PRIMARY KEY (tape_id, lane)
 )
  WITHOUT ROWID""",
-    """CREATE INDEX tape_lanes_base ON tape_lanes (tape_id, base_lane, base_ordinal)""",
+    """CREATE INDEX tape_lanes_base ON tape_lanes (base_lane, tape_id, base_ordinal)""",
     """CREATE TABLE tape_live (
   tape_id INTEGER NOT NULL,
   lane INTEGER NOT NULL,
@@ -193,7 +193,7 @@ POSTGRESQL = (
   ordinal BIGINT NOT NULL,
   PRIMARY KEY (tape_id, seq)
 )""",
-    """CREATE INDEX tape_anchors_name ON @tape_anchors (tape_id, name, seq)""",
+    """CREATE INDEX tape_anchors_name ON @tape_anchors (name, tape_id, seq)""",
     """CREATE INDEX tape_anchors_place ON @tape_anchors (tape_id, head_tape, lane, ordinal, seq)""",
     """CREATE TABLE @tape_answers (
   tape_id BIGINT NOT NULL,
@@ -271,7 +271,7 @@ POSTGRESQL = (
   base_ordinal BIGINT NOT NULL,
   PRIMARY KEY (tape_id, lane)
 )""",
-    """CREATE INDEX tape_lanes_base ON @tape_lanes (tape_id, base_lane, base_ordinal)""",
+    """CREATE INDEX tape_lanes_base ON @tape_lanes (base_lane, tape_id, base_ordinal)""",
     """CREATE TABLE @tape_live (
   tape_id BIGINT NOT NULL,
   lane BIGINT NOT NULL,

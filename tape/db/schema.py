@@ -145,7 +145,9 @@ class Tables:
             number("base_tape"),
             number("base_lane"),
             number("base_ordinal"),
-            sa.Index("tape_lanes_base", "tape_id", "base_lane", "base_ordinal"),
+            # Not the tape first: most tapes have one lane, so PostgreSQL would take this index as gladly as the key to
+            # look up a lane, and then read every lane of a tape that has thousands.
+            sa.Index("tape_lanes_base", "base_lane", "tape_id", "base_ordinal"),
         )
 
         self.aliases = table(
@@ -185,7 +187,7 @@ class Tables:
             number("lane"),
             number("ordinal"),
             sa.Index("tape_anchors_place", "tape_id", "head_tape", "lane", "ordinal", "seq"),
-            sa.Index("tape_anchors_name", "tape_id", "name", "seq"),
+            sa.Index("tape_anchors_name", "name", "tape_id", "seq"),
         )
 
         self.clears = table(

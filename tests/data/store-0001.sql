@@ -349,11 +349,11 @@ ALTER TABLE ONLY store_0001.tape_tapes
 ALTER TABLE ONLY store_0001.tape_version
     ADD CONSTRAINT tape_version_pkc PRIMARY KEY (version_num);
 
-CREATE INDEX tape_anchors_name ON store_0001.tape_anchors USING btree (tape_id, name, seq);
+CREATE INDEX tape_anchors_name ON store_0001.tape_anchors USING btree (name, tape_id, seq);
 
 CREATE INDEX tape_anchors_place ON store_0001.tape_anchors USING btree (tape_id, head_tape, lane, ordinal, seq);
 
-CREATE INDEX tape_lanes_base ON store_0001.tape_lanes USING btree (tape_id, base_lane, base_ordinal);
+CREATE INDEX tape_lanes_base ON store_0001.tape_lanes USING btree (base_lane, tape_id, base_ordinal);
 
 CREATE TRIGGER tape_entries_no_change BEFORE DELETE OR UPDATE ON store_0001.tape_entries FOR EACH ROW EXECUTE FUNCTION store_0001.tape_entries_guard();
 
