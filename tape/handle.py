@@ -27,6 +27,7 @@ from tape.core.plan import (
     SetStatus,
     UpsertMessage,
     compose,
+    keyed,
 )
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record import Call
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tape.db.paths import Point
     from tape.store import Store
 
-__all__ = ["Fork", "Snapshot", "Tape", "distinct", "message_intents"]
+__all__ = ["Fork", "Snapshot", "Tape"]
 
 _ALL_ANCHORS = 2**31 - 1
 
@@ -247,8 +248,7 @@ class Tape(Snapshot, Keeping):
         else:
             strict.encode(content, "content")
         intent = ReviseMessage(
-            key=_key(key),
-            asked=key is not None,
+            **keyed(key),
             id=message_id,
             message=message,
             new_content=None if content is UNSET else content,
@@ -268,7 +268,7 @@ class Tape(Snapshot, Keeping):
         """Take messages out of the view, with the results of the tool calls they made. They stay on the tape."""
         if not ids:
             raise InvalidEntry("ids", "name the messages to retract, or use clear()")
-        intent = RetractMessages(key=_key(key), asked=key is not None, ids=distinct(ids), reason=_reason(reason))
+        intent = RetractMessages(**keyed(key), ids=strict.distinct(ids), reason=strict.reason(reason))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def restore(
@@ -280,7 +280,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Bring retracted messages back, with what went along with them; without ids, undo the last clear."""
-        intent = RestoreMessages(key=_key(key), asked=key is not None, ids=distinct(ids))
+        intent = RestoreMessages(**keyed(key), ids=strict.distinct(ids))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def clear(
@@ -293,7 +293,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Take every message out of the view at once, on all branches, and end the anchors."""
-        return self._plain(payloads.Clear(reason=_reason(reason)), key, actor, meta, expected_head)
+        return self._plain(payloads.Clear(reason=strict.reason(reason)), key, actor, meta, expected_head)
 
     def switch(
         self,
@@ -306,7 +306,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Make a message the head: reads end there and the next message goes behind it."""
-        intent = ChooseHead(key=_key(key), asked=key is not None, id=strict.identifier(message_id, "message_id"))
+        intent = ChooseHead(**keyed(key), id=strict.identifier(message_id, "message_id"))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def replace_history(
@@ -335,7 +335,7 @@ class Tape(Snapshot, Keeping):
             # With a key the new id is the same at every attempt, or a retry would be other content.
             renewed = ids.new_id() if key is None else renewed_id(key, index)
             fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
-        clear = Plain(key=_key(key), asked=key is not None, payload=payloads.Clear(reason=_reason(reason)))
+        clear = Plain(**keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
         adding = message_intents([message for message, _ in fresh], key, None)
         for intent, (_, source) in zip(adding, fresh, strict=True):
             intent.source = source
@@ -365,8 +365,8 @@ class Tape(Snapshot, Keeping):
         payload = payloads.Anchor(
             name=strict.identifier(name, "name"),
             state=state,
-            parents=[_seq(seq, "parents") for seq in strict.listed(parents, "parents")],
-            source_ids=distinct(source_ids, "source_ids"),
+            parents=[strict.seq(seq, "parents") for seq in strict.listed(parents, "parents")],
+            source_ids=strict.distinct(source_ids, "source_ids"),
         )
         return self._anchor(payload, key, actor, meta, expected_head)
 
@@ -392,7 +392,7 @@ class Tape(Snapshot, Keeping):
             summary=strict.text(summary, "summary"),
             phase=None if phase is None else strict.text(phase, "phase"),
             next_steps=[strict.text(step, "next_steps") for step in strict.listed(next_steps, "next_steps")],
-            source_ids=distinct(source_ids, "source_ids"),
+            source_ids=strict.distinct(source_ids, "source_ids"),
             owner=None if owner is None else strict.identifier(owner, "owner"),
             state=state,
         )
@@ -438,7 +438,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Close the tape: its work was given up."""
-        return self._status("abandoned", _reason(reason), key, actor, meta, expected_head)
+        return self._status("abandoned", strict.reason(reason), key, actor, meta, expected_head)
 
     def end(
         self,
@@ -488,12 +488,12 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Put labels on the tape and take others off it. A closed tape can be labelled, too."""
-        added, removed = distinct(add, "add"), distinct(remove, "remove")
+        added, removed = strict.distinct(add, "add"), strict.distinct(remove, "remove")
         if not added and not removed:
             raise InvalidEntry("add", "name the labels to add or to remove")
         if both := [label for label in added if label in removed]:
             raise InvalidEntry("remove", f"label {both[0]!r} is to be added as well")
-        intent = Relabel(key=_key(key), asked=key is not None, add=added, remove=removed, changes_view=False)
+        intent = Relabel(**keyed(key), add=added, remove=removed, changes_view=False)
         return self._record([intent], actor, meta, expected_head)[0]
 
     # -- forks
@@ -569,7 +569,7 @@ class Tape(Snapshot, Keeping):
         """Close this fork for good, with a receipt on its parent. A fork that was merged cannot be discarded."""
         if key is not None:
             strict.identifier(key, "key")
-        return self._store._branching.discard(self._call(actor, meta, expected_head), key, _reason(reason))
+        return self._store._branching.discard(self._call(actor, meta, expected_head), key, strict.reason(reason))
 
     def lineage(self) -> Lineage:
         """Return this tape's ancestors and descendants, its merges, and where each merged message came from."""
@@ -613,7 +613,7 @@ class Tape(Snapshot, Keeping):
         *,
         changes_view: bool = True,
     ) -> Receipt:
-        intent = Plain(key=_key(key), asked=key is not None, payload=payload, changes_view=changes_view)
+        intent = Plain(**keyed(key), payload=payload, changes_view=changes_view)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def _anchor(
@@ -624,7 +624,7 @@ class Tape(Snapshot, Keeping):
         meta: dict[str, Any] | None,
         expected_head: int | None,
     ) -> Receipt:
-        intent = AddAnchor(key=_key(key), asked=key is not None, payload=payload)
+        intent = AddAnchor(**keyed(key), payload=payload)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def _status(
@@ -637,7 +637,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None,
     ) -> Receipt:
         payload = payloads.Status(status=status, reason=reason)
-        intent = SetStatus(key=_key(key), asked=key is not None, payload=payload, changes_view=False)
+        intent = SetStatus(**keyed(key), payload=payload, changes_view=False)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def _record(
@@ -661,7 +661,7 @@ class Tape(Snapshot, Keeping):
                 raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
             raw = strict.encode(meta, "meta")
         if expected_head is not None:
-            _seq(expected_head, "expected_head")
+            strict.seq(expected_head, "expected_head")
         return Call(self._id, actor, raw, expected_head)
 
 
@@ -696,22 +696,3 @@ class Fork(Tape):
 
 def _tape_id(child: Tape | str) -> str:
     return child.id if isinstance(child, Snapshot) else strict.identifier(child, "child")
-
-
-def _key(key: str | None) -> str:
-    return ids.new_id() if key is None else strict.identifier(key, "key")
-
-
-def distinct(values: Iterable[str], field: str = "ids") -> list[str]:
-    """Return ids or labels without repetitions; one string in place of a list of them is refused."""
-    return list(dict.fromkeys(strict.identifier(value, field) for value in strict.listed(values, field)))
-
-
-def _reason(reason: str | None) -> str | None:
-    return None if reason is None else strict.text(reason, "reason")
-
-
-def _seq(value: Any, field: str) -> int:
-    if type(value) is not int or value < 0:
-        raise InvalidEntry(field, f"must be a seq, not {value!r}")
-    return value

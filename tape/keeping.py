@@ -17,7 +17,7 @@ from tape.core.compaction import AddSummary, StartCompaction, Summarize, Summary
 from tape.core.context import Context, Policy, build
 from tape.core.fold import COMPACTION
 from tape.core.memory import Block, ChangeBlock, ChangeState, FreezePrompt, RecordUsage, Usage, block_text, whole_number
-from tape.core.plan import Intent, Plain
+from tape.core.plan import Intent, Plain, keyed
 from tape.core.records import Hit, Message, Receipt
 from tape.core.tokens import estimate, message_tokens
 from tape.db.contexts import CONTEXT, Recalled
@@ -154,7 +154,7 @@ class Keeping(Kept):
             raise InvalidEntry("slot", f"must have at most {_LONGEST_NAME} characters")
         raw = strict.encode(given, "patch" if patch else "value")
         intent = ChangeState(
-            **_keyed(key),
+            **keyed(key),
             slot=slot,
             given=msgspec.json.decode(raw),
             patch=patch,
@@ -215,33 +215,39 @@ class Keeping(Kept):
             raise InvalidEntry("label", f"must have at most {_LONGEST_NAME} characters")
         settings = self._store._reader.settings
         spec = next((one for one in settings.blocks if one.label == label), None)
-        return ChangeBlock(
-            **_keyed(key), label=label, op=op, text=text, spec=spec, counter=settings.counter or estimate
-        )
+        return ChangeBlock(**keyed(key), label=label, op=op, text=text, spec=spec, counter=settings.counter or estimate)
 
     def freeze_prompt(
         self,
         *,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
     ) -> str:
         """Return the frozen prompt, recording it as it is rendered now if there is none yet."""
         found = self._store._reader.frozen(self._id)
-        return found if found is not None else self.refresh_prompt(actor=actor, meta=meta, expected_head=expected_head)
+        if found is not None:
+            return found
+        return self.refresh_prompt(key=key, actor=actor, meta=meta, expected_head=expected_head)
 
     def refresh_prompt(
         self,
         *,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
     ) -> str:
-        """Render the prompt from the blocks as they are now, record it, and return it."""
+        """Render the prompt from the blocks as they are now, record it, and return it.
+
+        With the key of an earlier call, that call's prompt comes back.
+        """
         settings = self._store._reader.settings
-        intent = FreezePrompt(**_keyed(None), specs=settings.blocks, counter=settings.counter or estimate)
-        self._record([intent], actor, meta, expected_head)
-        return self._store._reader.frozen(self._id) or ""
+        intent = FreezePrompt(**keyed(key), specs=settings.blocks, counter=settings.counter or estimate)
+        receipt = self._record([intent], actor, meta, expected_head)[0]
+        [entry] = self._store._reader.entries(self._id, None, receipt.seq - 1, None, 1)
+        return (entry.payload.text if isinstance(entry.payload, payloads.Block) else None) or ""
 
     def record_usage(
         self,
@@ -264,7 +270,7 @@ class Keeping(Kept):
             cost=whole_number(cost, "cost"),
             model=None if model is None else strict.identifier(model, "model"),
         )
-        intent = RecordUsage(**_keyed(key), used=used, changes_view=False)
+        intent = RecordUsage(**keyed(key), used=used, changes_view=False)
         return self._record([intent], actor, meta, expected_head)[0]
 
     # -- contexts
@@ -302,7 +308,7 @@ class Keeping(Kept):
         between, SummaryMoved tells which.
         """
         intent = AddSummary(
-            **_keyed(key),
+            **keyed(key),
             text=strict.text(text, "text"),
             first=strict.identifier(first, "first"),
             last=strict.identifier(last, "last"),
@@ -403,10 +409,6 @@ class Keeping(Kept):
 
 
 _LONGEST_NAME = 240
-
-
-def _keyed(key: str | None) -> dict[str, Any]:
-    return {"key": ids.new_id() if key is None else strict.identifier(key, "key"), "asked": key is not None}
 
 
 def _call(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:

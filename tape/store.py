@@ -23,6 +23,7 @@ from tape.db.branching import Branching
 from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
 from tape.db.contexts import ContextReader, Settings
+from tape.db.database import Bound, open_database
 from tape.db.feed import Feed, check_position, rebase_restored
 from tape.db.log import log
 from tape.db.migrate import migrate
@@ -31,9 +32,9 @@ from tape.db.purging import Purging
 from tape.db.record import Call, Recorder
 from tape.db.search import Searcher
 from tape.db.splitting import split
-from tape.db.transaction import Bound, Database, open_database
+from tape.db.transaction import Database
 from tape.errors import InvalidEntry, TapeNotFound
-from tape.handle import Tape, distinct
+from tape.handle import Tape
 
 if TYPE_CHECKING:
     from tape.tools import Toolset
@@ -151,7 +152,7 @@ class Store:
             name=None if name is None else strict.text(name, "name"),
             owner=self._owner if owner is None else strict.identifier(owner, "owner"),
             agent=None if agent is None else strict.identifier(agent, "agent"),
-            labels=distinct(labels or (), "labels"),
+            labels=strict.distinct(labels or (), "labels"),
         )
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")

@@ -171,6 +171,10 @@ class TestBlocks:
         assert again.context().prompt == frozen
         assert again.context().prompt_stale is False
         assert "coffee" in again.refresh_prompt()
+        keyed = again.refresh_prompt(key="turn-9")
+        again.set_block("human", "likes water")
+        assert again.refresh_prompt(key="turn-9") == keyed
+        assert "water" in again.refresh_prompt()
         assert "coffee" in (again.context().prompt or "")
 
     def test_c7_empty_and_absent_differ(self, chat: tape.Tape) -> None:

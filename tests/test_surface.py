@@ -203,16 +203,10 @@ class TestWrites:
         assert {verb.method for verb in VERBS} - writes == set()
 
     def test_every_write_takes_key_actor_meta_and_expected_head(self) -> None:
-        """They are keywords only, optional, and none of them is left out.
-
-        A fork and a merge are keyed by the tapes that they join, and a prompt by nothing: it is not repeated but made
-        anew.
-        """
-        keyless = {"fork", "merge", "freeze_prompt", "refresh_prompt"}
+        """They are keywords only, optional, and none of them is left out."""
         for name in {verb.method for verb in VERBS}:
             given = _parameters(public(tape.Tape)[name])
-            wanted = {"actor", "meta", "expected_head"} | (set() if name in keyless else {"key"})
-            for argument in wanted:
+            for argument in ("key", "actor", "meta", "expected_head"):
                 assert given[argument].kind is inspect.Parameter.KEYWORD_ONLY, (name, argument)
                 assert given[argument].default is None, (name, argument)
 
@@ -251,7 +245,7 @@ class TestTwins:
 
     def test_what_does_not_wait_is_no_coroutine(self) -> None:
         """Handles are made without waiting; everything that asks the database is awaited or iterated."""
-        at_once = {"tape", "bind", "fork", "entries", "owner", "id", "tools"}
+        at_once = {"tape", "bind", "scoped", "fork", "entries", "feed", "follow", "consumer", "owner", "id", "tools"}
         plain = set()
         for _, twin in TWINS:
             for name, member in public(twin).items():
@@ -264,6 +258,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "InvalidEntry": ("field", "why"),
     "TapeNotFound": ("t",),
     "TapeExists": ("t",),
+    "TapeInUse": ("t", ["a", "b"]),
     "TapeClosed": ("t", "ended", "over", "next"),
     "UnknownMessage": ("t", "m"),
     "ProvenanceConflict": ("t", "k", 3, "stored", "given"),

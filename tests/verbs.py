@@ -49,6 +49,7 @@ class Verb(Struct, frozen=True):
     """Whether it is a write to the fork and not to its parent."""
     changes_view: bool = True
     keyed: bool = True
+    """Whether it returns a receipt, which tells what its key found."""
     entries: int = 1
     """How many entries it writes to the tape."""
 
@@ -169,6 +170,13 @@ VERBS = [
         lambda t, **o: t.set_summary("in short", first="n1", last="n2", **o),
         lambda t, **o: t.set_summary("other", first="n1", last="n2", **o),
         before=lambda t: t.extend([_say("n1", "user", "1"), _say("n2", "assistant", "2"), _say("n3", "user", "3")]),
+    ),
+    Verb("rename", lambda t, **o: t.rename("n", **o), lambda t, **o: t.rename(None, **o), changes_view=False),
+    Verb(
+        "label",
+        lambda t, **o: t.label("a", "b", **o),
+        lambda t, **o: t.label("a", remove=["b"], **o),
+        changes_view=False,
     ),
     Verb("complete", lambda t, **o: t.complete(**o), lambda t, **o: t.abandon(**o), changes_view=False),
     Verb("abandon", lambda t, **o: t.abandon("why", **o), lambda t, **o: t.abandon(**o), changes_view=False),

@@ -197,7 +197,6 @@ class FreezePrompt(Intent, kw_only=True):
     """Record the prompt as it is rendered from the blocks now."""
 
     specs: Any = ()
-    refresh: bool = False
     counter: Any = estimate
 
     def content(self) -> Any:
@@ -205,7 +204,7 @@ class FreezePrompt(Intent, kw_only=True):
         return {"kind": "block", "label": "", "op": "freeze", "given": None}
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
-        """Render the blocks; a prompt that is frozen already stays unless it is to be refreshed."""
+        """Render the blocks as they are now."""
         found = {slot.removeprefix("block:"): (seq, entry) for slot, seq, entry in look.slots("block:")}
         blocks = assemble(self.specs, found, self.counter)
         text = render_prompt(blocks)

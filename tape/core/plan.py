@@ -40,6 +40,7 @@ __all__ = [
     "UpsertMessage",
     "canonical",
     "compose",
+    "keyed",
     "same",
     "visible_place",
 ]
@@ -218,6 +219,11 @@ class Intent(Struct, kw_only=True):
     def content_as(self, kind: str) -> Any:
         """Return what the caller gave as an entry of ``kind`` tells it; an upsert may have become either of two."""
         return self.content()
+
+
+def keyed(key: str | None) -> dict[str, Any]:
+    """Return the key of an intent as the caller gave it, or a new one that nothing can repeat."""
+    return {"key": ids.new_id() if key is None else strict.identifier(key, "key"), "asked": key is not None}
 
 
 class Plain(Intent, kw_only=True):

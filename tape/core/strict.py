@@ -14,7 +14,19 @@ import msgspec
 
 from tape.errors import InvalidEntry
 
-__all__ = ["MAX_DEPTH", "MAX_ID", "RESERVED", "encode", "identifier", "is_identifier", "listed", "text"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_ID",
+    "RESERVED",
+    "distinct",
+    "encode",
+    "identifier",
+    "is_identifier",
+    "listed",
+    "reason",
+    "seq",
+    "text",
+]
 
 MAX_DEPTH = 200
 MAX_ID = 255
@@ -57,6 +69,23 @@ def listed(values: Any, field: str) -> list[Any]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidEntry(field, f"must be a list, not a {type(values).__name__}")
     return list(values)
+
+
+def distinct(values: Any, field: str = "ids") -> list[str]:
+    """Return ids or labels without repetitions; one string in place of a list of them is refused."""
+    return list(dict.fromkeys(identifier(value, field) for value in listed(values, field)))
+
+
+def reason(value: str | None) -> str | None:
+    """Return why something was done, if that was given."""
+    return None if value is None else text(value, "reason")
+
+
+def seq(value: Any, field: str) -> int:
+    """Return a seq; 0 stands before the first."""
+    if type(value) is not int or value < 0:
+        raise InvalidEntry(field, f"must be a seq, not {value!r}")
+    return value
 
 
 def text(value: Any, field: str, *, empty: bool = False) -> str:

@@ -89,7 +89,8 @@ class Branching:
             row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
             if row is not None:
                 return self._forked(tx, call.tape, row, asked, at, name)
-        born = Call(child, call.actor, call.meta)
+        # A creation from the start, or the id of a purged tape would read as absent; its facts follow below.
+        born = Call(child, call.actor, call.meta, create=payloads.Open(name=name))
         young = opener(born)
         if young.existed:
             if not self._made_before(tx, young, call.tape, at, name):

@@ -16,12 +16,13 @@ from tape.core import payloads, strict, words
 from tape.core.payloads import Place
 from tape.core.records import Hit, micros
 from tape.core.text import text_of
+from tape.db.database import Bound
 from tape.db.feed import Feed, join_position
 from tape.db.index import Index, place_of
 from tape.db.log import log
 from tape.db.paths import Point, Row, Scope
 from tape.db.read import Reader
-from tape.db.transaction import Again, Bound, Collision, Database, Denied, Lost, Transaction
+from tape.db.transaction import Again, Collision, Database, Denied, Lost, Transaction
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["Asked", "Searcher"]

@@ -1,0 +1,94 @@
+"""The database of a store: one that it opens by URL, or a connection that stays its caller's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from tape.db.connect import make_engine
+from tape.db.postgres import PostgresDatabase, postgres_error
+from tape.db.sqlite import SqliteDatabase, sqlite_error
+from tape.db.transaction import Again, Database, Lost, Transaction
+from tape.errors import StoreFailed, TapeError
+
+__all__ = ["Bound", "open_database"]
+
+R = TypeVar("R")
+
+
+def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: float) -> Database:
+    """Return the database at ``url``, not yet migrated."""
+    engine = make_engine(url, durability=durability, timeout=timeout)
+    if engine.dialect.name == "postgresql":
+        return PostgresDatabase(engine, schema, timeout)
+    if schema is not None:
+        raise TapeError("schema= is for PostgreSQL only")
+    return SqliteDatabase(engine, url, timeout)
+
+
+class Bound(Database):
+    """A caller's own connection: writes join its transaction, and nothing is committed here."""
+
+    def __init__(self, connection: sa.Connection, parent: Database) -> None:
+        # No super().__init__: tables and statements are the parent's, and the connection is the caller's.
+        self.engine = parent.engine
+        self.timeout = parent.timeout
+        self.tables = parent.tables
+        self.statements = parent.statements
+        self.fault = parent.fault
+        self.postgres = parent.postgres
+        self.bell = parent.bell
+        self._closed = False
+        self._connection = connection
+
+    def _cursor(self) -> Any:
+        if self._closed or self._connection.closed:
+            raise StoreFailed("the bound connection is closed")
+        if not self._connection.in_transaction():
+            # Without this SQLAlchemy would not know that there is something to commit.
+            self._connection.begin()
+        driver = self._connection.connection.driver_connection
+        if not self.postgres and driver is not None and not driver.in_transaction:
+            # A deferred transaction that reads before it writes fails at once when another writer was faster.
+            driver.execute("BEGIN IMMEDIATE")
+        return driver.cursor() if driver is not None else None
+
+    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` inside a savepoint of the caller's transaction."""
+        try:
+            cursor = self._cursor()
+            cursor.execute("SAVEPOINT tape_write")
+            try:
+                result = work(Transaction(cursor, self.statements, postgres=self.postgres))
+                self.point("commit")
+                cursor.execute("RELEASE SAVEPOINT tape_write")
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    cursor.execute("ROLLBACK TO SAVEPOINT tape_write")
+                    cursor.execute("RELEASE SAVEPOINT tape_write")
+                raise
+            return result
+        except Exception as error:
+            raise self._judge(error) from error
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` on the caller's connection, where it sees what the caller wrote."""
+        try:
+            return work(Transaction(self._cursor(), self.statements, postgres=self.postgres))
+        except Exception as error:
+            raise self._judge(error) from error
+
+    def _judge(self, error: Exception) -> BaseException:
+        if isinstance(error, sa.exc.SQLAlchemyError):
+            cause = getattr(error, "orig", None)
+            error = cause if isinstance(cause, Exception) else StoreFailed(str(error))
+        told = postgres_error(error, 0) if self.postgres else sqlite_error(error, 0)
+        # The caller owns the transaction, so the caller decides whether to run it again.
+        return StoreFailed(str(error)) if isinstance(told, Lost | Again) else told
+
+    def close(self) -> None:
+        """Let go of the connection; it stays the caller's."""
+        self._closed = True

@@ -1,0 +1,256 @@
+"""SQLite: one writer at a time, a pool of readers, and what an error of SQLite means."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from tape.db.bell import watch_sqlite
+from tape.db.connect import is_memory
+from tape.db.transaction import Collision, Database, Transaction, inherited_connections
+from tape.db.turn import Turn
+from tape.errors import StoreBusy, StoreFailed
+
+__all__ = ["SqliteDatabase", "sqlite_error"]
+
+R = TypeVar("R")
+
+_LONGEST_FORK = 5.0
+"""Seconds for which a fork waits until reads in other threads have ended."""
+
+
+class SqliteDatabase(Database):
+    """SQLite: one writer at a time, in the process by a lock and between processes by turns."""
+
+    def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
+        self._memory = is_memory(url)
+        super().__init__(engine, None, timeout)
+        path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
+        self._turn = Turn(path)
+        self._reset()
+
+    @property
+    def _watched(self) -> bool:
+        return not self._memory
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        watch_sqlite(self._open_connection, ring, stop)
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._opening = threading.Lock()
+        self._held: list[Any] = []
+        """The locks that were taken for a fork."""
+        self._writer: tuple[sqlite3.Connection, Transaction] | None = None
+        self._writing = False
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._readers: set[sqlite3.Connection] = set()
+        """Every open connection that reads, idle or not."""
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            connection: sqlite3.Connection = self._open_connection()
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+        return connection
+
+    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
+        if self._closed:
+            self._check_open()
+        lock, turn, patience = self._lock, self._turn, self.timeout
+        if not lock.acquire(False):
+            began = time.monotonic()
+            if not lock.acquire(timeout=patience):
+                raise StoreBusy(patience)
+            patience = max(0.0, patience - (time.monotonic() - began))
+        try:
+            if self._closed:
+                self._check_open()
+            if self._writing:
+                raise StoreFailed("a write was started from inside a write of the same store")
+            driver, transaction = self._writer or self._open_writer()
+            try:
+                if not turn.take(patience):
+                    raise StoreBusy(self.timeout)
+                self._writing = True
+                return self._run(driver, transaction, work)
+            finally:
+                self._writing = False
+                turn.give()
+        finally:
+            lock.release()
+
+    def _open_writer(self) -> tuple[sqlite3.Connection, Transaction]:
+        """Return the one connection that writes, and what runs its statements.
+
+        Kept until close: a checkout per operation costs as much as the statements it runs.
+        """
+        # In memory the pool's one connection is the database.
+        driver: Any = self.engine.raw_connection().driver_connection if self._memory else self._connect()
+        self._writer = (driver, Transaction(driver.cursor(), self.statements, postgres=False))
+        return self._writer
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None and not self._memory:
+            self._writer[0].close()
+            self._writer = None
+
+    def _run(self, connection: sqlite3.Connection, transaction: Transaction, work: Callable[[Transaction], R]) -> R:
+        execute = transaction.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            result = work(transaction)
+            if self.fault is not None:
+                self.point("commit")
+            execute("COMMIT")
+        except BaseException as error:
+            transaction.after_commit = None
+            if connection.in_transaction:
+                try:
+                    connection.execute("ROLLBACK")
+                except sqlite3.Error:
+                    # Kept, it would hold the write lock of the file from now on.
+                    self._drop_writer()
+            if isinstance(error, sqlite3.Error):
+                raise sqlite_error(error, self.timeout) from error
+            raise
+        done = transaction.after_commit
+        if done is not None:
+            # Dropped at once: it refers to what holds this transaction.
+            transaction.after_commit = None
+            done()
+        self.bell.ring()
+        return result
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` in one deferred transaction, which sees one state throughout."""
+        self._check_open()
+        if self._memory:
+            # There is one connection: readers wait for the writer, or they would see half of its work.
+            with self._lock:
+                return self._read((self._writer or self._open_writer())[0], work)
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._open_reader()
+        try:
+            return self._read(connection, work)
+        finally:
+            self._idle.append(connection)
+            if self._closed:
+                self._drain()
+
+    def _open_reader(self) -> sqlite3.Connection:
+        with self._opening:
+            self._check_open()
+            connection = self._connect()
+            self._readers.add(connection)
+            return connection
+
+    def _drain(self) -> None:
+        """Close the connections that nobody reads with."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                connection = self._idle.pop()
+                connection.close()
+                self._readers.discard(connection)
+
+    def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R]) -> R:
+        cursor = driver.cursor()
+        try:
+            cursor.execute("BEGIN")
+            return work(Transaction(cursor, self.statements, postgres=False))
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+        finally:
+            cursor.close()
+            if driver.in_transaction:
+                driver.execute("ROLLBACK")
+
+    def backup(self, file: str | os.PathLike[str]) -> None:
+        """Copy the database to a file, which appears when it is whole; writers go on meanwhile."""
+        self._check_open()
+        path = Path(file)
+        part = path.with_name(f"{path.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with contextlib.closing(sqlite3.connect(part)) as target:
+                # One step: it reads one state of the database, and in WAL mode holds up nobody.
+                self.read(lambda tx: tx._cursor.connection.backup(target))
+            part.replace(path)
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close every connection; the last one to go folds the WAL into the file."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._drain()
+            self._drop_writer()
+            super().close()
+            self._turn.close()
+
+    def forking(self) -> None:
+        """Close every connection while no thread is inside SQLite.
+
+        A forked process inherits SQLite's belief that it holds the locks of its parent, which the kernel did not give
+        it: whoever closed the file next would take itself for the last user and delete the WAL under the child.
+        """
+        patience = min(self.timeout, _LONGEST_FORK)
+        deadline = time.monotonic() + patience
+        self._held = [lock for lock in (self._lock, self._opening) if lock.acquire(timeout=patience)]
+        if self._memory or self._writing or len(self._held) < 2:
+            return
+        self._drop_writer()
+        self._drain()
+        while self._readers and time.monotonic() < deadline:
+            time.sleep(0.001)
+            self._drain()
+        self.engine.dispose()
+
+    def unforked(self) -> None:
+        """Go on; connections are opened again as they are needed."""
+        for lock in self._held:
+            lock.release()
+        self._held = []
+
+    def forked(self) -> None:
+        """Start again with connections and locks of this process's own."""
+        self._turn.forget()
+        writer = self._writer
+        inherited_connections.append((writer, self._idle, self._readers))
+        self._reset()
+        if self._memory:
+            # The child has a copy of the memory, and with it of the database.
+            self._writer = writer
+        else:
+            super().forked()
+
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
+    """Return what an error of SQLite means."""
+    if not isinstance(error, sqlite3.Error):
+        return error if error is not None else StoreFailed("SQLite failed")
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    if isinstance(error, sqlite3.IntegrityError):
+        return Collision(str(error))
+    if code & 0xFF in _BUSY:
+        return StoreBusy(waited)
+    return StoreFailed(f"SQLite failed: {error}")
