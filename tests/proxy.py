@@ -100,6 +100,7 @@ class _Link:
         self._client = client
         self._server = server
         self._muted = False
+        self._breaking = False
         self._reads = False
         self._texts: dict[bytes, str] = {}
         proxy._start(self._upward)
@@ -151,10 +152,12 @@ class _Link:
                     # Ready for the next one: what the client ran is done, and it will never know.
                     self._break()
                     return
-        self._close()
+        if not self._breaking:
+            self._close()
 
     def _break(self) -> None:
         # The server first: it rolls back and lets go of its locks while the client still waits.
+        self._breaking = True
         _end(self._server)
         try:
             if self._proxy.before_breaking is not None:
