@@ -304,13 +304,17 @@ class Kin:
 
     def revise(self, id: str, content: Any = None, *, message: dict[str, Any] | None = None) -> Wrote:
         """Replace a message, or only its content."""
+        note = self.tree.notes.get(id)
+        body: dict[str, Any] = {}
+        if note is not None and self.tree.visible(id):
+            body = {**note.body, "content": content}
+            if message is not None:
+                body = {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
+            if same(body, note.body):
+                # Settled before any other check, as a known key is.
+                return Wrote(*note.revision, id, True)
         self._writable()
         note = self._visible(id)
-        body = {**note.body, "content": content}
-        if message is not None:
-            body = {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
-        if same(body, note.body):
-            return Wrote(*note.revision, id, True)
         seq = self._next()
         note.body, note.revision, note.revised, note.named = copy.deepcopy(body), (self.id, seq), next(_clock), seq
         self._record()

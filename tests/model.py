@@ -358,7 +358,8 @@ class Model:
                 before[index] = self._same(placed, self._content(item, index))
 
     def _content(self, item: Item, index: int) -> dict[str, Any]:
-        content: dict[str, Any] = {"kind": "append", "message": item.message}
+        message = {name: value for name, value in item.message.items() if name != "id"}
+        content: dict[str, Any] = {"kind": "append", "message": message}
         if item.given is not None:
             content["id"] = item.given
         if item.parent != HEAD and index == 0:
@@ -366,12 +367,13 @@ class Model:
         return content
 
     def _append(self, item: Item, index: int, previous: str | None) -> Wrote:
+        content = self._content(item, index)
+        if item.given is not None and item.given in self.notes:
+            # Before all else, as with a known key: a retry is told what it wrote, whatever became of its parent.
+            return self._same(self.records[self.notes[item.given].placed - 1], content)
         parent = previous
         if index == 0 and item.parent != HEAD:
             parent = None if item.parent is None else self._visible(item.parent).id
-        content = self._content(item, index)
-        if item.given is not None and item.given in self.notes:
-            return self._same(self.records[self.notes[item.given].placed - 1], content)
         id = item.given if item.given is not None else item.made
         # A message above itself would make every walk up the tree endless.
         assert id not in self.notes, f"the store made an id that is taken: {id}"

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import pytest
 from conftest import Backend
+from exploring import explore
 from family import Kin, Merged, Refused, Seen, Wrote
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import tape
 
@@ -332,16 +332,4 @@ def compare(reads: tape.Snapshot, seen: Seen, *, now: bool = True) -> None:
 def test_f1_to_f7_families_in_any_order_agree_with_the_model(backend: Backend) -> None:
     """Whatever is forked, changed, merged and discarded in whatever order, every tape shows what a copy would show."""
     machine = type("Machine", (FamilyMachine,), {"backend": backend, "store": None})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=max(1, STEPS // STEPS_PER_FAMILY),
-            stateful_step_count=STEPS_PER_FAMILY,
-            deadline=None,
-            print_blob=True,
-            derandomize=False,
-            database=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    explore(machine, STEPS, STEPS_PER_FAMILY)

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import pytest
 from conftest import Backend
-from hypothesis import HealthCheck, Phase, settings
+from exploring import explore
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
 
 import tape
@@ -580,19 +580,7 @@ def test_every_verb_in_any_order_agrees_with_the_model(backend: Backend) -> None
 
     Machine.backend = backend
     try:
-        run_state_machine_as_test(
-            Machine,
-            settings=settings(
-                max_examples=max(1, STEPS // STEPS_PER_TAPE),
-                stateful_step_count=STEPS_PER_TAPE,
-                deadline=None,
-                print_blob=True,
-                derandomize=False,
-                database=None,
-                phases=(Phase.generate, Phase.shrink),
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        explore(Machine, STEPS, STEPS_PER_TAPE)
     finally:
         if Machine.store is not None:
             Machine.store.close()
