@@ -32,6 +32,8 @@ Row = Sequence[Any]
 
 _CONNECTIONS = 64
 """How many connections one store uses at once on PostgreSQL; further callers wait for one."""
+_KNOCKS = 3
+"""How often a connection is tried before the database counts as away."""
 _IDLE = 0
 """What libpq calls a connection outside a transaction and without a statement under way."""
 
@@ -77,11 +79,15 @@ class PostgresDatabase(Database):
         except IndexError:
             pass
         try:
-            return self._open_connection()
-        except BaseException as error:
+            for attempt in range(_KNOCKS):
+                try:
+                    return self._open_connection()
+                except psycopg.Error as error:
+                    # A server that restarts may end a connection while it is being made.
+                    if attempt == _KNOCKS - 1:
+                        raise StoreFailed(f"cannot connect: {error}") from error
+        except BaseException:
             self._room.release()
-            if isinstance(error, psycopg.Error):
-                raise StoreFailed(f"cannot connect: {error}") from error
             raise
 
     def _give(self, connection: Any, *, broken: bool) -> None:
