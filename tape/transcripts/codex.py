@@ -64,7 +64,7 @@ class _Reader:
             session = payload if new and kind == "session_meta" else record if "type" not in record else None
             if session is None and not (new and kind in _TYPES) and not _is_message(record):
                 raise ImportFailed(line, "is no rollout of Codex: it begins neither with a session nor with an item")
-            if session is not None and not new and not {"id", "timestamp"} & session.keys():
+            if session is not None and not new and not {"id", "timestamp"} <= session.keys():
                 raise ImportFailed(line, "is no rollout of Codex: its first line tells no session")
             self.started = True
             yield Start(line=line, id=said((session or {}).get("id")), agent="codex", meta={})
