@@ -1,6 +1,7 @@
 """Forks: where a tape was forked off, and what it made of inherited messages."""
 
 import sqlalchemy as sa
+
 from alembic import context, op
 
 revision = "0002"

@@ -1,6 +1,7 @@
 """Compactions: summaries that stand for runs of messages."""
 
 import sqlalchemy as sa
+
 from alembic import context, op
 
 revision = "0003"
