@@ -86,6 +86,13 @@ class TestPages:
         silent = [page.name for page in PAGES if not blocks(page.read_text(encoding="utf-8"), "python")]
         assert silent == ["decisions.md", "reference.md"]
 
+    @names
+    def test_every_block_tells_what_it_is(self, page: Path) -> None:
+        """A block is Python, which is run, a command, or text that is no program: none is left unchecked."""
+        fences = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.M)
+        assert set(fences[::2]) <= {"python", "sh", "text"}
+        assert set(fences[1::2]) <= {""}
+
     def test_the_readme_links_every_page(self) -> None:
         """A page in docs/ can be found from the README."""
         text = (ROOT / "README.md").read_text(encoding="utf-8")
