@@ -144,7 +144,8 @@ def to_responses(prompt: str | None, messages: Sequence[Neutral]) -> dict[str, A
             elif isinstance(part, Other) and part.part.get("type") == "reasoning" and "summary" in part.part:
                 items.append(part.part)
         if content:
-            items.append({"type": "message", "role": message.role, "content": content})
+            role = message.role if message.role in ("system", "developer", "assistant") else "user"
+            items.append({"type": "message", "role": role, "content": content})
         items += [
             {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _arguments(call)}
             for call in message.calls
