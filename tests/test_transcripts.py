@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -554,6 +555,15 @@ class TestStore:
         load(store, DATA / "codex.jsonl", progress=lambda done, total: seen.append(len(other.list().items)))
         assert set(seen) == {0}
         assert len(other.list().items) == 1
+
+    def test_imports_at_the_same_time(self, backend: Backend) -> None:
+        """Four that import one session at once: one writes it, and the others find it."""
+        store = backend.open()
+        with ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(lambda _: load(store, DATA / "claude-code.jsonl"), range(4)))
+        assert sorted(one[0].added > 0 for one in done) == [False, False, False, True]
+        assert len({one[0].added + one[0].known for one in done}) == 1
+        assert store.verify().ok
 
     def test_engines_agree(self, standing: Backend) -> None:
         """Both engines hold the same entries of every transcript."""
