@@ -15,6 +15,7 @@ ODD: dict[str, dict[str, Any]] = {
     "a role that no API has": {"role": "function", "name": "weather", "content": "24 C"},
     "parts that are no objects": {"role": "assistant", "content": [None, 3, "hello", ["x"]]},
     "a call without a name": {"role": "assistant", "tool_calls": [{"id": "c1"}, 5, {"id": 7}]},
+    "a call with an empty id": {"role": "assistant", "content": None, "tool_calls": [{"id": "", "function": {}}]},
     "an item that nobody knows": {"type": "dream", "about": ["sheep"]},
     "content that is an object": {"role": "user", "content": {"text": "hello"}},
 }

@@ -203,4 +203,4 @@ def _block(part: Part, role: str) -> list[dict[str, Any]]:
 
 def _safe(call: str) -> str:
     """Return a call's id in the characters that Anthropic takes; the same id gives the same."""
-    return _ANTHROPIC_ID.sub("_", call)
+    return _ANTHROPIC_ID.sub("_", call) or "_"
