@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,28 @@ def rebuilt(store: tape.Store) -> list[Any]:
 
 def canonical(records: list[Any]) -> list[str]:
     return sorted(json.dumps(record, sort_keys=True) for record in records)
+
+
+JUNK: list[Any] = [None, True, -1, 1.5, "", "x", "~a", "\x00", "a" * 300, [], [[1]], {}, [{"type": ["x"], "id": 5}]]
+
+
+def damaged(file: Path, chance: random.Random) -> str:
+    """Return a transcript with some of its values replaced by junk or taken out, and some of its lines moved."""
+    text = file.read_text(encoding="utf-8")
+    values = [json.loads(line) for line in text.splitlines()] if file.suffix == ".jsonl" else [json.loads(text)]
+    for _ in range(chance.randint(1, 3)):
+        holder: Any = values
+        place: Any = chance.randrange(len(values))
+        while isinstance(holder[place], dict | list) and holder[place] and chance.random() < 0.8:
+            holder = holder[place]
+            place = chance.choice(list(holder)) if isinstance(holder, dict) else chance.randrange(len(holder))
+        if isinstance(holder, dict) and chance.random() < 0.3:
+            del holder[place]
+        else:
+            holder[place] = chance.choice(JUNK)
+    if chance.random() < 0.2:
+        chance.shuffle(values)
+    return "\n".join(json.dumps(value, indent=None if file.suffix == ".jsonl" else 1) for value in values)
 
 
 class TestEveryFormat:
@@ -473,6 +496,30 @@ class TestRefusal:
             import_transcript(store, "claude-code", file)
         assert caught.value.line == 3
         assert [head.id for head in store.get("s").heads()] == ["u1", "u2"]
+
+    def test_any_change_is_imported_or_refused(self, tmp_path: Path) -> None:
+        """Whatever is wrong in a record: the file is imported, once, with a context that is accepted, or ImportFailed."""
+        seed = random.randrange(2**32)
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        outcomes = {True: 0, False: 0}
+        with tape.open(":memory:") as store:
+            for number in range(150):
+                file = chance.choice(FILES)
+                changed = tmp_path / file.name
+                changed.write_text(damaged(file, chance), encoding="utf-8")
+                try:
+                    done = load(store, changed, tape=f"t{number}")
+                except tape.ImportFailed as error:
+                    assert error.line >= 1
+                    outcomes[False] += 1
+                    continue
+                outcomes[True] += 1
+                assert sum(one.added for one in load(store, changed, tape=f"t{number}")) == 0
+                for one in done:
+                    check_chat(store.get(one.tape).context().to_openai())
+            assert store.verify().ok
+        assert min(outcomes.values()) > 10
 
     def test_a_closed_tape(self, backend: Backend) -> None:
         """A tape that was closed refuses what is new, and takes what it has already."""

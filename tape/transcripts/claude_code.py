@@ -195,7 +195,7 @@ class _Reader:
             self._named = self._named or name is not None
         elif kind == "ai-title" and not self._named:
             name = said(record.get("aiTitle"))
-        elif kind == "summary" and not self._named and record.get("leafUuid") in self._seen:
+        elif kind == "summary" and not self._named and said(record.get("leafUuid")) in self._seen:
             name = said(record.get("summary"))
         if name is not None:
             yield Title(line=line, key=f"{key}/title", name=name)
