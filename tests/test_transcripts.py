@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ LINES = [file for file in FILES if file.suffix == ".jsonl"]
 SESSION = "5b0c9a52-7d3e-4c55-9a1e-0c6f5a8d1b11"
 ROLLOUT = "019a2d7a-41c4-78b1-b7cc-a45d62a89cd5"
 each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+
+
+@pytest.fixture
+def quick(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
+    """One engine, for what is decided above it."""
+    made = make_backend("sqlite", tmp_path)
+    yield made
+    made.close()
 
 
 def format_of(file: Path) -> str:
@@ -221,9 +230,9 @@ class TestClaudeCode:
         assert stamps == sorted(stamps)
         assert len(stamps) == 18
 
-    def test_a_subagents_file_joins_its_session(self, backend: Backend) -> None:
+    def test_a_subagents_file_joins_its_session(self, quick: Backend) -> None:
         """The separate file of a subagent is a fork of the session if that is there, and a tape by itself if not."""
-        store = backend.open()
+        store = quick.open()
         load(store, DATA / "claude-code-agent.jsonl", tape="alone")
         assert store.get("alone/agent-ffee0011").info().parent is None
         load(store, DATA / "claude-code.jsonl")
@@ -317,12 +326,12 @@ class TestCodex:
 
 
 class TestConversations:
-    def test_an_edited_list_is_a_branch(self, backend: Backend, tmp_path: Path) -> None:
+    def test_an_edited_list_is_a_branch(self, quick: Backend, tmp_path: Path) -> None:
         """A list that was changed in the middle shares what is before the change, and nothing is lost."""
         file = tmp_path / "chat.json"
         talk = [{"role": "user", "content": text} for text in ("one", "two", "three")]
         file.write_text(json.dumps(talk, indent=1))
-        store = backend.open()
+        store = quick.open()
         assert import_transcript(store, "openai", file) == [ImportedTranscript("chat", 3, 0)]
         talk[1]["content"] = "2"
         file.write_text(json.dumps(talk, indent=1))
@@ -481,7 +490,7 @@ class TestRefusal:
         load(store, DATA / "claude-code.jsonl")
         assert store.verify().ok
 
-    def test_a_changed_record(self, backend: Backend, tmp_path: Path) -> None:
+    def test_a_changed_record(self, quick: Backend, tmp_path: Path) -> None:
         """A message that differs from what was imported is refused by its line, and new lines before it are undone."""
         file = tmp_path / "s.jsonl"
         records = [
@@ -489,7 +498,7 @@ class TestRefusal:
             for n in range(3)
         ]
         file.write_text("".join(json.dumps(record) + "\n" for record in records[1:]))
-        store = backend.open()
+        store = quick.open()
         import_transcript(store, "claude-code", file)
         records[2]["message"] = {"content": "changed"}
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -521,9 +530,29 @@ class TestRefusal:
             assert store.verify().ok
         assert min(outcomes.values()) > 10
 
-    def test_a_closed_tape(self, backend: Backend) -> None:
+    def test_half_a_character(self, tmp_path: Path) -> None:
+        """A log whose program cut a character in half is imported, with the line as it was; elsewhere it is refused."""
+        half = '{"type": "user", "uuid": "u1", "sessionId": "s", "message": {"role": "user", "content": "cut \\ud83d"}}'
+        file = tmp_path / "half.jsonl"
+        file.write_text(half + "\n")
+        with tape.open(":memory:") as store:
+            import_transcript(store, "claude-code", file)
+            (entry,) = store.get("s").entries(kinds=["append"])
+            assert store.get("s").messages()[0].content == "cut \N{REPLACEMENT CHARACTER}"
+            assert entry.meta is not None
+            assert entry.meta["tape.raw"] == half
+            assert import_transcript(store, "claude-code", file)[0].added == 0
+            file.write_text('{"role": "user", "content": "\\ud83d"}\n')
+            with pytest.raises(tape.ImportFailed, match="half of a character"):
+                import_transcript(store, "openai", file)
+            item = '{"type": "response_item", "payload": {"type": "message", "role": "user", "content": "\\udc00"}}\n'
+            file.write_text('{"type": "session_meta", "payload": {"id": "c"}}\n' + item)
+            import_transcript(store, "codex", file)
+            assert store.get("c").messages()[0].content == "\N{REPLACEMENT CHARACTER}"
+
+    def test_a_closed_tape(self, quick: Backend) -> None:
         """A tape that was closed refuses what is new, and takes what it has already."""
-        store = backend.open()
+        store = quick.open()
         store.tape("done").complete()
         with pytest.raises(tape.TapeClosed):
             load(store, DATA / "codex.jsonl", tape="done")
@@ -565,9 +594,9 @@ class TestStore:
         assert store.verify().ok
         engine.dispose()
 
-    def test_the_store_goes_on(self, backend: Backend) -> None:
+    def test_the_store_goes_on(self, quick: Backend) -> None:
         """Tapes that were written to before an import are written to after it, by the same store."""
-        store = backend.open()
+        store = quick.open()
         chat = store.tape(SESSION)
         chat.append(role="user", content="before")
         load(store, DATA / "claude-code.jsonl")

@@ -28,7 +28,7 @@ _CONTEXT = ("<", "# AGENTS.md")
 def parse(lines: Iterable[bytes]) -> Iterator[Step]:
     """Read a rollout file."""
     reader = _Reader()
-    for line, value in documents(lines):
+    for line, value in documents(lines, mend=True):
         for record in _unfolded(line, value):
             yield from reader.steps(line, record)
     if not reader.started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -14,18 +15,42 @@ from tape.errors import ImportFailed
 __all__ = ["Digests", "count", "decode", "digest", "documents", "records", "said"]
 
 _BOM = b"\xef\xbb\xbf"
+_HALF = re.compile("[\ud800-\udfff]")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
-def decode(raw: bytes, line: int) -> Any:
-    """Return the JSON value of a line; one that is broken is ImportFailed with its number."""
+def decode(raw: bytes, line: int, *, mend: bool = False) -> Any:
+    """Return the JSON value of a line; one that is broken is ImportFailed with its number.
+
+    Programs that cut texts by length may cut a character in half, and write a half that no text can hold. With
+    ``mend`` such halves are replaced, and the object keeps the line as it was under ``tape.raw``.
+    """
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ImportFailed(line, f"is not JSON: {error}") from error
+        value = _halved(raw)
+        if isinstance(value, dict) and mend:
+            return {**value, "tape.raw": raw.decode().strip()}
+        why = f"is not JSON: {error}" if value is None else "holds half of a character, which no text can"
+        raise ImportFailed(line, why) from error
     except RecursionError as error:
         raise ImportFailed(line, "is nested too deeply") from error
+
+
+def _halved(raw: bytes) -> Any:
+    """Return the value of a line that is JSON but for halves of characters, with those replaced; otherwise None."""
+    try:
+        value = json.loads(raw, parse_constant=_refuse)
+        return msgspec.json.decode(
+            _HALF.sub("\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False)).encode()
+        )
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
 
 
 def records(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -34,13 +59,13 @@ def records(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
         if line == 1:
             raw = raw.removeprefix(_BOM)
         if raw.strip():
-            value = decode(raw, line)
+            value = decode(raw, line, mend=True)
             if not isinstance(value, dict):
                 raise ImportFailed(line, f"holds a {type(value).__name__}, not an object")
             yield line, value
 
 
-def documents(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
+def documents(lines: Iterable[bytes], *, mend: bool = False) -> Iterator[tuple[int, Any]]:
     """Yield the JSON values of a file: one per line, or the one that spans all of its lines."""
     source = iter(enumerate(lines, 1))
     for line, raw in source:
@@ -50,6 +75,9 @@ def documents(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
         try:
             value = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
+            if _halved(raw) is not None:
+                yield line, decode(raw, line, mend=mend)
+                break
             # The first line is no value by itself: the file may be one value that ends further down.
             yield line, _whole(raw, b"".join(more for _, more in source), line)
             return
@@ -59,7 +87,7 @@ def documents(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
         break
     for line, raw in source:
         if raw.strip():
-            yield line, decode(raw, line)
+            yield line, decode(raw, line, mend=mend)
 
 
 def _whole(top: bytes, rest: bytes, first: int) -> Any:
