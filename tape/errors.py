@@ -227,7 +227,7 @@ class CommitUnknown(TapeError):
 
 
 class ImportFailed(TapeError):
-    """The file is not an intact export; ``line`` names the first line at fault. Nothing was imported."""
+    """The file is no intact export or transcript; ``line`` names the first line at fault. Nothing was imported."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")

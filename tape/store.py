@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -23,7 +23,7 @@ from tape.db.branching import Branching
 from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
 from tape.db.contexts import ContextReader, Settings
-from tape.db.database import Bound, open_database
+from tape.db.database import Bound, Joined, open_database
 from tape.db.feed import Feed, check_position, rebase_restored
 from tape.db.log import log
 from tape.db.migrate import migrate
@@ -32,14 +32,16 @@ from tape.db.purging import Purging
 from tape.db.record import Call, Recorder
 from tape.db.search import Searcher
 from tape.db.splitting import split
-from tape.db.transaction import Database
-from tape.errors import InvalidEntry, TapeNotFound
+from tape.db.transaction import Again, Database, Lost, Transaction
+from tape.errors import InvalidEntry, StoreFailed, TapeNotFound
 from tape.handle import Tape
 
 if TYPE_CHECKING:
     from tape.tools import Toolset
 
 __all__ = ["Store", "open"]
+
+R = TypeVar("R")
 
 
 def _now() -> int:
@@ -421,6 +423,31 @@ class Store:
             bound=self._bound,
             shared=True,
         )
+
+    def _together(self, tape: str, work: Callable[[Store], R]) -> R:
+        """Run ``work`` with this store in one transaction of its own, on as many tapes as it likes: all or nothing.
+
+        Every entry that ``work`` writes must have a key: if the reply to the commit is lost it runs once more, and
+        the keys tell what was recorded. Other writers wait meanwhile: all of them on SQLite, on PostgreSQL those of
+        the same tapes.
+        """
+
+        def attempt(transaction: Transaction) -> R:
+            transaction.lock(tape)
+            joined = Joined(transaction, self._db)
+            return work(
+                Store(joined, owner=self._owner, clock=self._clock, slow=self._slow, settings=self._reader.settings)
+            )
+
+        for last in (False, False, True):
+            try:
+                result = self._db.write(tape, attempt)
+                break
+            except (Again, Lost) as error:
+                if last:
+                    raise StoreFailed(str(error)) from error
+        self._recorder.forget(tape)
+        return result
 
     def _administrative(self, call: str, **facts: str | None) -> None:
         """Leave a trace of a call that looks across owners."""

@@ -95,10 +95,11 @@ class TestDistributions:
         assert {"tape/py.typed", "tape/_alembic/env.py", "tape/_alembic/versions/0001_core.py"} <= names
 
     def test_the_source_distribution_holds_the_tests_and_pages(self, sdist: Path) -> None:
-        """Tests, benchmarks and pages travel with the source, so that it can be tested from there."""
+        """Tests, benchmarks, examples and pages travel with the source, so that it can be tested from there."""
         with tarfile.open(sdist) as archive:
             names = {name.partition("/")[2] for name in archive.getnames()}
-        assert files("tests", "tests") | files("docs", "docs") | files("benchmarks", "benchmarks") <= names
+        for folder in ("tests", "docs", "benchmarks", "examples"):
+            assert files(folder, folder) <= names
         assert {"README.md", "CHANGELOG.md", "LICENSE", "alembic.ini", ".ci/run"} <= names
 
     def test_works_in_a_clean_environment(self, wheel: Path, tmp_path: Path) -> None:

@@ -81,10 +81,17 @@ class TestPages:
         for line, promises, output in told:
             assert output == promises, f"{page.name}, the block at line {line}"
 
-    def test_every_page_but_the_decisions_shows_code(self) -> None:
-        """Every page has Python to run; the decision records have none."""
+    def test_every_page_but_the_decisions_and_the_reference_shows_code(self) -> None:
+        """Every page has Python to run; the decision records and the reference have none."""
         silent = [page.name for page in PAGES if not blocks(page.read_text(encoding="utf-8"), "python")]
-        assert silent == ["decisions.md"]
+        assert silent == ["decisions.md", "reference.md"]
+
+    @names
+    def test_every_block_tells_what_it_is(self, page: Path) -> None:
+        """A block is Python, which is run, a command, or text that is no program: none is left unchecked."""
+        fences = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.M)
+        assert set(fences[::2]) <= {"python", "sh", "text"}
+        assert set(fences[1::2]) <= {""}
 
     def test_the_readme_links_every_page(self) -> None:
         """A page in docs/ can be found from the README."""
@@ -113,7 +120,7 @@ class TestPages:
     def test_named_files_exist(self, page: Path) -> None:
         """Every path of the source that a page names is there."""
         text = page.read_text(encoding="utf-8")
-        paths = re.findall(r"`((?:tape|tests|alembic|benchmarks|docs)/[\w/.]*)`", text)
+        paths = re.findall(r"`((?:tape|tests|alembic|benchmarks|docs|examples)/[\w/.]*)`", text)
         assert [path for path in paths if not (ROOT / path).exists()] == []
 
     @names

@@ -144,7 +144,8 @@ def to_responses(prompt: str | None, messages: Sequence[Neutral]) -> dict[str, A
             elif isinstance(part, Other) and part.part.get("type") == "reasoning" and "summary" in part.part:
                 items.append(part.part)
         if content:
-            items.append({"type": "message", "role": message.role, "content": content})
+            role = message.role if message.role in ("system", "developer", "assistant") else "user"
+            items.append({"type": "message", "role": role, "content": content})
         items += [
             {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _arguments(call)}
             for call in message.calls
@@ -202,4 +203,4 @@ def _block(part: Part, role: str) -> list[dict[str, Any]]:
 
 def _safe(call: str) -> str:
     """Return a call's id in the characters that Anthropic takes; the same id gives the same."""
-    return _ANTHROPIC_ID.sub("_", call)
+    return _ANTHROPIC_ID.sub("_", call) or "_"

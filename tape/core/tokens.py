@@ -86,7 +86,7 @@ def _value(value: Any, counter: Counter) -> int:
         return sum(_value(item, counter) for item in value)
     if isinstance(value, dict):
         kind = value.get("type")
-        if kind in _MEDIA_TYPES:
+        if isinstance(kind, str) and kind in _MEDIA_TYPES:
             return MEDIA_TOKENS
         if kind == "text" and isinstance(value.get("text"), str):
             return counter(value["text"])

@@ -1,4 +1,4 @@
-"""The database of a store: one that it opens by URL, or a connection that stays its caller's."""
+"""The database of a store: one opened by URL, a connection of its caller's, or a transaction under way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tape.db.sqlite import SqliteDatabase, sqlite_error
 from tape.db.transaction import Again, Database, Lost, Transaction
 from tape.errors import StoreFailed, TapeError
 
-__all__ = ["Bound", "open_database"]
+__all__ = ["Bound", "Joined", "open_database"]
 
 R = TypeVar("R")
 
@@ -92,3 +92,51 @@ class Bound(Database):
     def close(self) -> None:
         """Let go of the connection; it stays the caller's."""
         self._closed = True
+
+
+class Joined(Database):
+    """A transaction that is under way on the store's own connection: several calls join it and commit together."""
+
+    def __init__(self, transaction: Transaction, parent: Database) -> None:
+        # No super().__init__: everything is the parent's, and so is the commit.
+        self.engine = parent.engine
+        self.timeout = parent.timeout
+        self.tables = parent.tables
+        self.statements = parent.statements
+        self.fault = parent.fault
+        self.postgres = parent.postgres
+        self.bell = parent.bell
+        self._closed = False
+        self._transaction = transaction
+
+    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` inside a savepoint, so that a refused call leaves nothing and the others can go on."""
+        transaction = self._transaction
+        execute = transaction.execute
+        try:
+            execute("SAVEPOINT tape_join")
+            result = work(transaction)
+            execute("RELEASE SAVEPOINT tape_join")
+        except BaseException as error:
+            transaction.after_commit = None
+            with contextlib.suppress(Exception):
+                execute("ROLLBACK TO SAVEPOINT tape_join")
+                execute("RELEASE SAVEPOINT tape_join")
+            told = self._judge(error)
+            if told is error:
+                raise
+            raise told from error
+        # Within this transaction the call is done, and the next one may rely on the head it leaves.
+        done, transaction.after_commit = transaction.after_commit, None
+        if done is not None:
+            done()
+        return result
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` where it sees what was written before."""
+        return work(self._transaction)
+
+    def _judge(self, error: BaseException) -> BaseException:
+        told = postgres_error(error, 0) if self.postgres else sqlite_error(error, 0)
+        # With the connection all of the transaction is lost, so that trying this call again cannot help.
+        return StoreFailed(str(error)) if isinstance(told, Lost) else told

@@ -1,0 +1,230 @@
+"""Write docs/reference.md from the docstrings: ``python docs/make_reference.py``.
+
+A part of the page is a function that returns Markdown. To add one, write it and put it into ``PARTS``; a test compares
+the page with what this file makes, and fails when somebody changed a signature or a docstring and forgot the page.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import tape
+import tape.transcripts
+from tape.db import rls
+
+PAGE = Path(__file__).with_name("reference.md")
+
+_HEAD = """# Reference
+
+Every public name, from its docstring. Made by `docs/make_reference.py`; do not edit it by hand. How the parts belong
+together is told in the [quickstart](quickstart.md) and in [the model](model.md).
+"""
+
+_WIDTH = 118
+
+
+# -- parts
+
+
+def opening() -> str:
+    """Return the part on opening stores."""
+    return _part("Opening a store", [_function("tape.open", tape.open), _function("tape.open_async", tape.open_async)])
+
+
+HANDLES: list[type] = [tape.Store, tape.Tape, tape.Snapshot, tape.Fork, tape.Consumer, tape.Toolset, tape.Tool]
+TWINS: list[type] = [tape.AsyncStore, tape.AsyncTape, tape.AsyncSnapshot, tape.AsyncFork, tape.AsyncConsumer]
+
+_TWINS = """### The async twins
+
+{names} have the same methods with the same arguments, to `await`; what is an iterator here is an async iterator
+there. `tape.open_async` makes them.
+"""
+
+
+def handles() -> str:
+    """Return the part on stores and tapes."""
+    # A tape has all reads of a snapshot and a fork all calls of a tape: each is told once, where it is met first.
+    told: set[Any] = set()
+    twins = _TWINS.format(names=", ".join(f"`{one.__name__}`" for one in TWINS)).strip()
+    return _part("Stores and tapes", [*(_class(one, told) for one in HANDLES), twins])
+
+
+def values() -> str:
+    """Return the part on what calls take and give."""
+    found = []
+    for name in tape.__all__:
+        one: Any = getattr(tape, name)
+        if isinstance(one, type) and not issubclass(one, BaseException) and one not in (*HANDLES, *TWINS):
+            found.append(_class(one, set()))
+    return _part("Values", found)
+
+
+def transcripts() -> str:
+    """Return the part on importing transcripts."""
+    parts = [
+        _function("tape.transcripts.import_transcript", tape.transcripts.import_transcript),
+        _class(tape.transcripts.ImportedTranscript, set()),
+        "### tape.transcripts.FORMATS\n\n" + ", ".join(f"`{name}`" for name in tape.transcripts.FORMATS) + ".",
+    ]
+    return _part("Transcripts", parts)
+
+
+def security() -> str:
+    """Return the part on row-level security."""
+    return _part("Row-level security", [_function(f"tape.db.rls.{name}", getattr(rls, name)) for name in rls.__all__])
+
+
+def errors() -> str:
+    """Return the part on errors, as a tree in a table."""
+    rows = ["| error | attributes | what it means |", "|---|---|---|"]
+    for one in _tree(tape.TapeError):
+        facts = [name for name in inspect.signature(one.__init__).parameters if name not in ("self", "args", "kwargs")]
+        named = " ".join(f"`{name}`" for name in facts)
+        rows.append(f"| `{one.__name__}` | {named} | {' '.join(_text(one).split())} |")
+    return _part("Errors", ["\n".join(rows)])
+
+
+PARTS: list[Callable[[], str]] = [opening, handles, values, transcripts, security, errors]
+"""What the page is made of, in order."""
+
+
+def reference() -> str:
+    """Return the whole page."""
+    return "\n".join([_HEAD, *(part() for part in PARTS)])
+
+
+# -- pieces
+
+
+def _part(title: str, pieces: Iterable[str]) -> str:
+    return "\n\n".join([f"## {title}", *pieces]) + "\n"
+
+
+def _text(thing: Any) -> str:
+    """Return a docstring as Markdown."""
+    text = inspect.cleandoc(thing.__doc__ or "")
+    return re.sub(r"``([^`]+)``", r"`\1`", text)
+
+
+def _function(name: str, function: Callable[..., Any], level: int = 3) -> str:
+    return f"{'#' * level} {name}\n\n```text\n{_signature(name, function)}\n```\n\n{_text(function)}"
+
+
+def _annotation(value: Any) -> str:
+    return value if isinstance(value, str) else getattr(value, "__name__", str(value))
+
+
+def _signature(name: str, function: Callable[..., Any]) -> str:
+    """Return a signature in one line, or with a line per argument if that is too long."""
+    signature = inspect.signature(function)
+    shown, starred = [], False
+    parameters = [one for one in signature.parameters.values() if one.name != "self"]
+    for index, one in enumerate(parameters):
+        if one.kind is one.KEYWORD_ONLY and not starred:
+            shown.append("*")
+            starred = True
+        prefix = "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
+        starred = starred or one.kind is one.VAR_POSITIONAL
+        text = f"{prefix}{one.name}"
+        if one.annotation is not one.empty:
+            text += f": {_annotation(one.annotation)}"
+        if one.default is not one.empty:
+            text += f" = {one.default!r}"
+        shown.append(text)
+        if one.kind is one.POSITIONAL_ONLY and all(
+            after.kind is not one.POSITIONAL_ONLY for after in parameters[index + 1 :]
+        ):
+            shown.append("/")
+    short = name.rpartition(".")[2] if not name.startswith("tape.") else name
+    gives = "" if signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    line = f"{short}({', '.join(shown)}){gives}"
+    if len(line) <= _WIDTH:
+        return line
+    return f"{short}(\n" + "".join(f"    {text},\n" for text in shown) + f"){gives}"
+
+
+def _class(one: type, told: set[Any]) -> str:
+    """Return a class: its docstring, its fields, its properties and its methods, its own and those of its bases."""
+    lines = [f"### {one.__name__}", "", _text(one)]
+    fields = list(_fields(one))
+    if fields:
+        lines += ["", "| field | type | |", "|---|---|---|", *fields]
+    members = []
+    for base in reversed(one.__mro__):
+        if base.__module__.partition(".")[0] == "tape":
+            members += [name for name in vars(base) if not name.startswith("_") and name not in members]
+    for name in members:
+        member = inspect.getattr_static(one, name)
+        if isinstance(member, property) and name not in told:
+            lines += ["", f"#### {one.__name__}.{name}", "", _text(member)]
+        elif inspect.isfunction(member) and member not in told:
+            told.add(member)
+            lines += ["", _function(f"{one.__name__}.{name}", member, 4)]
+        if isinstance(member, property):
+            told.add(name)
+    return "\n".join(lines)
+
+
+def _fields(one: type) -> Iterator[str]:
+    """Yield the fields of a class as rows; what is said of each stands in a string behind it."""
+    said = _said(one)
+    if not issubclass(one, msgspec.Struct):
+        yield from (f"| `{name}` | | {text} |" for name, text in said.items() if not name.startswith("_"))
+        return
+    for field in msgspec.structs.fields(one):
+        kind = str(one.__annotations__.get(field.name, "")).replace("|", "\\|")
+        yield f"| `{field.name}` | `{kind}` | {said.get(field.name, '')} |"
+
+
+def _said(one: type) -> dict[str, str]:
+    """Return what is said of each attribute in the body of the class, or where ``__init__`` sets it."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(one))).body
+    assert isinstance(body, ast.ClassDef)
+    makers = [part.body for part in body.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    found = {}
+    for lines in (body.body, *makers):
+        for before, after in pairwise(lines):
+            name = _assigned(before)
+            if name and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = " ".join(inspect.cleandoc(str(after.value.value)).split())
+                found[name] = re.sub(r"``([^`]+)``", r"`\1`", text).replace("|", "\\|")
+    return found
+
+
+def _assigned(line: ast.stmt) -> str | None:
+    if isinstance(line, ast.AnnAssign):
+        target: ast.expr = line.target
+    elif isinstance(line, ast.Assign) and len(line.targets) == 1:
+        target = line.targets[0]
+    else:
+        return None
+    if isinstance(target, ast.Name):
+        return target.id
+    return target.attr if isinstance(target, ast.Attribute) else None
+
+
+def _tree(one: type[BaseException]) -> Iterator[type[BaseException]]:
+    if one.__name__ in tape.__all__:
+        yield one
+    for child in one.__subclasses__():
+        yield from _tree(child)
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(reference(), encoding="utf-8")
+    print(f"wrote {PAGE.name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

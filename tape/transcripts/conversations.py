@@ -1,0 +1,118 @@
+"""Lists of messages, as they stand in requests, responses and files of messages. Pure.
+
+Such a list has no ids that can be relied on. Each message is told apart by a digest of itself and all messages before
+it, so that a longer list with the same beginning adds what is new, and one that was edited in the middle becomes a
+branch there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tape.errors import ImportFailed
+from tape.transcripts.lines import count, digest, said
+from tape.transcripts.steps import Event, Message, Start, Step, Used
+
+__all__ = ["Conversation", "Conversations", "without"]
+
+
+def without(value: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return a copy of an object without some of its members."""
+    return {name: item for name, item in value.items() if name not in names}
+
+
+class Conversations:
+    """The conversations of a file: one that its lines make up together, or one per line."""
+
+    def __init__(self, format: str) -> None:
+        self.format = format
+        self._open: Conversation | None = None
+        self._begun = 0
+
+    def shared(self, line: int, id: str | None = None) -> tuple[list[Step], Conversation]:
+        """Return the conversation that all lines of the file share, and its start if this is the first of it."""
+        if self._open is not None:
+            return [], self._open
+        self._open = Conversation(self.format)
+        return self._start(line, id, None), self._open
+
+    def single(self, line: int, name: str | None) -> tuple[list[Step], Conversation]:
+        """Return a conversation of a request's or response's own, and its start."""
+        self._open = None
+        return self._start(line, None, name), Conversation(self.format)
+
+    def _start(self, line: int, id: str | None, name: str | None) -> list[Step]:
+        self._begun += 1
+        # The first one has the file's name, so that it stays the same tape when the file grows.
+        part = name or (str(self._begun) if self._begun > 1 else None)
+        return [Start(line=line, id=id, part=part, meta={})]
+
+
+class Conversation:
+    """One list of messages, as far as it has been read."""
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+        self._digest = ""
+
+    def restart(self) -> None:
+        """Begin again at the root: the next message is the first of another list."""
+        self._digest = ""
+
+    def message(
+        self,
+        line: int,
+        message: dict[str, Any],
+        meta: dict[str, Any] | None = None,
+        *,
+        where: str = "message",
+        original: Any = None,
+        aside: bool = False,
+    ) -> Message:
+        """Return a message behind the last one; with ``aside`` the next will be its sibling."""
+        role = message.get("role")
+        if role is not None and not isinstance(role, str):
+            raise ImportFailed(line, f"{where}: the role must be a string, not {type(role).__name__}")
+        parent = f"{self._format}:{self._digest}" if self._digest else None
+        told = digest(message if original is None else original, self._digest)
+        if not aside:
+            self._digest = told
+        return Message(
+            line=line,
+            key=f"{self._format}:{told}",
+            parent=parent,
+            message=message,
+            meta=meta or {},
+            actor=said(role) or ("tool" if str(message.get("type")).endswith("_output") else "assistant"),
+        )
+
+    def event(self, line: int, name: str, data: Any) -> Event:
+        """Return a record about the list as far as it goes now."""
+        told = digest([name, data], self._digest)
+        return Event(line=line, key=f"{self._format}:{told}", name=f"{self._format}.{name}", data=data)
+
+    def usage(self, line: int, usage: Any, model: Any) -> Iterator[Used]:
+        """Return the tokens that the last message took, in the words of either API."""
+        if not isinstance(usage, dict):
+            return
+        given = count(usage.get("input_tokens")) or count(usage.get("prompt_tokens"))
+        out = count(usage.get("output_tokens")) or count(usage.get("completion_tokens"))
+        details = usage.get(
+            "input_tokens_details", usage.get("prompt_tokens_details", usage.get("input_token_details"))
+        )
+        details = details if isinstance(details, dict) else {}
+        cached = count(details.get("cached_tokens")) or count(details.get("cache_read"))
+        if "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage:
+            # Here what was cached is not part of the input.
+            cached = count(usage.get("cache_read_input_tokens"))
+            given += cached + count(usage.get("cache_creation_input_tokens"))
+        if given or out:
+            yield Used(
+                line=line,
+                key=f"{self._format}:{digest(usage, self._digest)}",
+                input_tokens=given,
+                output_tokens=out,
+                cached_tokens=cached,
+                model=said(model),
+            )

@@ -1,0 +1,651 @@
+"""Transcripts of other programs become tapes: whole, once, and with nothing lost."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Backend
+from validators import check_anthropic, check_chat, check_responses
+
+import tape
+from tape.core.payloads import Anchor, Append, Event, Handoff
+from tape.transcripts import FORMATS, ImportedTranscript, import_transcript
+
+DATA = Path(__file__).parent / "data" / "transcripts"
+FILES = sorted(DATA.iterdir())
+LINES = [file for file in FILES if file.suffix == ".jsonl"]
+SESSION = "5b0c9a52-7d3e-4c55-9a1e-0c6f5a8d1b11"
+ROLLOUT = "019a2d7a-41c4-78b1-b7cc-a45d62a89cd5"
+each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+
+
+@pytest.fixture
+def quick(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
+    """One engine, for what is decided above it."""
+    made = make_backend("sqlite", tmp_path)
+    yield made
+    made.close()
+
+
+def format_of(file: Path) -> str:
+    return next(name for name in FORMATS if file.name.startswith(name))
+
+
+def load(store: tape.Store, file: Path, **options: Any) -> list[ImportedTranscript]:
+    return import_transcript(store, format_of(file), file, **options)
+
+
+def texts(one: tape.Snapshot) -> list[str]:
+    """Return what the messages of a tape's path say, tool calls and results by their ids."""
+    return [message.text or "/".join(_ids(message.data)) for message in one.messages()]
+
+
+def _ids(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        found = [value[name] for name in ("tool_use_id", "call_id", "tool_call_id") if isinstance(value.get(name), str)]
+        if value.get("type") == "tool_use" or "function" in value:
+            found.append(value["id"])
+        return found + [id for item in value.values() for id in _ids(item)]
+    return [id for item in value for id in _ids(item)] if isinstance(value, list) else []
+
+
+def everything(store: tape.Store) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every tape's entries without what differs from one import to the next: times, hashes, random ids."""
+    found = {}
+    for info in store.list(limit=100).items:
+        rows = [(entry.kind, entry.actor, entry.meta) for entry in store.get(info.id).entries()]
+        found[info.id] = [*rows, tuple(texts(store.get(info.id)))]
+    return found
+
+
+def rebuilt(store: tape.Store) -> list[Any]:
+    """Return the records of a session or rollout as they can be made again from the entries, in no order."""
+    found: list[Any] = []
+    for info in store.list(limit=100).items:
+        for entry in store.get(info.id).entries():
+            payload, meta = entry.payload, entry.meta or {}
+            if isinstance(payload, Event):
+                found.append(payload.data)
+            elif isinstance(payload, Anchor | Handoff):
+                found.append(meta)
+            elif isinstance(payload, Append):
+                message = json.loads(json.dumps(store.get(info.id).message(payload.id).to_dict()))
+                if info.agent == "claude-code":
+                    assert message.pop("id", payload.id) == meta["uuid"]
+                    found.append({**meta, "message": {**meta["message"], **message}})
+                elif "replacement" not in meta:
+                    message = {**message, **({"id": meta["id"]} if "id" in meta else {})}
+                    found.append({**meta, "payload": message} if "type" in meta else message)
+    return found
+
+
+def canonical(records: list[Any]) -> list[str]:
+    return sorted(json.dumps(record, sort_keys=True) for record in records)
+
+
+JUNK: list[Any] = [None, True, -1, 1.5, "", "x", "~a", "\x00", "a" * 300, [], [[1]], {}, [{"type": ["x"], "id": 5}]]
+
+
+def damaged(file: Path, chance: random.Random) -> str:
+    """Return a transcript with some of its values replaced by junk or taken out, and some of its lines moved."""
+    text = file.read_text(encoding="utf-8")
+    values = [json.loads(line) for line in text.splitlines()] if file.suffix == ".jsonl" else [json.loads(text)]
+    for _ in range(chance.randint(1, 3)):
+        holder: Any = values
+        place: Any = chance.randrange(len(values))
+        while isinstance(holder[place], dict | list) and holder[place] and chance.random() < 0.8:
+            holder = holder[place]
+            place = chance.choice(list(holder)) if isinstance(holder, dict) else chance.randrange(len(holder))
+        if isinstance(holder, dict) and chance.random() < 0.3:
+            del holder[place]
+        else:
+            holder[place] = copy.deepcopy(chance.choice(JUNK))
+    if chance.random() < 0.2:
+        chance.shuffle(values)
+    return "\n".join(json.dumps(value, indent=None if file.suffix == ".jsonl" else 1) for value in values)
+
+
+class TestEveryFormat:
+    @each
+    def test_a_second_import_adds_nothing(self, standing: Backend, file: Path) -> None:
+        """Importing a file twice leaves every tape, all of which verify, at the seq it was at."""
+        store = standing.open(owner=file.name)
+        first = load(store, file, tape=file.name)
+        assert sum(one.added for one in first) > 1
+        heads = {info.id: info.head for info in store.list().items}
+        assert [store.verify(one.tape).ok for one in first] == [True] * len(first)
+        again = load(store, file, tape=file.name)
+        assert [(one.tape, one.added) for one in again] == [(one.tape, 0) for one in first]
+        assert [one.known for one in again] == [one.added + one.known for one in first]
+        assert {info.id: info.head for info in store.list().items} == heads
+
+    @each
+    def test_contexts_are_accepted(self, file: Path) -> None:
+        """The context of every branch of every tape renders to requests that the APIs take."""
+        with tape.open(":memory:") as store:
+            for one in load(store, file):
+                chat = store.get(one.tape)
+                for head in chat.heads():
+                    context = chat.context(branch=head.id)
+                    check_chat(context.to_openai())
+                    check_responses(context.to_openai(api="responses"))
+                    check_anthropic(context.to_anthropic())
+
+    @pytest.mark.parametrize("file", LINES, ids=lambda file: file.name)
+    def test_a_growing_file_adds_only_what_is_new(self, file: Path, tmp_path: Path) -> None:
+        """Imported after every line that is added, a file makes the same tapes as imported once at the end."""
+        grown = tmp_path / file.name
+        lines = file.read_bytes().splitlines(keepends=True)
+        # Until a line tells the session, the tape has the name of the file, which Claude Code names after the session.
+        told = next((number for number, line in enumerate(lines, 1) if b"sessionId" in line), 1)
+        with tape.open(":memory:") as store, tape.open(":memory:") as other:
+            for count in range(told, len(lines) + 1):
+                grown.write_bytes(b"".join(lines[:count]))
+                load(store, grown)
+            load(other, file)
+            assert everything(store) == everything(other)
+            assert store.verify().ok
+
+    def test_growth_on_both_engines(self, backend: Backend, tmp_path: Path) -> None:
+        """A session that went on after it was imported gains its new messages, and they become its end."""
+        grown = tmp_path / "session.jsonl"
+        lines = (DATA / "claude-code.jsonl").read_bytes().splitlines(keepends=True)
+        store = backend.open()
+        grown.write_bytes(b"".join(lines[:16]))
+        (before,) = import_transcript(store, "claude-code", grown)[:1]
+        grown.write_bytes(b"".join(lines))
+        after = import_transcript(store, "claude-code", grown)[0]
+        assert (after.tape, after.known) == (before.tape, before.added)
+        assert store.get(SESSION).messages()[-1].text == "Done."
+        assert store.verify().ok
+
+    @pytest.mark.parametrize("name", ["claude-code.jsonl", "claude-code-agent.jsonl", "codex.jsonl", "codex-old.jsonl"])
+    def test_logs_lose_nothing(self, name: str) -> None:
+        """Every record of a session file can be made again, field by field, from the entries."""
+        records = [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+        with tape.open(":memory:") as store:
+            load(store, DATA / name)
+            assert canonical(rebuilt(store)) == canonical(records)
+
+
+class TestClaudeCode:
+    @pytest.fixture
+    def session(self) -> Any:
+        with tape.open(":memory:") as store:
+            load(store, DATA / "claude-code.jsonl")
+            yield store.get(SESSION)
+
+    def test_parallel_tool_results_are_on_the_path(self, session: tape.Tape) -> None:
+        """Both results of a response with two calls follow it, though the file puts the first one beside the path."""
+        assert [message.id[-2:] for message in session.messages()][:7] == ["01", "03", "04", "05", "06", "07", "09"]
+        entry = next(entry for entry in session.entries() if entry.key.endswith("06"))
+        assert entry.meta is not None
+        assert entry.meta["parentUuid"].endswith("04")
+
+    def test_going_back_is_a_branch(self, session: tape.Tape) -> None:
+        """A prompt given anew is a sibling of the old one, which stays readable with its answer."""
+        prompt = session.messages()[6]
+        assert [child.text for child in session.children(prompt.id)] == [
+            "No, only tell me why",
+            "Yes, and let a reviewer look at it",
+        ]
+        assert [head.text for head in session.heads()] == ["A leftover of a debug session.", "Done."]
+
+    def test_a_compaction_is_where_context_begins(self, session: tape.Tape) -> None:
+        """The model sees what it saw: the summary after the compaction and what followed; the rest stays readable."""
+        context = session.context()
+        assert context.anchor is not None
+        assert context.anchor.name == "compact"
+        assert [message.id[-2:] for message in context.messages] == ["20", "21", "22", "23", "24"]
+        assert len(session.messages()) == 16
+        assert context.manifest.repairs == []
+
+    def test_a_subagent_is_a_fork(self, session: tape.Tape) -> None:
+        """A sidechain is a tape of its own, forked off the session, and sees only its own messages."""
+        lineage = session.lineage()
+        assert [one.tape for one in lineage.descendants] == [f"{SESSION}/agent-a1b2c3d4"]
+        helper = session._store.get(f"{SESSION}/agent-a1b2c3d4")
+        assert texts(helper) == ["Review cart.py", "Drop the + 1."]
+
+    def test_tokens_are_counted_once_per_response(self, session: tape.Tape) -> None:
+        """The records of a response repeat its usage; the totals count each response once."""
+        usage = session.usage()
+        assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == (7 * 1110, 7 * 1000, 191)
+
+    def test_what_is_told_of_the_session(self, session: tape.Tape) -> None:
+        """The tape knows its title, where it came from, and when each message was said."""
+        info = session.info()
+        assert (info.name, info.agent, info.owner) == ("Cart total", "claude-code", None)
+        opening = next(session.entries())
+        assert opening.meta is not None
+        assert opening.meta["imported"]["file"] == "claude-code.jsonl"
+        stamps = [entry.meta["timestamp"] for entry in session.entries(kinds=["append"]) if entry.meta]
+        assert stamps == sorted(stamps)
+        assert len(stamps) == 18
+
+    def test_a_subagents_file_joins_its_session(self, quick: Backend) -> None:
+        """The separate file of a subagent is a fork of the session if that is there, and a tape by itself if not."""
+        store = quick.open()
+        load(store, DATA / "claude-code-agent.jsonl", tape="alone")
+        assert store.get("alone/agent-ffee0011").info().parent is None
+        load(store, DATA / "claude-code.jsonl")
+        (done,) = load(store, DATA / "claude-code-agent.jsonl")
+        helper = store.get(done.tape)
+        assert helper.info().parent == SESSION
+        assert texts(helper) == ["Look for other off-by-one errors", "None found."]
+
+    def test_messages_added_in_between_stay_a_branch(self, tmp_path: Path) -> None:
+        """Someone writes to an imported tape; the file's new messages still follow the file's old ones."""
+        lines = (DATA / "claude-code.jsonl").read_bytes().splitlines(keepends=True)
+        file = tmp_path / "s.jsonl"
+        with tape.open(":memory:") as store:
+            file.write_bytes(b"".join(lines[:20]))
+            load_as = import_transcript(store, "claude-code", file)
+            chat = store.get(load_as[0].tape)
+            chat.append(role="user", content="mine", id="mine")
+            file.write_bytes(b"".join(lines))
+            import_transcript(store, "claude-code", file)
+            assert "mine" in [head.id for head in chat.heads()]
+            assert [message.id[-2:] for message in chat.context().messages] == ["20", "21", "22", "23", "24"]
+
+    def test_a_record_written_twice_is_kept_beside_the_first(self, tmp_path: Path) -> None:
+        """Two records with one uuid: the first is the message, the other an event, and both are there."""
+        record = {"type": "user", "uuid": "u1", "parentUuid": None, "sessionId": "s", "message": {"content": "one"}}
+        file = tmp_path / "s.jsonl"
+        other = {**record, "message": {"content": "two"}}
+        file.write_text("".join(json.dumps(one) + "\n" for one in (record, record, other)))
+        with tape.open(":memory:") as store:
+            assert import_transcript(store, "claude-code", file) == [ImportedTranscript("s", 2, 1)]
+            assert [entry.kind for entry in store.get("s").entries()] == ["open", "append", "event"]
+
+
+class TestCodex:
+    def test_turns_rolled_back_are_a_branch(self) -> None:
+        """After a rollback the next message follows what was left; what was undone is a branch."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "codex.jsonl")
+            chat = store.get(ROLLOUT)
+            assert [head.text for head in chat.heads()] == ["I would rather not.", "You are welcome."]
+            assert texts(chat)[2:] == [
+                "List the files",
+                "",
+                "call_1",
+                "call_1",
+                "There is only cart.py.",
+                "Rename it to basket.py",
+                "call_2",
+                "call_2",
+                "Rename it to basket.py",
+                "Summary: cart.py is now basket.py.",
+                "Thanks",
+                "You are welcome.",
+            ]
+
+    def test_compactions_are_where_context_begins(self) -> None:
+        """Behind a compaction stands the history that replaced the old one, or the summary that did."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "codex.jsonl")
+            chat = store.get(ROLLOUT)
+            first, second = chat.anchors()
+            assert (first.summary, second.summary) == (None, "The file was renamed, and the user thanked.")
+            shown = chat.at(second.seq - 1).context().messages
+            assert [message.text for message in shown] == [
+                "Rename it to basket.py",
+                "Summary: cart.py is now basket.py.",
+                "Thanks",
+            ]
+
+    def test_repeated_reports_of_tokens_count_once(self) -> None:
+        """Codex reports totals, and some twice; the tape's totals are those of the last report."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "codex.jsonl")
+            usage = store.get(ROLLOUT).usage()
+            assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (5000, 90, 3500)
+            assert usage.calls == 2
+
+    def test_older_files(self) -> None:
+        """The two older formats give the same kind of tape."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "codex-old.jsonl")
+            load(store, DATA / "codex-oldest.json")
+            assert texts(store.get("c0ffee00-0000-4000-8000-000000000001")) == [
+                "Say hello",
+                "",
+                "call_9",
+                "call_9",
+                "hello",
+            ]
+            assert texts(store.get("feedface")) == ["Say hello", "hello"]
+
+
+class TestConversations:
+    def test_an_edited_list_is_a_branch(self, quick: Backend, tmp_path: Path) -> None:
+        """A list that was changed in the middle shares what is before the change, and nothing is lost."""
+        file = tmp_path / "chat.json"
+        talk = [{"role": "user", "content": text} for text in ("one", "two", "three")]
+        file.write_text(json.dumps(talk, indent=1))
+        store = quick.open()
+        assert import_transcript(store, "openai", file) == [ImportedTranscript("chat", 3, 0)]
+        talk[1]["content"] = "2"
+        file.write_text(json.dumps(talk, indent=1))
+        assert import_transcript(store, "openai", file) == [ImportedTranscript("chat", 2, 1)]
+        assert texts(store.get("chat")) == ["one", "2", "three"]
+        assert [head.text for head in store.get("chat").heads()] == ["three", "three"]
+
+    def test_several_choices_are_siblings(self) -> None:
+        """The first choice of a response is the path, the others are branches beside it."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "openai-exchange.json")
+            chat = store.get("openai-exchange")
+            assert texts(chat) == ["Be brief.", "How is the weather?", "Sunny."]
+            assert [head.text for head in chat.heads()] == ["Rather warm.", "Sunny."]
+            assert chat.usage().cached_tokens == 16
+
+    def test_requests_of_one_file_are_tapes_of_their_own(self) -> None:
+        """Each line of a batch is a conversation; given one tape, they become its branches."""
+        with tape.open(":memory:") as store:
+            done = load(store, DATA / "openai-batch.jsonl")
+            assert [one.tape for one in done] == ["openai-batch-q-1", "openai-batch-2"]
+            (one,) = load(store, DATA / "openai-batch.jsonl", tape="all")
+            assert (one.added, one.known) == (6, 1)
+            assert [head.text for head in store.get("all").heads()] == ["One?", "Two."]
+
+    def test_items_keep_their_ids(self) -> None:
+        """The id of a Responses item is the message's, which rendering hands back to the API."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "openai-responses.json")
+            chat = store.get("openai-responses")
+            assert [message.id for message in chat.messages()][2:] == ["rs_1", "fc_1"]
+            assert chat.messages()[0].role == "system"
+
+    def test_a_system_prompt_is_the_first_message(self) -> None:
+        """Anthropic's system prompt is kept as it was, and rendered as one."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "anthropic.json")
+            chat = store.get("anthropic")
+            assert chat.messages()[0].content[0]["cache_control"] == {"type": "ephemeral"}
+            assert chat.context().to_anthropic()["system"] == "Be brief."
+            assert chat.usage().input_tokens == 205
+
+    def test_langchain_messages_become_chat_messages(self) -> None:
+        """Roles and tool calls are those of chat messages; every other field is in the meta."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "langgraph-dumps.json")
+            chat = store.get("langgraph-dumps")
+            assert [message.role for message in chat.messages()] == ["system", "user", "assistant", "tool", "assistant"]
+            assert chat.message("run-1").data["tool_calls"][0]["function"]["arguments"] == '{"city":"Lisbon"}'
+            metas = {entry.key: entry.meta for entry in chat.entries(kinds=["append"])}
+            assert [meta["artifact"] for meta in metas.values() if meta and "artifact" in meta] == [{"raw": 24}]
+            assert chat.usage().cached_tokens == 10
+
+    def test_a_history_of_states_is_one_tape(self) -> None:
+        """Snapshots are read from the oldest; a message that was replaced is a branch, and its id stays the first's."""
+        with tape.open(":memory:") as store:
+            load(store, DATA / "langgraph-history.json")
+            chat = store.get("thread-7")
+            assert texts(chat) == ["Hello", "Hi there."]
+            assert [head.text for head in chat.heads()] == ["Hi.", "Hi there."]
+            assert chat.message("a1").text == "Hi."
+            kept = [entry.meta["id"] for entry in chat.entries(kinds=["append"]) if entry.meta and "id" in entry.meta]
+            assert kept == ["a1"]
+
+
+class TestRefusal:
+    """A file that cannot be imported is one error with the line, and nothing is written."""
+
+    @pytest.mark.parametrize("file", LINES, ids=lambda file: file.name)
+    def test_a_broken_line(self, file: Path, tmp_path: Path) -> None:
+        """A line that is cut off names its number, wherever it is; no tape is there afterwards."""
+        lines = file.read_bytes().splitlines(keepends=True)
+        bad = tmp_path / file.name
+        with tape.open(":memory:") as store:
+            for number in (1, 2, len(lines)):
+                cut = lines[number - 1][: len(lines[number - 1]) // 2] + b"\n"
+                bad.write_bytes(b"".join([*lines[: number - 1], cut, *lines[number:]]))
+                with pytest.raises(tape.ImportFailed) as caught:
+                    load(store, bad)
+                assert caught.value.line == number
+            assert store.list().items == []
+
+    @pytest.mark.parametrize("file", [file for file in FILES if file.suffix == ".json"], ids=lambda file: file.name)
+    def test_a_broken_document(self, file: Path, tmp_path: Path) -> None:
+        """A document that is cut off, or wrong on a line, is refused."""
+        text = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        bad = tmp_path / file.name
+        with tape.open(":memory:") as store:
+            bad.write_text("".join(text[:-1]))
+            with pytest.raises(tape.ImportFailed):
+                load(store, bad)
+            bad.write_text("".join([*text[:4], "}}\n", *text[4:]]))
+            with pytest.raises(tape.ImportFailed) as caught:
+                load(store, bad)
+            assert caught.value.line in (4, 5)
+            assert store.list().items == []
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_another_format(self, format: str) -> None:
+        """A transcript of another format is refused, unless it is one of this format as well."""
+        alike = {
+            ("codex-old.jsonl", "openai"),
+            ("openai-messages.jsonl", "anthropic"),
+            ("openai-request.json", "anthropic"),
+            ("openai-batch.jsonl", "anthropic"),
+            ("openai-responses.json", "anthropic"),
+            ("openai-exchange.json", "anthropic"),
+            ("anthropic.json", "openai"),
+        }
+        with tape.open(":memory:") as store:
+            for file in FILES:
+                if format == format_of(file) or (file.name, format) in alike:
+                    continue
+                with pytest.raises(tape.ImportFailed) as caught:
+                    import_transcript(store, format, file)
+                assert caught.value.line >= 1, file.name
+            assert store.list().items == []
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_nothing_in_it(self, format: str, tmp_path: Path) -> None:
+        """Empty files and files of something else are refused by every format."""
+        file = tmp_path / "some.jsonl"
+        with tape.open(":memory:") as store:
+            for text in ("", "\n\n", "[]", "null\n", "3\n", '"text"\n', '{"a": 1}\n', "\x00\n", "hello\n", "[" * 5000):
+                file.write_text(text)
+                with pytest.raises(tape.ImportFailed):
+                    import_transcript(store, format, file)
+            assert store.list().items == []
+
+    def test_no_such_file_or_format(self, tmp_path: Path) -> None:
+        """A file that is not there, a folder, and a format that nobody knows are invalid arguments."""
+        with tape.open(":memory:") as store:
+            for path in (tmp_path / "missing.jsonl", tmp_path):
+                with pytest.raises(tape.InvalidEntry, match="path"):
+                    import_transcript(store, "codex", path)
+            with pytest.raises(tape.InvalidEntry, match="claude-code, codex, openai, anthropic, langgraph"):
+                import_transcript(store, "word", DATA / "codex.jsonl")
+            with pytest.raises(tape.InvalidEntry, match="tape"):
+                import_transcript(store, "codex", DATA / "codex.jsonl", tape="~mine")
+
+    def test_a_refused_last_record_takes_everything_with_it(self, backend: Backend, tmp_path: Path) -> None:
+        """The last line is JSON but cannot be recorded: the tape, its fork and all entries are undone."""
+        deep: Any = "bottom"
+        for _ in range(250):
+            deep = [deep]
+        file = tmp_path / "s.jsonl"
+        last = {"type": "system", "uuid": "last", "parentUuid": None, "sessionId": SESSION, "deep": deep}
+        whole = (DATA / "claude-code.jsonl").read_text(encoding="utf-8")
+        file.write_text(whole + json.dumps(last) + "\n", encoding="utf-8")
+        store = backend.open()
+        with pytest.raises(tape.ImportFailed, match="nested") as caught:
+            import_transcript(store, "claude-code", file)
+        assert caught.value.line == whole.count("\n") + 1
+        assert store.list().items == []
+        assert list(store.feed()) == []
+        load(store, DATA / "claude-code.jsonl")
+        assert store.verify().ok
+
+    def test_a_changed_record(self, quick: Backend, tmp_path: Path) -> None:
+        """A message that differs from what was imported is refused by its line, and new lines before it are undone."""
+        file = tmp_path / "s.jsonl"
+        records = [
+            {"type": "user", "uuid": f"u{n}", "parentUuid": None, "sessionId": "s", "message": {"content": f"{n}"}}
+            for n in range(3)
+        ]
+        file.write_text("".join(json.dumps(record) + "\n" for record in records[1:]))
+        store = quick.open()
+        import_transcript(store, "claude-code", file)
+        records[2]["message"] = {"content": "changed"}
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        with pytest.raises(tape.ImportFailed, match="import into another") as caught:
+            import_transcript(store, "claude-code", file)
+        assert caught.value.line == 3
+        assert [head.id for head in store.get("s").heads()] == ["u1", "u2"]
+
+    def test_any_change_is_imported_or_refused(self, tmp_path: Path) -> None:
+        """Whatever is wrong in a record: the file is imported once, with a context that is accepted, or refused."""
+        seed = random.randrange(2**32)
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        outcomes = {True: 0, False: 0}
+        with tape.open(":memory:") as store:
+            for number in range(150):
+                file = chance.choice(FILES)
+                changed = tmp_path / file.name
+                changed.write_text(damaged(file, chance), encoding="utf-8")
+                try:
+                    done = load(store, changed, tape=f"t{number}")
+                except tape.ImportFailed:
+                    outcomes[False] += 1
+                    continue
+                outcomes[True] += 1
+                assert sum(one.added for one in load(store, changed, tape=f"t{number}")) == 0
+                for one in done:
+                    check_chat(store.get(one.tape).context().to_openai())
+            assert store.verify().ok
+        assert min(outcomes.values()) > 10
+
+    def test_half_a_character(self, tmp_path: Path) -> None:
+        """A log whose program cut a character in half is imported, with the line as it was; elsewhere it is refused."""
+        half = '{"type": "user", "uuid": "u1", "sessionId": "s", "message": {"role": "user", "content": "cut \\ud83d"}}'
+        file = tmp_path / "half.jsonl"
+        file.write_text(half + "\n")
+        with tape.open(":memory:") as store:
+            import_transcript(store, "claude-code", file)
+            (entry,) = store.get("s").entries(kinds=["append"])
+            assert store.get("s").messages()[0].content == "cut \N{REPLACEMENT CHARACTER}"
+            assert entry.meta is not None
+            assert entry.meta["tape.raw"] == half
+            assert import_transcript(store, "claude-code", file)[0].added == 0
+            file.write_text('{"role": "user", "content": "\\ud83d"}\n')
+            with pytest.raises(tape.ImportFailed, match="half of a character"):
+                import_transcript(store, "openai", file)
+            item = '{"type": "response_item", "payload": {"type": "message", "role": "user", "content": "\\udc00"}}\n'
+            file.write_text('{"type": "session_meta", "payload": {"id": "c"}}\n' + item)
+            import_transcript(store, "codex", file)
+            assert store.get("c").messages()[0].content == "\N{REPLACEMENT CHARACTER}"
+
+    def test_a_closed_tape(self, quick: Backend) -> None:
+        """A tape that was closed refuses what is new, and takes what it has already."""
+        store = quick.open()
+        store.tape("done").complete()
+        with pytest.raises(tape.TapeClosed):
+            load(store, DATA / "codex.jsonl", tape="done")
+        assert store.get("done").info().head == 2
+
+
+class TestStore:
+    def test_progress_is_told_over_both_readings(self, tmp_path: Path) -> None:
+        """Progress only grows, and ends at the whole."""
+        file = tmp_path / "long.jsonl"
+        record = {"role": "user", "content": "x" * 1000}
+        file.write_text("".join(json.dumps({**record, "n": n}) + "\n" for n in range(1000)))
+        told: list[tuple[int, int]] = []
+        with tape.open(":memory:") as store:
+            import_transcript(store, "openai", file, progress=lambda done, total: told.append((done, total)))
+        size = file.stat().st_size
+        assert told == sorted(told)
+        assert told[-1] == (2 * size, 2 * size)
+        assert len(told) >= 6
+
+    def test_one_owners_store(self, backend: Backend) -> None:
+        """What a scoped store imports is its owner's; another owner's tape is not there, and cannot be written to."""
+        store = backend.open()
+        load(store.scoped("ann"), DATA / "claude-code.jsonl")
+        assert {info.owner for info in store.list().items} == {"ann"}
+        with pytest.raises(tape.TapeNotFound):
+            load(store.scoped("bob"), DATA / "claude-code.jsonl")
+
+    def test_in_a_callers_transaction(self, backend: Backend) -> None:
+        """Bound to a connection, an import is undone with the caller's own rows, or kept with them."""
+        store, engine = backend.open(), backend.engine()
+        with engine.connect() as connection:
+            load(store.bind(connection), DATA / "claude-code.jsonl")
+            connection.rollback()
+        assert store.list().items == []
+        with engine.begin() as connection:
+            load(store.bind(connection), DATA / "claude-code.jsonl")
+        assert len(store.list().items) == 2
+        assert store.verify().ok
+        engine.dispose()
+
+    def test_the_store_goes_on(self, quick: Backend) -> None:
+        """Tapes that were written to before an import are written to after it, by the same store."""
+        store = quick.open()
+        chat = store.tape(SESSION)
+        chat.append(role="user", content="before")
+        load(store, DATA / "claude-code.jsonl")
+        chat.append(role="user", content="after")
+        store.tape("other").append(role="user", content="else")
+        assert texts(chat)[-2:] == ["Done.", "after"]
+        assert store.verify().ok
+
+    def test_a_lost_reply_is_settled_by_the_keys(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The commit succeeds but the reply is lost: the import runs again and finds everything there."""
+        from tape.db.transaction import Lost
+
+        store = backend.open()
+        real, calls = store._db.write, []
+
+        def write(name: str, work: Any) -> Any:
+            result = real(name, work)
+            calls.append(name)
+            if len(calls) == 1:
+                raise Lost("the reply")
+            return result
+
+        monkeypatch.setattr(store._db, "write", write)
+        done = load(store, DATA / "claude-code.jsonl")
+        assert ([one.added for one in done], len(calls)) == ([0, 0], 2)
+        assert store.verify().ok
+
+    def test_a_reader_sees_all_or_nothing(self, backend: Backend) -> None:
+        """While an import is under way, another store sees none of it."""
+        store, other = backend.open(), backend.open()
+        seen: list[int] = []
+        load(store, DATA / "codex.jsonl", progress=lambda done, total: seen.append(len(other.list().items)))
+        assert set(seen) == {0}
+        assert len(other.list().items) == 1
+
+    def test_imports_at_the_same_time(self, backend: Backend) -> None:
+        """Four that import one session at once: one writes it, and the others find it."""
+        store = backend.open()
+        with ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(lambda _: load(store, DATA / "claude-code.jsonl"), range(4)))
+        assert sorted(one[0].added > 0 for one in done) == [False, False, False, True]
+        assert len({one[0].added + one[0].known for one in done}) == 1
+        assert store.verify().ok
+
+    def test_engines_agree(self, standing: Backend) -> None:
+        """Both engines hold the same entries of every transcript."""
+        store = standing.open(owner="everything")
+        with tape.open(":memory:") as other:
+            for file in FILES:
+                load(store, file)
+                load(other, file)
+            assert everything(store) == everything(other)
