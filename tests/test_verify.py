@@ -406,6 +406,19 @@ class TestView:
             assert rich.verify("chat").ok
             assert dump(tamperer, "chat") == live
 
+    def test_r3_a_missing_head_is_found_and_rebuilt(self, healed: tuple[tape.Store, Tamperer]) -> None:
+        """A tape that lost the row of its head is still verified with all others, and rebuild gives it a new one."""
+        rich, tamperer = healed
+        live = {name: dump(tamperer, name) for name in TAPES}
+        head = rich.get("chat").info().head
+        tamperer.run("DELETE FROM tape_heads WHERE tape_id = ?", tamperer.tape_id("chat"))
+        found = [(problem.tape, problem.seq, problem.what) for problem in rich.verify().problems]
+        assert ("chat", 1, f"the head is missing, the entries end at {head}") in found
+        assert rich.rebuild() == len(TAPES)
+        assert rich.verify().problems == []
+        assert {name: dump(tamperer, name) for name in TAPES} == live
+        assert rich.get("chat").info().head == head
+
     @pytest.mark.parametrize(("column", "value"), [("status", "active"), ("reason", "other"), ("completed_at", 5)])
     def test_r3_a_changed_status_is_found_and_rebuilt(
         self, healed: tuple[tape.Store, Tamperer], column: str, value: Any

@@ -46,9 +46,16 @@ def _names(database: Database, reader: Reader) -> Iterator[str]:
         if not rows:
             return
         for (name,) in rows:
-            if reader.exists(name):
+            if database.read(partial(_row, reader, name)) is not None:
                 yield name
         after = rows[-1][0]
+
+
+def _row(reader: Reader, tape: str, tx: Transaction) -> Any:
+    """Return the row of a tape that the owner sees, also of one whose head is missing."""
+    row = tx.one(tx.statements.tape_row, (tape,))
+    hidden = row is None or row[2] == "purged" or (reader.owner is not None and row[1] != reader.owner)
+    return None if hidden else row
 
 
 def verify(database: Database, reader: Reader, tape: str | None, against: Receipt | None, now: int) -> Report:
@@ -164,7 +171,8 @@ class _Check:
                 if raw is not None and whole:
                     whole = self._fold(seq, hash, row, place)
         if last != scope.head.seq:
-            self.wrong(min(last, scope.head.seq) + 1, f"the head is at {scope.head.seq}, the entries end at {last}")
+            stands = f"at {scope.head.seq}" if scope.head.seq else "missing"
+            self.wrong(min(last, scope.head.seq) + 1, f"the head is {stands}, the entries end at {last}")
             whole = False
         if receipt is not None and receipt.seq > last:
             self.wrong(
@@ -242,11 +250,11 @@ class _Check:
 
 def _scope(tx: Transaction, reader: Reader, tape: str) -> Scope:
     """Return a tape with its lineage as its first entry tells it, since the rows of the view are what is in doubt."""
-    row = reader.row(tx, tape)
+    row = _row(reader, tape, tx)
     if row is None:
         raise TapeNotFound(tape)
     head = Head.blank(b"")
-    head.seq, head.status, head.reason, head.completed = row[6], row[2], row[3], row[4] or 0
+    head.seq, head.status, head.reason, head.completed = row[5], row[2], row[3], row[4] or 0
     family = None
     opening = tx.one(tx.statements.entry, (row[0], 1))
     with contextlib.suppress(Corrupt, TypeError):
@@ -256,7 +264,7 @@ def _scope(tx: Transaction, reader: Reader, tape: str) -> Scope:
                 [
                     Member(found[0], layer.tape, layer.asof, layer.cleared, layer.overriding)
                     for layer in payload.parent.layers
-                    if (found := tx.one(tx.statements.head, (layer.tape,))) is not None
+                    if (found := tx.one(tx.statements.tape_row, (layer.tape,))) is not None
                 ]
             )
     return Scope(tape, row[0], head.seq, True, head, None, family)
@@ -437,7 +445,9 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
     }
     for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])
-    tx.run(tx.statements.set_head, (*head_values(view.head, scope.family), scope.id))
+    values = head_values(view.head, scope.family)
+    if not tx.run(tx.statements.set_head, (*values, scope.id)):
+        tx.run(tx.statements.create_head, (scope.id, *values))
     set_status(tx, scope.id, view.head)
     set_name(tx, scope.id, view.name)
     set_redirect(tx, scope.id, view.redirect)

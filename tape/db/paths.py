@@ -107,14 +107,14 @@ class Paths:
     def __init__(self, database: Database, *, owner: str | None) -> None:
         self._db = database
         self._sql = database.statements
-        self._owner = owner
+        self.owner = owner
 
     # -- what to read
 
     def row(self, tx: Transaction, tape: str) -> Row | None:
         """Return the row of a tape that this owner sees, or None."""
         row = tx.one(self._sql.head, (tape,))
-        if row is None or row[2] == "purged" or (self._owner is not None and row[1] != self._owner):
+        if row is None or row[2] == "purged" or (self.owner is not None and row[1] != self.owner):
             return None
         return row
 

@@ -49,6 +49,21 @@ class Writes(Feeds):
             .where(t.tapes.c.tape == param("tape")),
             ["tape"],
         )
+        # A tape whatever became of its head, for those who check that.
+        self.tape_row = make(
+            "tape_row",
+            sa.select(
+                t.tapes.c.id,
+                t.tapes.c.owner,
+                t.tapes.c.status,
+                t.tapes.c.reason,
+                t.tapes.c.completed_at,
+                sa.func.coalesce(h.seq, ZERO),
+            )
+            .select_from(t.tapes.outerjoin(t.heads, h.tape_id == t.tapes.c.id))
+            .where(t.tapes.c.tape == param("tape")),
+            ["tape"],
+        )
         self.info = make(
             "info",
             sa.select(*tape_columns, *head_columns).select_from(joined).where(t.tapes.c.tape == param("tape")),
