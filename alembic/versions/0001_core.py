@@ -243,7 +243,7 @@ POSTGRESQL = (
   ordinal BIGINT NOT NULL,
   xid BIGINT NOT NULL,
   CONSTRAINT tape_entries_seq PRIMARY KEY (tape_id, seq),
-  CONSTRAINT tape_entries_key UNIQUE (tape_id, key),
+  CONSTRAINT tape_entries_key UNIQUE (key, tape_id),
   CONSTRAINT tape_entries_kind CHECK (kind IN ('open', 'append', 'revise', 'retract', 'restore', 'clear', 'anchor', 'handoff', 'compact', 'state', 'block', 'usage', 'event', 'fork', 'merge', 'discard', 'switch', 'status', 'label', 'erase'))
 )""",
     """CREATE TABLE @tape_heads (

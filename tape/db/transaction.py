@@ -93,11 +93,17 @@ def lock_key(tape: str) -> int:
     return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
 
 
+_ANY_SCHEMA = "tape any schema"
+"""Stands for the name of a schema in statements that are compiled once for all of them."""
+
+
 @functools.lru_cache(maxsize=64)
 def _compiled(dialect: str, schema: str | None) -> tuple[Tables, Statements]:
     """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
     tables = Tables(dialect, schema)
-    return tables, Statements(dialect, tables)
+    if schema in (None, _ANY_SCHEMA):
+        return tables, Statements(dialect, tables)
+    return tables, _compiled(dialect, _ANY_SCHEMA)[1].on(tables)
 
 
 class Database:

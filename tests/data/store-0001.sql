@@ -320,7 +320,7 @@ ALTER TABLE ONLY store_0001.tape_clears
     ADD CONSTRAINT tape_clears_pkey PRIMARY KEY (tape_id, seq);
 
 ALTER TABLE ONLY store_0001.tape_entries
-    ADD CONSTRAINT tape_entries_key UNIQUE (tape_id, key);
+    ADD CONSTRAINT tape_entries_key UNIQUE (key, tape_id);
 
 ALTER TABLE ONLY store_0001.tape_entries
     ADD CONSTRAINT tape_entries_seq PRIMARY KEY (tape_id, seq);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -48,6 +48,24 @@ class Statement:
         """Return the parameters in the order in which the text names them."""
         return params if self.order is None else [params[index] for index in self.order]
 
+    def renamed(self, before: str, after: str) -> Statement:
+        """Return the same statement on tables of another schema."""
+        made = object.__new__(Statement)
+        made.name, made.order, made.sql = self.name, self.order, self.sql.replace(before, after)
+        return made
+
+
+def _renamed(value: Any, before: str, after: str) -> Any:
+    if isinstance(value, Statement):
+        return value.renamed(before, after)
+    if isinstance(value, str):
+        return value.replace(before, after)
+    if isinstance(value, list):
+        return [_renamed(one, before, after) for one in value]
+    if isinstance(value, dict):
+        return {name: _renamed(one, before, after) for name, one in value.items()}
+    return value
+
 
 def _above(lanes: Any) -> Any:
     """Return the tape of the lane that a lane branches off from: 0 stands for its own."""
@@ -70,6 +88,17 @@ class Compiler:
         e = tables.entries.c
         self._entry = [e.position, *(e[name] for name in ENTRY_COLUMNS)]
         """Every column of an entry, in the order in which rows are read."""
+
+    def on(self, tables: Tables) -> Self:
+        """Return the same statements on tables of another schema: compiling takes far longer than renaming."""
+        quote = self._dialect.identifier_preparer.quote_schema
+        before, after = (f"{quote(str(one.schema))}." for one in (self.tables, tables))
+        made = object.__new__(type(self))
+        Compiler.__init__(made, self._dialect.name, tables)
+        for name, value in vars(self).items():
+            if name not in vars(made):
+                setattr(made, name, _renamed(value, before, after))
+        return made
 
     def _make(self, name: str, construct: sa.ClauseElement, params: Sequence[str]) -> Statement:
         return Statement(name, construct, self._dialect, list(params))
