@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ from typer.main import get_command
 import tape
 from tape.command import changing, doctor, finding, moving, reading, replaying, tending
 from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge
-from tape.command.declare import app, command
+from tape.command.declare import ReaderGone, app, command
 from tape.command.desk import Desk
 
 __all__ = ["run"]
@@ -40,6 +41,12 @@ def demo(
         desk.out.note(f"\nlook at it:  tape --store {path} log Lisbon --graph")
 
 
+@functools.cache
+def _built() -> Any:
+    """Return the tree of commands, which takes longer to build than most of them take to run."""
+    return get_command(app)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. Nothing but an exit code leaves this function."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -51,10 +58,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # Without a handler Python would print the library's warnings among the output.
         logger.addHandler(logging.NullHandler())
     try:
-        code = get_command(app).main(args=given, prog_name="tape", standalone_mode=False)
+        code = _built().main(args=given, prog_name="tape", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
-    except BrokenPipeError:
+    except ReaderGone:
         # The reader (``| head``) has seen enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
@@ -96,6 +103,9 @@ def _words(error: tape.TapeError) -> str:
     if isinstance(error, tape.MergeConflict):
         named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
         return f"{error}: {named}"
+    if isinstance(error, tape.InvalidEntry) and error.field == "tape":
+        # The line begins with the name of the command, which is the same word.
+        return error.why
     return str(error)
 
 

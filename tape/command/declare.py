@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import tape
 from tape.command.codes import USAGE
 from tape.command.desk import Desk
 
-__all__ = ["EXAMPLES", "SECTIONS", "app", "command", "complete_tape"]
+__all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape"]
 
 SECTIONS: dict[str, list[str]] = {
     title: [] for title in ("Find a tape", "Read a tape", "Write to a tape", "Move and keep", "Tend a store", "Learn")
@@ -22,6 +23,10 @@ SECTIONS: dict[str, list[str]] = {
 """The commands by what they are for, in the order of the help."""
 EXAMPLES: dict[str, Sequence[str]] = {}
 """The example calls in the help of each command."""
+
+
+class ReaderGone(Exception):
+    """Whoever read the output has seen enough. Typer would end the command as failed if it saw the error itself."""
 
 
 class _Sections(TyperGroup):
@@ -127,7 +132,11 @@ def command(
             picked = {title: given.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
             given.pop("debug", None)
             as_json = bool(given.pop("as_json", False))
-            work(Desk(**picked, as_json=as_json), **given)
+            try:
+                work(Desk(**picked, as_json=as_json), **given)
+                sys.stdout.flush()
+            except BrokenPipeError as error:
+                raise ReaderGone from error
 
         run.__signature__ = signature.replace(parameters=[context, *own, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in (context, *own, *shared)}

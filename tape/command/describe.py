@@ -61,7 +61,9 @@ def gist(entry: tape.Entry, most: int = _SHOWN) -> str:
         case None:
             return "(erased)"
         case payloads.Open():
-            start = "" if payload.parent is None else f"forked from {payload.parent.tape} at {payload.parent.seq}"
+            start = (
+                "" if payload.parent is None else f"forked from {label(payload.parent.tape)} at {payload.parent.seq}"
+            )
             return cut(" ".join(part for part in (payload.name or "", start) if part), most)
         case payloads.Append() if isinstance(payload.message, dict):
             return told(payload.message, most)
@@ -90,15 +92,14 @@ def gist(entry: tape.Entry, most: int = _SHOWN) -> str:
         case payloads.Event():
             return cut(payload.name + ("" if payload.data is None else f" {_short(payload.data)}"), most)
         case payloads.Fork():
-            named = f" ({payload.name})" if payload.name else ""
-            return cut(f"{payload.child}{named} at {payload.at}", most)
+            return cut(f"{label(payload.child, payload.name)} at {payload.at}", most)
         case payloads.Merge():
             taken = f", {count(len(payload.messages), 'message')}" if payload.into else ""
-            return cut(f"{'of' if payload.into else 'into'} {payload.tape} by {payload.strategy}{taken}", most)
+            return cut(f"{'of' if payload.into else 'into'} {label(payload.tape)} by {payload.strategy}{taken}", most)
         case payloads.Discard():
-            return cut(f"{payload.tape if payload.into else 'this fork'}{_because(payload.reason)}", most)
+            return cut(f"{label(payload.tape) if payload.into else 'this fork'}{_because(payload.reason)}", most)
         case payloads.Status():
-            onward = f", continued on {payload.redirect}" if payload.redirect else ""
+            onward = f", continued on {label(payload.redirect)}" if payload.redirect else ""
             return cut(payload.status + _because(payload.reason) + onward, most)
         case payloads.Label():
             named = f"named {payload.name}" if payload.name is not UNSET else ""

@@ -132,9 +132,8 @@ class Desk:
             self.within(chat, where)
         try:
             return chat.at(where)
-        except tape.UnknownMessage:
-            what = f"tape {chat.id!r} has no anchor or message {named!r}"
-            raise Failure(what, f"see: tape anchors {chat.id}", NOT_FOUND) from None
+        except tape.InvalidEntry as error:
+            raise Failure(error.why, f"see: tape anchors {chat.id}", NOT_FOUND) from None
 
     def within(self, chat: tape.Tape, seq: int) -> int:
         """Return a seq that the tape has; raises Failure for one beyond its end."""

@@ -43,7 +43,14 @@ class _Lanes:
         self.next: dict[str, Entry] = {}
         for tape in entries:
             self._advance(tape)
-        self.forks = {one.child: one for one in forked}
+        self.forks: dict[str, Forked] = {}
+        for one in forked:
+            above: str | None = one.parent
+            while above is not None and above != one.child:
+                above = self.forks[above].parent if above in self.forks else None
+            if above is None:
+                # Only damage can make a tape its own ancestor; then it is drawn as one that has none.
+                self.forks[one.child] = one
         self.merges = list(merged)
         self.columns: list[str] = []
         self.begun: set[str] = set()
@@ -61,10 +68,12 @@ class _Lanes:
         """Return a tape that has to go on first: one that was forked off the next entry here, or that merges it."""
         seq = self.next[tape].seq
         for merge in self.merges:
-            if merge.child == tape and seq <= merge.upto:
-                above = self.next.get(merge.parent)
-                if above is not None and above.seq >= merge.seq:
-                    return merge.parent
+            above, below = self.next.get(merge.parent), self.next.get(merge.child)
+            if merge.child == tape and seq <= merge.upto and above is not None and above.seq >= merge.seq:
+                return merge.parent
+            if (merge.parent, merge.seq) == (tape, seq) and below is not None and below.seq > merge.upto:
+                # What the fork did after the merge stands above it, or it would look merged as well.
+                return merge.child
         forks = (fork for fork in self.forks.values() if fork.parent == tape and seq <= fork.seq)
         return next((fork.child for fork in forks if fork.child in self.next), None)
 
@@ -74,7 +83,7 @@ class _Lanes:
             if tape in self.next and self.blocker(tape) is None:
                 return tape
         tape, seen = next(iter(self.next)), set[str]()
-        # A damaged family may cite itself in a circle; it is drawn all the same.
+        # Merges that cite each other in a circle, as only damage can make them, are drawn all the same.
         while (first := self.blocker(tape)) is not None and first not in seen:
             seen.add(tape)
             tape = first
@@ -116,22 +125,38 @@ def draw(
 
 
 def _begin(lanes: _Lanes, tape: str) -> Iterator[tuple[str, None]]:
-    """Give a tape a lane: right of its parent's, or that of a fork which ends here and had none to its left."""
+    """Give a tape a lane: right of its parent's, or that of a fork which ends here and had none to its left.
+
+    A parent that is drawn further down gets its lane now, empty so far, to be left of its fork's when they join.
+    """
     if tape in lanes.columns:
         return
     seq = lanes.next[tape].seq
+    yield from _begin_above(lanes, tape)
     ending = [one for one in lanes.columns if one in lanes.ended and lanes.joins(one, tape, seq)]
-    fork = lanes.forks.get(tape)
     if ending:
         lanes.columns[lanes.columns.index(ending[0])] = tape
         lanes.ended.remove(ending[0])
         lanes.begun.add(tape)
-    elif fork is not None and fork.parent in lanes.columns:
-        place = lanes.columns.index(fork.parent) + 1
-        yield from _shift(lanes, place)
-        lanes.columns.insert(place, tape)
-    else:
-        lanes.columns.append(tape)
+        return
+    above = lanes.forks.get(tape)
+    while above is not None and above.parent not in lanes.columns:
+        above = lanes.forks.get(above.parent) if above.parent in lanes.next else None
+    place = len(lanes.columns) if above is None else lanes.columns.index(above.parent) + 1
+    yield from _shift(lanes, place)
+    lanes.columns.insert(place, tape)
+
+
+def _begin_above(lanes: _Lanes, tape: str) -> Iterator[tuple[str, None]]:
+    """Give a lane to every ancestor that has entries above the point where the line from this tape will reach it."""
+    line = []
+    fork = lanes.forks.get(tape)
+    while fork is not None and fork.parent in lanes.next:
+        line.append(fork)
+        fork = lanes.forks.get(fork.parent)
+    for fork in reversed(line):
+        if lanes.next[fork.parent].seq > fork.seq and fork.parent not in lanes.columns:
+            yield from _begin(lanes, fork.parent)
 
 
 def _shift(lanes: _Lanes, place: int) -> Iterator[tuple[str, None]]:
