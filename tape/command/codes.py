@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import tape
 
 __all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOT_FOUND", "OK", "SCHEMA", "UNAVAILABLE", "USAGE", "Failure", "judge"]
@@ -51,6 +53,9 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
 
 def judge(error: tape.TapeError) -> tuple[int, str | None]:
     """Return the exit code of a library's error, and the next step if there is one to tell."""
+    cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
+    if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return DAMAGED, "see: tape doctor"
     for kind, code, hint in _JUDGED:
         if isinstance(error, kind):
             return code, hint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +28,8 @@ LONG_TRANSACTION = 60.0
 """Seconds after which an open transaction is no longer taken for a short one."""
 LONG_LAG = 10_000
 """Entries; a search indexes so many in a second or two."""
+PATIENCE = 5.0
+"""Seconds for which --checkpoint waits for readers."""
 _MOST = 5
 
 
@@ -62,7 +64,7 @@ def doctor(
     findings = [schema_finding(found)]
     if findings[0].level == "ok":
         with desk.open() as store:
-            if checkpoint and not fold_wal(store._db):
+            if checkpoint and not fold_wal(store._db, PATIENCE):
                 desk.out.note("a reader keeps the write-ahead log: end it, then try again")
             with progress("examining") as told:
                 findings += examine(store, quick=quick, progress=told)
@@ -96,34 +98,30 @@ def schema_finding(found: Found) -> Finding:
 
 
 def examine(store: tape.Store, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
-    """Yield what there is to say of an open store."""
+    """Yield what there is to say of an open store. A check that the damage itself prevents is a finding, too."""
     database = store._db
-    yield engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)
-    bytes_ = wal_size(database)
-    if bytes_ is not None:
-        yield wal_finding(bytes_)
-    yield guards_finding(missing_guards(database))
-    if database.postgres:
-        yield transaction_finding(oldest_transaction(database))
-    lag = store.health().index_lag
-    if lag is not None:
-        yield lag_finding(lag)
+    checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
+        ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
+        ("log", lambda: [wal_finding(found) for found in [wal_size(database)] if found is not None]),
+        ("guards", lambda: [guards_finding(missing_guards(database))]),
+        ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if database.postgres else []),
+        ("index", lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]),
+    ]
     if quick:
-        yield Finding("integrity", "note", "not examined (--quick)")
-        return
-    if not database.postgres:
-        yield integrity_finding(integrity(database))
-    try:
-        report = store.verify(progress=progress)
-    except tape.TapeError as error:
-        yield Finding("chain", "error", f"the store cannot be read: {error}", "restore it from a backup", DAMAGED)
-        return
-    yield from report_findings(report)
+        checks.append(("integrity", lambda: [Finding("integrity", "note", "not examined (--quick)")]))
+    else:
+        checks.append(("integrity", lambda: [] if database.postgres else [integrity_finding(integrity(database))]))
+        checks.append(("chain", lambda: report_findings(store.verify(progress=progress))))
+    for name, look in checks:
+        try:
+            yield from look()
+        except tape.TapeError as error:
+            yield Finding(name, "error", f"cannot be read: {error}", "restore the store from a backup", DAMAGED)
 
 
 def engine_finding(engine: str, version: str) -> Finding:
     """Tell the version of the database, and whether it has the fault that can lose committed pages."""
-    if engine == "SQLite" and sqlite_loses_pages(tuple(int(part) for part in version.split(".")[:3])):  # type: ignore[arg-type]
+    if engine == "SQLite" and version and sqlite_loses_pages(tuple(int(part) for part in version.split(".")[:3])):  # type: ignore[arg-type]
         what = f"SQLite {version} can lose pages when two programs write and checkpoint at once"
         mend = "use a Python with SQLite 3.51.3, 3.50.7 or 3.44.6; until then let no other program write the file"
         return Finding("engine", "warning", what, mend)

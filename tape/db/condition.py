@@ -1,7 +1,7 @@
 """The condition of a database, looked at from outside: what is there before a store is opened, and what ails it.
 
-Nothing here changes anything. A file is looked at read-only, so that a look at a database of somebody else's, or at
-none, leaves no table, no journal mode and no file behind.
+Nothing here changes anything: a look at a database of somebody else's, or at none, leaves no table, no journal mode and
+no file behind.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def _look_at_file(path: Path, timeout: float) -> Found:
 
 @contextlib.contextmanager
 def _reading(path: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    # Opened to read only, SQLite would leave an empty log behind; opened to write it takes it away again.
+    writable = os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
+    address = f"file:{quote(str(path.resolve()))}?mode={'rw' if writable else 'ro'}"
     with contextlib.closing(sqlite3.connect(address, uri=True, timeout=timeout)) as connection:
         yield connection
 

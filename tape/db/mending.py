@@ -35,10 +35,11 @@ def restore_guards(database: Database) -> list[str]:
     return missing
 
 
-def fold_wal(database: Database) -> bool:
+def fold_wal(database: Database, patience: float = 5.0) -> bool:
     """Fold the write-ahead log of an SQLite file into it and cut it to nothing; False while a reader keeps it.
 
-    It is done under the writers' lock, since a checkpoint beside a writer is what SQLite's known fault needs.
+    Readers are waited for as long as ``patience`` says, in seconds. It is done under the writers' lock, since a
+    checkpoint beside a writer is what SQLite's known fault needs.
     """
     if not isinstance(database, SqliteDatabase):
         return True
@@ -46,6 +47,7 @@ def fold_wal(database: Database) -> bool:
         database._turn.take(database._timeout)
         try:
             with contextlib.closing(database._connect()) as connection:
+                connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
                 busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         finally:
             database._turn.give()
