@@ -298,9 +298,9 @@ class TestEnvironment:
         with tape.open(tmp_path / "a.db") as store:
             store.create("c", messages=[{"role": "user", "content": "grün 你好"}])
 
-        store = ("-s", str(tmp_path / "a.db"))
-        assert "gr\\xfcn" in tape_command(*store, "cat", "c", encoding="ascii").out
-        found = tape_command(*store, "cat", "c", "--json", encoding="ascii").json
+        where = ("-s", str(tmp_path / "a.db"))
+        assert "gr\\xfcn" in tape_command(*where, "cat", "c", encoding="ascii").out
+        found = tape_command(*where, "cat", "c", "--json", encoding="ascii").json
         assert found[0]["message"]["content"] == "grün 你好"
 
     def test_completion(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

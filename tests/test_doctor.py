@@ -16,6 +16,7 @@ from shell import Shell, family, tape_command
 
 import tape
 from tape.command import doctor
+from tape.command.desk import Desk
 from tape.db.audit import in_view
 from tape.db.condition import Oldest, look, oldest_transaction, wal_size
 from tape.db.connect import parse_url, sqlite_loses_pages
@@ -65,7 +66,7 @@ class TestHealthy:
 
     def test_the_address_is_shown_without_the_password(self, tmp_path: Path) -> None:
         """A URL is told, its password is not."""
-        desk = doctor.Desk("postgresql://ann:secret@host/db", None, None)
+        desk = Desk("postgresql://ann:secret@host/db", None, None)
         assert "secret" not in desk.shown
         assert desk.shown.startswith("postgresql")
 

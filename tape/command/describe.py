@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -54,15 +55,19 @@ def label(id: str, name: str | None = None) -> str:
     return cut(name, 20) if name else f"..{clean(id[-8:])}"
 
 
-def gist(entry: tape.Entry, most: int = _SHOWN) -> str:
-    """Return what an entry says, on one line."""
+def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None) -> str:
+    """Return what an entry says, on one line; ``names`` tells how other tapes are called."""
+
+    def called(id: str) -> str:
+        return (names or {}).get(id) or label(id)
+
     payload = entry.payload
     match payload:
         case None:
             return "(erased)"
         case payloads.Open():
             start = (
-                "" if payload.parent is None else f"forked from {label(payload.parent.tape)} at {payload.parent.seq}"
+                "" if payload.parent is None else f"forked from {called(payload.parent.tape)} at {payload.parent.seq}"
             )
             return cut(" ".join(part for part in (payload.name or "", start) if part), most)
         case payloads.Append() if isinstance(payload.message, dict):
@@ -95,11 +100,11 @@ def gist(entry: tape.Entry, most: int = _SHOWN) -> str:
             return cut(f"{label(payload.child, payload.name)} at {payload.at}", most)
         case payloads.Merge():
             taken = f", {count(len(payload.messages), 'message')}" if payload.into else ""
-            return cut(f"{'of' if payload.into else 'into'} {label(payload.tape)} by {payload.strategy}{taken}", most)
+            return cut(f"{'of' if payload.into else 'into'} {called(payload.tape)} by {payload.strategy}{taken}", most)
         case payloads.Discard():
-            return cut(f"{label(payload.tape) if payload.into else 'this fork'}{_because(payload.reason)}", most)
+            return cut(f"{called(payload.tape) if payload.into else 'this fork'}{_because(payload.reason)}", most)
         case payloads.Status():
-            onward = f", continued on {label(payload.redirect)}" if payload.redirect else ""
+            onward = f", continued on {called(payload.redirect)}" if payload.redirect else ""
             return cut(payload.status + _because(payload.reason) + onward, most)
         case payloads.Label():
             named = f"named {payload.name}" if payload.name is not UNSET else ""
@@ -113,11 +118,17 @@ def _because(reason: str | None) -> str:
     return f" ({reason})" if reason else ""
 
 
-def oneline(entry: tape.Entry, called: str | None = None, most: int = _SHOWN) -> list[str | tuple[str, str]]:
-    """Return an entry as one line: seq, kind and gist; ``called`` names the tape in front."""
-    where = f"{entry.seq}" if called is None else f"{called}:{entry.seq}"
-    source = [] if entry.source is None else [(f"  <- {label(entry.source.tape)}:{entry.source.seq}", "quiet")]
-    return [(where, "seq"), " ", (entry.kind, "kind"), " ", gist(entry, most), *source]
+def oneline(
+    entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None
+) -> list[str | tuple[str, str]]:
+    """Return an entry as one line: seq, kind and gist; with ``names``, that of its tape stands in front."""
+    where = f"{entry.seq}" if names is None else f"{names.get(entry.tape) or label(entry.tape)}:{entry.seq}"
+    source = (
+        []
+        if entry.source is None
+        else [(f"  <- {(names or {}).get(entry.source.tape) or label(entry.source.tape)}:{entry.source.seq}", "quiet")]
+    )
+    return [(where, "seq"), " ", (entry.kind, "kind"), " ", gist(entry, most, names), *source]
 
 
 def entry_lines(entry: tape.Entry) -> list[Line]:

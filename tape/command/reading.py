@@ -78,8 +78,8 @@ def log(
     with desk.open() as store:
         chat = desk.find(store, tape_)
         if graphed:
-            rows = drawn(store, chat, lambda one: _wanted(one, kinds, before), after)
-            _graph(desk, store, rows, limit)
+            rows, names = drawn(store, chat, lambda one: _wanted(one, kinds, before), after)
+            _graph(desk, rows, names, limit)
             return
         entries = _recent(backwards(chat, chat.info().head), after)
         chosen: Iterator[tape.Entry] = itertools.islice((one for one in entries if _wanted(one, kinds, before)), limit)
@@ -106,12 +106,13 @@ def drawn(
     chat: tape.Tape,
     wanted: Callable[[tape.Entry], bool] = lambda _: True,
     after: datetime | None = None,
-) -> Iterator[tuple[str, tape.Entry | None]]:
-    """Yield the lines of the graph of a tape, with what it inherits and all that was forked off it."""
+) -> tuple[Iterator[tuple[str, tape.Entry | None]], dict[str, str]]:
+    """Return the lines of the graph of a tape, its ancestors and all its forks, and how each of them is called."""
     family = chat.lineage()
     ends = {up.tape: up.seq for up in reversed(family.ancestors)}
     members = [chat.id, *(down.tape for down in family.descendants)]
     entries: dict[str, Iterable[tape.Entry]] = {}
+    names: dict[str, str] = {}
     forked: list[graph.Forked] = []
     merged: list[graph.Merged] = []
     points = {down.tape: (down.parent, down.seq) for down in family.descendants}
@@ -120,16 +121,18 @@ def drawn(
     for name in [*ends, *members]:
         try:
             one = store.get(name)
-            head = ends.get(name) or one.info().head
+            about = one.info()
         except tape.TapeNotFound:
             # Purged, or another owner's: its lane is left out.
             continue
+        names[name] = label(name, about.name)
+        head = ends[name] if name in ends else about.head
         recent = _recent(backwards(one, head), after)
         entries[name] = (entry for entry in recent if _shown(entry) and (entry.kind in _STRUCTURE or wanted(entry)))
         merged += [graph.Merged(name, m.seq, m.child, m.child_head) for m in one.lineage().merges if m.seq <= head]
         if name in points:
             forked.append(graph.Forked(name, *_fork_point(store, name, *points[name])))
-    return graph.draw(entries, forked, merged)
+    return graph.draw(entries, forked, merged), names
 
 
 def _shown(entry: tape.Entry) -> bool:
@@ -145,8 +148,7 @@ def _fork_point(store: tape.Store, child: str, parent: str, seq: int) -> tuple[s
     return parent, seq + 1 if told else seq
 
 
-def _graph(desk: Desk, store: tape.Store, rows: Iterable[tuple[str, tape.Entry | None]], limit: int | None) -> None:
-    names: dict[str, str] = {}
+def _graph(desk: Desk, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None) -> None:
     found = 0
 
     def chosen() -> Iterator[tuple[str, tape.Entry | None]]:
@@ -162,12 +164,7 @@ def _graph(desk: Desk, store: tape.Store, rows: Iterable[tuple[str, tape.Entry |
         desk.out.array(shapes.entry(entry) for _, entry in chosen() if entry is not None)
         return
     for drawing, entry in chosen():
-        if entry is None:
-            desk.out.line(drawing)
-            continue
-        if entry.tape not in names:
-            names[entry.tape] = label(entry.tape, store.get(entry.tape).info().name)
-        desk.out.line([drawing, " ", *oneline(entry, names[entry.tape], 60)])
+        desk.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
 
 
 @command(SECTION, "tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
@@ -400,5 +397,5 @@ def follow(
                 desk.out.json_line(shapes.entry(one, position=True))
             else:
                 when = (f"{moment(one.recorded_at)} ", "quiet")
-                desk.out.line([when, *oneline(one, label(one.tape))])
+                desk.out.line([when, *oneline(one, names={})])
                 desk.out.flush()
