@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import Backend
 from damage import Tamperer, contents
 from make_old_store import DATA
-from shell import Shell, family, tape_command
+from shell import Done, Shell, family, tape_command
 
+import tape
 from tape.db.schema import REVISION
 
 
@@ -223,9 +226,38 @@ class TestMoving:
         assert done.json == {"file": str(file), "bytes": file.stat().st_size}
         assert tape_command("-s", str(file), "log", "chat", "--graph").out == shell("log", "chat", "--graph").out
 
-    def test_unknown_transcripts_are_refused(self, shell: Shell, tmp_path: Path) -> None:
-        """--tape belongs to transcripts."""
-        assert shell("import", "x", "--tape", "t").code == 2
+    def test_transcripts_go_through_their_own_module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """--from hands the file to the importer of that format; what it refuses leaves no store."""
+        file, store = tmp_path / "session.jsonl", tmp_path / "new.db"
+        file.write_text("one\ntwo\n")
+
+        def read(
+            store: tape.Store, format: str, path: Path, *, tape: str | None = None, progress: Any = None
+        ) -> list[Any]:
+            lines = path.read_text().splitlines()
+            if format == "picky":
+                raise ValueError("line 2: not mine")
+            chat = store.tape(tape or "session")
+            receipts = [chat.append(role="user", content=line, key=line) for line in lines]
+            known = sum(one.duplicate for one in receipts)
+            return [SimpleNamespace(tape=chat.id, added=len(lines) - known, known=known)]
+
+        fake: Any = ModuleType("tape.transcripts")
+        fake.FORMATS, fake.import_transcript = ("plain", "picky"), read
+        monkeypatch.setitem(sys.modules, "tape.transcripts", fake)
+
+        def take(*arguments: str) -> Done:
+            return tape_command("-s", str(store), "import", str(file), *arguments)
+
+        refused = take("--from", "picky")
+        assert (refused.code, refused.err.endswith("is no transcript of picky: line 2: not mine\n")) == (4, True)
+        assert take("--from", "word").err == "tape: --from: 'word' is unknown; one of plain, picky\n"
+        assert not store.exists()
+        assert take("--from", "plain", "--tape", "t").lines == ["t 2 entries added"]
+        assert take("--from", "plain", "--tape", "t").lines == ["t 0 entries added, 2 known before"]
+        assert take("--from", "plain", "--json").json == [{"tape": "session", "added": 2, "known": 0}]
+        assert take("--tape", "t").code == 2
+        assert tape_command("-s", str(store), "import", "nowhere", "--from", "plain").code == 3
 
 
 class TestTending:

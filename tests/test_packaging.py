@@ -102,7 +102,7 @@ class TestDistributions:
         assert {"README.md", "CHANGELOG.md", "LICENSE", "alembic.ini", ".ci/run"} <= names
 
     def test_works_in_a_clean_environment(self, wheel: Path, tmp_path: Path) -> None:
-        """Installed alone, elsewhere, it opens and upgrades stores and tells the demo; with its extra the command does."""
+        """Installed alone it opens and upgrades stores and tells the demo; with its extra the command does so, too."""
         venv.create(tmp_path / "venv")
         (python,) = [path for path in (tmp_path / "venv").glob("*/python*") if path.stem == "python"]
         pip = (sys.executable, "-m", "pip", "--python", python)
