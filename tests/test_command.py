@@ -317,6 +317,7 @@ class TestEnvironment:
 
         assert sorted(complete("tape re")) == ["rebuild", "replay", "retain", "retract"]
         assert complete("tape log h") == ["hotels"]
+        assert complete("tape log chat --kind re") == ["revise", "retract", "restore"]
         monkeypatch.setenv("TAPE_STORE", "/no/such/store.db")
         assert complete("tape log h") == []
 

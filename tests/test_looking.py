@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import history
+import pytest
+from conftest import Backend
 from shell import Shell, family
+
+from tape.command.replaying import effect
+from tape.core.payloads import KINDS
 
 
 class TestFinding:
@@ -255,8 +263,6 @@ class TestReading:
     def test_replay_agrees_with_the_difference(self, shell: Shell) -> None:
         """What replay tells of an entry is what the views before and after it differ in."""
         chat = shell.backend.open().get("chat")
-        from tape.command.replaying import effect
-
         for entry in chat.entries():
             assert effect(chat, entry) == chat.diff(entry.seq - 1, entry.seq), entry.seq
 
@@ -345,3 +351,64 @@ class TestReading:
             assert "\u202e" not in out
             assert "\r" not in out
         assert "a\\x1b[2Jb\\u202ec\\r*" in fresh("cat", "c").out
+
+
+@pytest.fixture(scope="module")
+def busy(make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """The command on a history in which everything happens."""
+    made = make_backend("sqlite", tmp_path_factory.mktemp("busy"))
+    store = made.open()
+    history.write(store)
+    history.branch(store)
+    yield Shell(made)
+    made.close()
+
+
+class TestEverythingThatCanHappen:
+    """The commands on a history that has every verb, branches, clears, tool calls and forks of forks."""
+
+    def test_replay_tells_what_changed(self, busy: Shell) -> None:
+        """Of every entry but an opening, which may inherit, replay tells what the views before and after differ in."""
+        store = busy.backend.open()
+        kinds = set()
+        for name in (*history.TAPES, *history.FORKS):
+            chat = store.get(name)
+            for entry in chat.entries():
+                kinds.add(entry.kind)
+                if entry.kind != "open":
+                    assert effect(chat, entry) == chat.diff(entry.seq - 1, entry.seq), (name, entry.seq)
+        assert kinds == set(KINDS) - {"erase"}
+
+    def test_every_kind_is_told_in_words(self, busy: Shell) -> None:
+        """No entry is told as bare JSON, and none without a word but an opening without a name."""
+        for name in (*history.TAPES, *history.FORKS):
+            for line in busy("log", name, "--oneline").lines:
+                seq, kind, *rest = line.split(" ", 2)
+                assert int(seq) > 0
+                assert rest[0].strip() or kind == "open", line
+                assert not rest[0].startswith("{"), line
+
+    def test_every_way_to_look_works(self, busy: Shell) -> None:
+        """Every command that reads a tape prints something of every tape, as text and as JSON."""
+        for name in (*history.TAPES, *history.FORKS):
+            for command in ("info", "log", "cat", "context", "replay", "tree", "anchors"):
+                assert busy(command, name).code == 0
+                assert busy(command, name, "--json").json is not None
+            assert busy("log", name, "--graph").lines
+            head = busy("info", name, "--json").json["head"]
+            assert busy("replay", name, "--at", str(head)).lines[0].startswith(f"view {name}:{head}")
+            for seq in range(1, head + 1):
+                assert busy("show", name, str(seq)).code == 0
+            stepped = busy("replay", name, "--step", stdin="\n" * head + "v\nc\nd\ns\n")
+            assert (stepped.code, stepped.err) == (0, "")
+
+    def test_state_blocks_and_summaries_are_in_the_view(self, busy: Shell) -> None:
+        """replay --at shows all that a tape keeps."""
+        head = busy("info", "chat", "--json").json["head"]
+        found = busy("replay", "chat", "--at", str(head), "--json").json
+        assert found["state"]["form"] == {"city": None, "nights": 4}
+        assert found["blocks"]["memory"].splitlines() == ["likes tea", "hates rain", "travels light"]
+        (compacted,) = busy("log", "chat", "--kind", "compact", "--json").json
+        then = busy("replay", "chat", "--at", str(compacted["seq"]), "--json").json
+        assert [one["text"] for one in then["summaries"]] == ["One and two."]
+        assert busy("info", "chat", "--json").json["usage"]["input_tokens"] == 11

@@ -10,7 +10,7 @@ import typer
 import tape
 from tape.command import shapes
 from tape.command.codes import USAGE, Failure
-from tape.command.declare import command
+from tape.command.declare import command, one_of
 from tape.command.desk import Desk
 from tape.command.finding import TapeArgument
 from tape.command.output import clean, count
@@ -19,6 +19,9 @@ from tape.command.values import json_object, json_value, point
 __all__ = ["append", "discard", "fork", "handoff", "merge", "retract"]
 
 SECTION = "Write to a tape"
+
+_STRATEGIES = ("replay", "squash", "link")
+_SIDES = ("fail", "ours", "theirs")
 
 KeyOption = Annotated[str | None, typer.Option(help="The provenance key: the same key and content is written once.")]
 ActorOption = Annotated[str | None, typer.Option(help="Who does it.")]
@@ -189,9 +192,16 @@ def merge(
     desk: Desk,
     tape_: TapeArgument,
     child: Annotated[str, typer.Argument(metavar="FORK", help="The fork to take from.")],
-    strategy: Annotated[str, typer.Option(metavar="STRATEGY", help="replay, squash or link.")] = "replay",
+    strategy: Annotated[
+        str, typer.Option(metavar="STRATEGY", help="replay, squash or link.", autocompletion=one_of(*_STRATEGIES))
+    ] = "replay",
     on_conflict: Annotated[
-        str, typer.Option(metavar="SIDE", help="Where both changed the same: fail, ours or theirs.")
+        str,
+        typer.Option(
+            metavar="SIDE",
+            help="Where both changed the same: fail, ours or theirs.",
+            autocompletion=one_of(*_SIDES),
+        ),
     ] = "fail",
     summary: Annotated[str | None, typer.Option(help="Of a squash: the one message's content.")] = None,
     fields: Annotated[
@@ -202,10 +212,10 @@ def merge(
     expected_head: HeadOption = None,
 ) -> None:
     """Take what is new on a fork into its parent. What is merged already is never taken twice."""
-    if strategy not in ("replay", "squash", "link"):
-        raise Failure(f"--strategy: {strategy!r} is unknown", "one of replay, squash, link", USAGE)
-    if on_conflict not in ("fail", "ours", "theirs"):
-        raise Failure(f"--on-conflict: {on_conflict!r} is unknown", "one of fail, ours, theirs", USAGE)
+    if strategy not in _STRATEGIES:
+        raise Failure(f"--strategy: {strategy!r} is unknown", f"one of {', '.join(_STRATEGIES)}", USAGE)
+    if on_conflict not in _SIDES:
+        raise Failure(f"--on-conflict: {on_conflict!r} is unknown", f"one of {', '.join(_SIDES)}", USAGE)
     facts, more = json_object(meta, "--meta"), json_object(fields, "--fields") or {}
     clash = sorted({"child", "strategy", "on_conflict", "summary", "actor", "meta", "expected_head"} & more.keys())
     if clash:

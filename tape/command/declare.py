@@ -15,7 +15,7 @@ import tape
 from tape.command.codes import USAGE
 from tape.command.desk import Desk
 
-__all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape"]
+__all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape", "one_of"]
 
 SECTIONS: dict[str, list[str]] = {
     title: [] for title in ("Find a tape", "Read a tape", "Write to a tape", "Move and keep", "Tend a store", "Learn")
@@ -91,6 +91,11 @@ def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
     except Exception:
         # A shell that completes must never see a traceback.
         return []
+
+
+def one_of(*values: str) -> Callable[[str], list[str]]:
+    """Return what completes an option that takes one of these values."""
+    return lambda incomplete: [value for value in values if value.startswith(incomplete)]
 
 
 _SHARED = [

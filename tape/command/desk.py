@@ -90,14 +90,21 @@ class Desk:
         try:
             with tape.open(part, owner=self.owner) as store:
                 yield store
-            try:
-                # Unlike a rename, a link never takes the place of a file that somebody made meanwhile.
-                os.link(part, target)
-            except FileExistsError:
-                raise Failure(f"{self.shown!r} was created in the meantime", "run the same command again") from None
+            self._appear(part, target)
         finally:
             for name in ("", "-wal", "-shm", "-writer"):
                 Path(f"{part}{name}").unlink(missing_ok=True)
+
+    def _appear(self, part: Path, target: Path) -> None:
+        """Give a new store its name, unless somebody else made a file of that name meanwhile."""
+        try:
+            # Unlike a rename, a link never takes the place of another file.
+            os.link(part, target)
+        except FileExistsError:
+            raise Failure(f"{self.shown!r} was created in the meantime", "run the same command again") from None
+        except OSError:
+            # Some file systems have no links.
+            part.rename(target)
 
     # -- tapes
 

@@ -8,7 +8,7 @@ import typer
 
 import tape
 from tape.command import shapes
-from tape.command.declare import command, complete_tape
+from tape.command.declare import command, complete_tape, one_of
 from tape.command.describe import label, told
 from tape.command.desk import Desk
 from tape.command.output import Line, clean, columns, count, cut, moment, size
@@ -17,6 +17,7 @@ from tape.command.values import at_moment
 __all__ = ["anchors", "info", "ls", "search", "stats", "tree"]
 
 SECTION = "Find a tape"
+ORDERS = ("created", "updated")
 
 TapeArgument = Annotated[
     str,
@@ -44,7 +45,9 @@ def ls(
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Only those changed since: 2h, 7d, 2026-03-01.")
     ] = None,
-    order: Annotated[str, typer.Option(metavar="ORDER", help="Newest first by: created or updated.")] = "created",
+    order: Annotated[
+        str, typer.Option(metavar="ORDER", help="Newest first by: created or updated.", autocompletion=one_of(*ORDERS))
+    ] = "created",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
 ) -> None:

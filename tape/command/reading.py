@@ -13,7 +13,7 @@ import typer
 import tape
 from tape.command import graph, shapes
 from tape.command.codes import NOT_FOUND, USAGE, Failure
-from tape.command.declare import command
+from tape.command.declare import command, one_of
 from tape.command.describe import changes, entry_lines, label, message_lines, oneline
 from tape.command.desk import Desk
 from tape.command.finding import AtOption, TapeArgument
@@ -27,11 +27,19 @@ __all__ = ["backwards", "cat", "context", "diff", "drawn", "follow", "log", "sho
 SECTION = "Read a tape"
 
 _PAGE = 500
+_FORMATS = ("openai", "anthropic", "text")
 _STRUCTURE = ("open", "fork", "merge", "discard")
 """The kinds that a graph is made of."""
 
 KindOption = Annotated[
-    list[str] | None, typer.Option("--kind", "-k", metavar="KIND", help="Only entries of this kind; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        "-k",
+        metavar="KIND",
+        help="Only entries of this kind; may be repeated.",
+        autocompletion=one_of(*payloads.KINDS),
+    ),
 ]
 
 
@@ -126,7 +134,7 @@ def drawn(
             # Purged, or another owner's: its lane is left out.
             continue
         names[name] = label(name, about.name)
-        head = ends[name] if name in ends else about.head
+        head = ends.get(name, about.head)
         recent = _recent(backwards(one, head), after)
         entries[name] = (entry for entry in recent if _shown(entry) and (entry.kind in _STRUCTURE or wanted(entry)))
         merged += [graph.Merged(name, m.seq, m.child, m.child_head) for m in one.lineage().merges if m.seq <= head]
@@ -238,15 +246,17 @@ def context(
     branch: Annotated[
         str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
     ] = None,
-    format: Annotated[str, typer.Option(metavar="FORMAT", help="openai, anthropic or text.")] = "text",
+    format: Annotated[
+        str, typer.Option(metavar="FORMAT", help="openai, anthropic or text.", autocompletion=one_of(*_FORMATS))
+    ] = "text",
     manifest: Annotated[bool, typer.Option("--manifest", help="What is in, what is out, and why.")] = False,
     recorded: Annotated[
         int | None, typer.Option(metavar="SEQ", help="Rebuild the context whose manifest this entry recorded.")
     ] = None,
 ) -> None:
     """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
-    if format not in ("openai", "anthropic", "text"):
-        raise Failure(f"--format: {format!r} is unknown", "one of openai, anthropic, text", USAGE)
+    if format not in _FORMATS:
+        raise Failure(f"--format: {format!r} is unknown", f"one of {', '.join(_FORMATS)}", USAGE)
     with desk.open() as store:
         chat = desk.find(store, tape_)
         if recorded is not None:
