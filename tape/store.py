@@ -284,28 +284,28 @@ class Store:
         """Return the reader of the feed with this name, which goes on behind the position it last committed."""
         return Consumer(self, strict.identifier(name, "name"))
 
-    def verify(self, id: str | None = None, *, against: Any = None) -> Report:
+    def verify(self, id: str | None = None, *, against: Any = None, progress: audit.Progress | None = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
 
         With ``against`` (a receipt kept by the caller) a tape whose end was cut off or whose chain was recomputed
-        is found, too.
+        is found, too. ``progress`` is called with the entries done and the entries in all.
         """
         if id is not None:
             self.get(id)
         else:
             self._administrative("verify")
-        return audit.verify(self._db, self._reader, id, against, self._clock())
+        return audit.verify(self._db, self._reader, id, against, self._clock(), progress)
 
-    def rebuild(self, id: str | None = None) -> int:
+    def rebuild(self, id: str | None = None, *, progress: audit.Progress | None = None) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
 
-        With all tapes the search index is made anew as well.
+        With all tapes the search index is made anew as well. ``progress`` is called as in ``verify``.
         """
         if id is not None:
             self.get(id)
         else:
             self._searcher.rebuild()
-        return audit.rebuild(self._db, self._reader, self._recorder, id)
+        return audit.rebuild(self._db, self._reader, self._recorder, id, progress)
 
     def split(
         self,
@@ -359,13 +359,13 @@ class Store:
             raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
         return self._purging.retain(limit, status, dry_run=dry_run)
 
-    def export(self, id: str, file: File, *, family: bool = False) -> Transfer:
+    def export(self, id: str, file: File, *, family: bool = False, progress: Progress | None = None) -> Transfer:
         """Write a tape to a file of JSON lines, with its ancestors up to the fork points, or with its whole ``family``.
 
         ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
-        export what does not verify.
+        export what does not verify. ``progress`` is called with the entries done and the entries in all.
         """
-        return self._moving.export(strict.identifier(id, "id"), file, family=family)
+        return self._moving.export(strict.identifier(id, "id"), file, family=family, progress=progress)
 
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
         """Take in an exported file: all of it, or nothing.

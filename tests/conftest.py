@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from shell import Shell, family
 from workers import Crew
 
 import tape
@@ -37,6 +38,10 @@ def _memory() -> str | None:
 
 if (_folder := _memory()) is not None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _folder)
+
+# Whoever runs the tests may have a store of their own.
+for _name in ("TAPE_STORE", "TAPE_SCHEMA", "TAPE_OWNER"):
+    os.environ.pop(_name, None)
 
 
 def _start_postgres() -> str:
@@ -176,6 +181,20 @@ def store(backend: Backend) -> tape.Store:
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
     return store.tape("chat")
+
+
+@pytest.fixture(scope="module")
+def shell(standing: Backend) -> Shell:
+    """The command on a store with a family of tapes, which the tests that use it leave as it is."""
+    family(standing.open())
+    return Shell(standing)
+
+
+@pytest.fixture
+def fresh(backend: Backend) -> Shell:
+    """The command on a store of the test's own."""
+    backend.open()
+    return Shell(backend)
 
 
 @pytest.fixture(scope="session")

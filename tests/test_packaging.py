@@ -103,7 +103,7 @@ class TestDistributions:
         assert {"README.md", "CHANGELOG.md", "LICENSE", "alembic.ini", ".ci/run"} <= names
 
     def test_works_in_a_clean_environment(self, wheel: Path, tmp_path: Path) -> None:
-        """Installed alone, from another folder, it opens a store, upgrades an old one by Alembic and tells the demo."""
+        """Installed alone it opens and upgrades stores and tells the demo; with its extra the command does so, too."""
         venv.create(tmp_path / "venv")
         (python,) = [path for path in (tmp_path / "venv").glob("*/python*") if path.stem == "python"]
         pip = (sys.executable, "-m", "pip", "--python", python)
@@ -115,6 +115,16 @@ class TestDistributions:
         story = run(python, "-I", "-W", "error", "-m", "tape.demo", "demo.db", cwd=elsewhere)
         assert story.startswith(f"tape {tape.__version__} demo, kept in demo.db\n")
         assert sorted(path.name for path in elsewhere.glob("*.db")) == ["demo.db", "new.db", "old.db"]
+
+        # The script is there without its extra, and says what it lacks; with it, it works.
+        command = python.parent / "tape"
+        bare = subprocess.run([command, "ls"], cwd=elsewhere, capture_output=True, text=True, timeout=60, check=False)
+        assert (bare.returncode, bare.stderr.count("\n")) == (1, 1)
+        assert "pip install 'tape-store[cli]'" in bare.stderr
+        run(*pip, "install", "-q", "--no-compile", f"{wheel}[cli]", cwd=tmp_path)
+        assert "10. Verify" in run(command, "demo", "told.db", cwd=elsewhere)
+        examined = run(command, "--store", "told.db", "doctor", cwd=elsewhere)
+        assert "ok      chain        15 entries of 2 tapes\n" in examined
 
 
 class TestNames:

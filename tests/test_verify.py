@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -466,3 +467,26 @@ def test_verify_of_an_unknown_tape_is_not_found(store: tape.Store) -> None:
     for call in (store.verify, store.rebuild):
         with pytest.raises(tape.TapeNotFound):
             call("nobody")
+
+
+class TestProgress:
+    def test_verify_rebuild_and_export_tell_how_far_they_are(self, store: tape.Store) -> None:
+        """Whoever waits is told the entries done and the entries there are, up to the last."""
+        for name in ("a", "b"):
+            store.create(name, messages=[{"role": "user", "content": str(n)} for n in range(600)])
+        told: list[tuple[int, int]] = []
+
+        def tell(done: int, total: int) -> None:
+            told.append((done, total))
+
+        for work, total in (
+            (lambda: store.verify(progress=tell), 1_202),
+            (lambda: store.verify("a", progress=tell), 601),
+            (lambda: store.rebuild(progress=tell), 1_202),
+            (lambda: store.export("a", io.BytesIO(), progress=tell), 601),
+        ):
+            told.clear()
+            work()
+            assert told[-1] == (total, total)
+            assert told == sorted(told)
+            assert {whole for _, whole in told} == {total}

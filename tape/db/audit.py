@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -33,9 +33,46 @@ from tape.db.record import Recorder
 from tape.db.transaction import Again, Collision, Database, Lost, Transaction
 from tape.errors import Corrupt, StoreBusy, StoreFailed, TapeNotFound
 
-__all__ = ["rebuild", "verify"]
+__all__ = ["Progress", "in_view", "rebuild", "verify"]
 
 _PAGE = 1_000
+Progress = Callable[[int, int], None]
+"""Called with the entries done and the entries there are."""
+
+
+_IN_VIEW = ("a row of ", "the head is not ", "the head is missing", "the status is not ", "name, labels or redirect ")
+"""How a problem begins that lies in the view alone."""
+
+
+def in_view(problem: Problem) -> bool:
+    """Whether the entries are sound and only the view is not, so that ``rebuild`` mends it."""
+    return problem.what.startswith(_IN_VIEW)
+
+
+class _Meter:
+    """Counts the entries that were read and tells whoever waits."""
+
+    def __init__(self, database: Database, reader: Reader, tape: str | None, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = 0
+        self._total = 0 if progress is None else database.read(lambda tx: _entries(tx, reader, tape))
+
+    def add(self, count: int) -> None:
+        """Tell of ``count`` more; what was written since the beginning makes the whole larger."""
+        self._done += count
+        if self._progress is not None:
+            self._total = max(self._total, self._done)
+            self._progress(self._done, self._total)
+
+
+def _entries(tx: Transaction, reader: Reader, tape: str | None) -> int:
+    """Return how many entries one tape has, or all that the owner can see."""
+    if tape is not None:
+        row = reader.row(tx, tape)
+        return 0 if row is None else int(row[6])
+    owner = reader.owner
+    rows = tx.all(tx.statements.counts, ()) if owner is None else tx.all(tx.statements.counts_of, (owner,))
+    return sum(int(row[2]) for row in rows)
 
 
 def _names(database: Database, reader: Reader) -> Iterator[str]:
@@ -58,8 +95,16 @@ def _row(reader: Reader, tape: str, tx: Transaction) -> Any:
     return None if hidden else row
 
 
-def verify(database: Database, reader: Reader, tape: str | None, against: Receipt | None, now: int) -> Report:
+def verify(
+    database: Database,
+    reader: Reader,
+    tape: str | None,
+    against: Receipt | None,
+    now: int,
+    progress: Progress | None = None,
+) -> Report:
     """Check one tape or all."""
+    meter = _Meter(database, reader, tape, progress)
     sound: list[tuple[int, int, bytes]] = []
     problems: list[Problem] = []
     erased: list[Problem] = []
@@ -67,7 +112,7 @@ def verify(database: Database, reader: Reader, tape: str | None, against: Receip
     for name in [tape] if tape is not None else _names(database, reader):
         receipt = against if against is not None and against.tape == name else None
         # A check of its own for every run: a read whose connection breaks is run again.
-        check = database.read(partial(_check, reader, name, receipt))
+        check = database.read(partial(_check, reader, name, meter, receipt))
         problems += sorted(check.problems, key=lambda problem: problem.seq)
         erased += check.erased
         tapes += 1
@@ -90,8 +135,8 @@ def _note(database: Database, sound: list[tuple[int, int, bytes]], now: int) -> 
             database.write("", work)
 
 
-def _check(reader: Reader, tape: str, receipt: Receipt | None, tx: Transaction) -> _Check:
-    check = _Check(tape)
+def _check(reader: Reader, tape: str, meter: _Meter, receipt: Receipt | None, tx: Transaction) -> _Check:
+    check = _Check(tape, meter)
     check.run(tx, reader, receipt)
     return check
 
@@ -99,8 +144,9 @@ def _check(reader: Reader, tape: str, receipt: Receipt | None, tx: Transaction) 
 class _Check:
     """One tape's verification."""
 
-    def __init__(self, tape: str) -> None:
+    def __init__(self, tape: str, meter: _Meter) -> None:
         self.tape = tape
+        self._meter = meter
         self.problems: list[Problem] = []
         self.erased: list[Problem] = []
         self.entries = 0
@@ -170,6 +216,7 @@ class _Check:
                 self.last = (scope.id, seq, hash)
                 if raw is not None and whole:
                     whole = self._fold(seq, hash, row, place)
+            self._meter.add(len(rows))
         if last != scope.head.seq:
             stands = f"at {scope.head.seq}" if scope.head.seq else "missing"
             self.wrong(min(last, scope.head.seq) + 1, f"the head is {stands}, the entries end at {last}")
@@ -398,18 +445,24 @@ def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
     }
 
 
-def rebuild(database: Database, reader: Reader, recorder: Recorder, tape: str | None) -> int:
+def rebuild(
+    database: Database, reader: Reader, recorder: Recorder, tape: str | None, progress: Progress | None = None
+) -> int:
     """Replace the view of one tape or of all by what their entries give; one transaction per tape."""
+    meter = _Meter(database, reader, tape, progress)
     count = 0
     for name in [tape] if tape is not None else _names(database, reader):
-        recorder.several([name], "rebuild", lambda tx, _, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
+        meter.add(
+            recorder.several([name], "rebuild", lambda tx, _, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
+        )
         recorder.forget(name)
         log.info("tape.rebuilt", tape=name)
         count += 1
     return count
 
 
-def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
+def _rebuild(tx: Transaction, reader: Reader, tape: str) -> int:
+    """Make one view anew; returns how many entries it was made from."""
     scope = _scope(tx, reader, tape)
     view = View()
     last = 0
@@ -452,3 +505,4 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> None:
     set_name(tx, scope.id, view.name)
     set_redirect(tx, scope.id, view.redirect)
     set_labels(tx, scope.id, view.labels)
+    return last

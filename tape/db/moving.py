@@ -72,7 +72,7 @@ class Moving:
 
     # -- export
 
-    def export(self, tape: str, file: File, *, family: bool) -> Transfer:
+    def export(self, tape: str, file: File, *, family: bool, progress: Progress | None = None) -> Transfer:
         """Write a tape and its ancestors up to the fork points, or the whole family, to a file."""
         parts = self._db.read(lambda tx: self._whole(tx, tape) if family else self._line(tx, tape))
         with _writing(file) as out:
@@ -83,11 +83,14 @@ class Moving:
                 digest.update(raw)
                 out.write(raw)
 
+            entries, done = sum(part.upto for part in parts), 0
             for part in parts:
                 put(TapeLine(part.tape, part.upto, part.hash, lines.FORMAT))
                 for line in self._entries(part):
                     put(line)
-            entries = sum(part.upto for part in parts)
+                    done += 1
+                    if progress is not None and (done % _PAGE == 0 or done == entries):
+                        progress(done, entries)
             out.write(lines.encode(lines.End(len(parts), entries, digest.hexdigest())) + b"\n")
         return Transfer(tapes=[part.tape for part in parts], entries=entries)
 

@@ -111,7 +111,7 @@ class Tables:
             number("ordinal"),
             number("xid"),
             (sa.PrimaryKeyConstraint if postgres else sa.UniqueConstraint)("tape_id", "seq", name="tape_entries_seq"),
-            # Not the tape first on PostgreSQL: a plan that is made while tapes are short and then kept could take either
+            # Not the tape first on PostgreSQL: a plan made while tapes are short, and then kept, could take either
             # index to find an entry by its seq, and with this one it would read the whole tape for each.
             sa.UniqueConstraint(*(("key", "tape_id") if postgres else ("tape_id", "key")), name="tape_entries_key"),
             sa.CheckConstraint(f"kind IN ({', '.join(repr(kind) for kind in KINDS)})", name="tape_entries_kind"),

@@ -1,0 +1,115 @@
+"""The whole command: every module that declares some of it, and the one place where errors become a line and a code."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+import tape
+from tape.command import changing, doctor, finding, moving, reading, replaying, tending
+from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge
+from tape.command.declare import ReaderGone, app, command
+from tape.command.desk import Desk
+
+__all__ = ["run"]
+
+_DECLARED = (finding, reading, replaying, changing, moving, tending, doctor)
+"""The modules whose import declares the commands."""
+
+
+@command("Learn", "tape demo", "tape demo lisbon.db && tape --store lisbon.db log Lisbon --graph", data=False)
+def demo(
+    desk: Desk,
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="The file to keep it in [default: a temporary one].")
+    ] = None,
+) -> None:
+    """Tell a short story on a real store, every claim of it checked."""
+    from tape.demo import main as tell
+
+    # The store of the environment is not used: a demo has no business in somebody's real one.
+    tell([] if path is None else [path])
+    if path is not None:
+        desk.out.note(f"\nlook at it:  tape --store {path} log Lisbon --graph")
+
+
+@functools.cache
+def _built() -> Any:
+    """Return the tree of commands, which takes longer to build than most of them take to run."""
+    return get_command(app)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code. Nothing but an exit code leaves this function."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    logger = logging.getLogger("tape")
+    if debug:
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
+    elif not logger.handlers:
+        # Without a handler Python would print the library's warnings among the output.
+        logger.addHandler(logging.NullHandler())
+    try:
+        code = _built().main(args=given, prog_name="tape", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except ReaderGone:
+        # The reader (``| head``) has seen enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            return _fail(error.code, None, FAILED)
+        return error.code or OK
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Print an error as one line with the next step, and return its exit code."""
+    if isinstance(error, Failure):
+        return _fail(str(error), error.hint, error.code)
+    if isinstance(error, tape.TapeError):
+        code, hint = judge(error)
+        return _fail(_words(error), hint, code)
+    # Typer has its errors from click or, in newer releases, from a copy of it: what they share is this method.
+    usage: Any = getattr(error, "format_message", None)
+    if usage is not None:
+        context: Any = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else "tape"
+        return _fail(usage().rstrip("."), f"see: {where} --help", USAGE)
+    if isinstance(error, UnicodeDecodeError):
+        return _fail(f"the input is not UTF-8: {error}", None, USAGE)
+    if isinstance(error, OSError):
+        named = f" {str(error.filename)!r}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{named}", None, FAILED)
+    what = f"unexpected: {type(error).__name__}: {error}"
+    return _fail(what, "run it again with --debug and report what it prints", FAILED)
+
+
+def _words(error: tape.TapeError) -> str:
+    if isinstance(error, tape.MergeConflict):
+        named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
+        return f"{error}: {named}"
+    if isinstance(error, tape.InvalidEntry) and error.field == "tape":
+        # The line begins with the name of the command, which is the same word.
+        return error.why
+    return str(error)
+
+
+def _fail(what: str, hint: str | None, code: int) -> int:
+    line = " ".join(what.split())
+    print(f"tape: {line}; {hint}" if hint else f"tape: {line}", file=sys.stderr)
+    return code

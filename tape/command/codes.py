@@ -1,0 +1,62 @@
+"""The exit codes that scripts can rely on, and the error that carries one."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import tape
+
+__all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOT_FOUND", "OK", "SCHEMA", "UNAVAILABLE", "USAGE", "Failure", "judge"]
+
+OK = 0
+FAILED = 1
+"""Refused, and nothing was changed."""
+USAGE = 2
+"""The command line, or a value on it, cannot be understood."""
+NOT_FOUND = 3
+"""No such store, tape, entry, message or file."""
+DAMAGED = 4
+"""What is stored, or a file that was given, does not hold together."""
+SCHEMA = 5
+"""The store has the schema of an older or a newer release."""
+UNAVAILABLE = 6
+"""The database was busy or could not be reached; the same command may succeed later."""
+INTERRUPTED = 130
+
+
+class Failure(Exception):
+    """An error of the command's own: one line for the user, the next step, and the exit code."""
+
+    def __init__(self, what: str, hint: str | None = None, code: int = FAILED) -> None:
+        super().__init__(what)
+        self.hint = hint
+        self.code = code
+
+
+_JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
+    (tape.InvalidEntry, USAGE, None),
+    (tape.TapeNotFound, NOT_FOUND, "see: tape ls"),
+    (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
+    (tape.Corrupt, DAMAGED, "see: tape verify TAPE"),
+    (tape.ImportFailed, DAMAGED, "nothing was imported; export the tape again"),
+    (tape.SchemaTooNew, SCHEMA, None),
+    (tape.StoreBusy, UNAVAILABLE, "try again"),
+    (tape.CommitUnknown, UNAVAILABLE, "run the same command again with --key"),
+    (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
+    (tape.HeadMoved, FAILED, "read the tape again, then decide"),
+    (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
+    (tape.MergeConflict, FAILED, "choose with --on-conflict ours or theirs"),
+    (tape.TapeInUse, FAILED, "purge those first, or add --forks"),
+    (tape.BudgetExceeded, FAILED, "raise --budget"),
+]
+
+
+def judge(error: tape.TapeError) -> tuple[int, str | None]:
+    """Return the exit code of a library's error, and the next step if there is one to tell."""
+    cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
+    if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return DAMAGED, "see: tape doctor"
+    for kind, code, hint in _JUDGED:
+        if isinstance(error, kind):
+            return code, hint
+    return FAILED, None

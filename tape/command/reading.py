@@ -1,0 +1,411 @@
+"""Reading a tape: log, show, cat, context, diff, follow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+import tape
+from tape.command import graph, shapes
+from tape.command.codes import NOT_FOUND, USAGE, Failure
+from tape.command.declare import command, one_of
+from tape.command.describe import changes, entry_lines, label, message_lines, oneline
+from tape.command.desk import Desk
+from tape.command.finding import AtOption, TapeArgument
+from tape.command.output import clean, moment
+from tape.command.values import at_moment
+from tape.core import payloads
+from tape.db.condition import feed_now
+
+__all__ = ["backwards", "cat", "context", "diff", "drawn", "follow", "log", "show"]
+
+SECTION = "Read a tape"
+
+_PAGE = 500
+_FORMATS = ("openai", "anthropic", "text")
+_STRUCTURE = ("open", "fork", "merge", "discard")
+"""The kinds that a graph is made of."""
+
+KindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        "-k",
+        metavar="KIND",
+        help="Only entries of this kind; may be repeated.",
+        autocompletion=one_of(*payloads.KINDS),
+    ),
+]
+
+
+def _kinds(given: list[str] | None) -> frozenset[str] | None:
+    for kind in given or ():
+        if kind not in payloads.KINDS:
+            raise Failure(f"{kind!r} is not a kind of entry", f"one of {', '.join(payloads.KINDS)}", USAGE)
+    return frozenset(given) if given else None
+
+
+def backwards(chat: tape.Snapshot, head: int) -> Iterator[tape.Entry]:
+    """Yield a tape's entries from a seq down to the first, reading a page at a time."""
+    for high in range(head, 0, -_PAGE):
+        low = max(0, high - _PAGE)
+        yield from reversed([one for one in chat.entries(after=low, limit=high - low) if one.seq <= high])
+
+
+@command(
+    SECTION,
+    "tape log chat-1 --oneline",
+    "tape log chat-1 --graph",
+    "tape log chat-1 --kind revise --kind retract --since 2h",
+    "tape log chat-1 -n 20 --json | jq '.[].payload'",
+)
+def log(
+    desk: Desk,
+    tape_: TapeArgument,
+    short: Annotated[bool, typer.Option("--oneline", help="One line for each entry.")] = False,
+    graphed: Annotated[bool, typer.Option("--graph", help="With its forks and merges, drawn at the side.")] = False,
+    kind: KindOption = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only those recorded since: 2h, 2026-03-01.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded until.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many at most.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Oldest first.")] = False,
+) -> None:
+    """Show the entries of a tape, newest first, as git log shows commits."""
+    kinds = _kinds(kind)
+    if graphed and reverse:
+        raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
+    after = None if since is None else at_moment(since, "--since")
+    before = None if until is None else at_moment(until, "--until")
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        if graphed:
+            rows, names = drawn(store, chat, lambda one: _wanted(one, kinds, before), after)
+            _graph(desk, rows, names, limit)
+            return
+        entries = _recent(backwards(chat, chat.info().head), after)
+        chosen: Iterator[tape.Entry] = itertools.islice((one for one in entries if _wanted(one, kinds, before)), limit)
+        if reverse:
+            chosen = iter(list(chosen)[::-1])
+        if desk.out.as_json:
+            desk.out.array(shapes.entry(one) for one in chosen)
+            return
+        for one in chosen:
+            desk.out.lines([oneline(one)] if short else entry_lines(one))
+
+
+def _wanted(one: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
+    return (kinds is None or one.kind in kinds) and (before is None or one.recorded_at <= before)
+
+
+def _recent(entries: Iterable[tape.Entry], after: datetime | None) -> Iterator[tape.Entry]:
+    """Yield entries until they are too old; times never fall along a tape."""
+    return itertools.takewhile(lambda one: after is None or one.recorded_at >= after, entries)
+
+
+def drawn(
+    store: tape.Store,
+    chat: tape.Tape,
+    wanted: Callable[[tape.Entry], bool] = lambda _: True,
+    after: datetime | None = None,
+) -> tuple[Iterator[tuple[str, tape.Entry | None]], dict[str, str]]:
+    """Return the lines of the graph of a tape, its ancestors and all its forks, and how each of them is called."""
+    family = chat.lineage()
+    ends = {up.tape: up.seq for up in reversed(family.ancestors)}
+    members = [chat.id, *(down.tape for down in family.descendants)]
+    entries: dict[str, Iterable[tape.Entry]] = {}
+    names: dict[str, str] = {}
+    forked: list[graph.Forked] = []
+    merged: list[graph.Merged] = []
+    points = {down.tape: (down.parent, down.seq) for down in family.descendants}
+    line = [*ends, chat.id]
+    points.update((below, (above, ends[above])) for above, below in itertools.pairwise(line))
+    for name in [*ends, *members]:
+        try:
+            one = store.get(name)
+            about = one.info()
+        except tape.TapeNotFound:
+            # Purged, or another owner's: its lane is left out.
+            continue
+        names[name] = label(name, about.name)
+        head = ends.get(name, about.head)
+        recent = _recent(backwards(one, head), after)
+        entries[name] = (entry for entry in recent if _shown(entry) and (entry.kind in _STRUCTURE or wanted(entry)))
+        merged += [graph.Merged(name, m.seq, m.child, m.child_head) for m in one.lineage().merges if m.seq <= head]
+        if name in points:
+            forked.append(graph.Forked(name, *_fork_point(store, name, *points[name])))
+    return graph.draw(entries, forked, merged), names
+
+
+def _shown(entry: tape.Entry) -> bool:
+    """Whether an entry is drawn: of a merge or discard, which both tapes record, the parent's half is."""
+    payload = entry.payload
+    return not isinstance(payload, payloads.Merge | payloads.Discard) or payload.into
+
+
+def _fork_point(store: tape.Store, child: str, parent: str, seq: int) -> tuple[str, int]:
+    """Return where a fork's lane ends: at the parent's entry that tells of the fork, if that follows the point."""
+    receipt = next(store.get(parent).entries(after=seq, limit=1), None)
+    told = receipt is not None and isinstance(receipt.payload, payloads.Fork) and receipt.payload.child == child
+    return parent, seq + 1 if told else seq
+
+
+def _graph(desk: Desk, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None) -> None:
+    found = 0
+
+    def chosen() -> Iterator[tuple[str, tape.Entry | None]]:
+        nonlocal found
+        for drawing, entry in rows:
+            if entry is not None:
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+            yield drawing, entry
+
+    if desk.out.as_json:
+        desk.out.array(shapes.entry(entry) for _, entry in chosen() if entry is not None)
+        return
+    for drawing, entry in chosen():
+        desk.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
+
+
+@command(SECTION, "tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
+def show(
+    desk: Desk,
+    tape_: TapeArgument,
+    seq: Annotated[int, typer.Argument(metavar="SEQ", help="The entry's seq.", min=1)],
+) -> None:
+    """Show one entry in full: its key, its hash, its payload and what it changed."""
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        desk.within(chat, seq)
+        entry = next(chat.entries(after=seq - 1, limit=1), None)
+        if entry is None or entry.seq != seq:
+            raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {chat.id}", NOT_FOUND)
+        if desk.out.as_json:
+            desk.out.json(shapes.entry(entry))
+            return
+        changed = changes(chat.diff(seq - 1, seq))
+    desk.out.lines(entry_lines(entry)[:-2])
+    desk.out.line(f"Key:     {clean(entry.key)}")
+    desk.out.line(f"Hash:    {entry.hash}")
+    desk.out.line(f"Version: {entry.version}")
+    desk.out.line()
+    written = msgspec.json.format(msgspec.json.encode(entry.payload), indent=2).decode()
+    desk.out.lines(clean(line) for line in written.split("\n"))
+    if changed:
+        desk.out.line()
+        desk.out.lines(changed)
+
+
+@command(
+    SECTION,
+    "tape cat chat-1",
+    "tape cat chat-1 --at 12",
+    "tape cat chat-1 --last 5 --json | jq '.[].message'",
+)
+def cat(
+    desk: Desk,
+    tape_: TapeArgument,
+    at: AtOption = None,
+    branch: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+    ] = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only so many of the last.")] = None,
+) -> None:
+    """Print the messages of a tape, from the first to the head."""
+    with desk.open() as store:
+        view = desk.at(desk.find(store, tape_), at)
+        found = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
+    if desk.out.as_json:
+        desk.out.array(shapes.message(one) for one in found)
+        return
+    for one in found:
+        desk.out.lines(message_lines(one))
+    if not found:
+        desk.out.note("no messages")
+
+
+@command(
+    SECTION,
+    "tape context chat-1 --budget 8000",
+    "tape context chat-1 --at 12 --format anthropic",
+    "tape context chat-1 --manifest --json | jq .excluded",
+)
+def context(
+    desk: Desk,
+    tape_: TapeArgument,
+    at: AtOption = None,
+    budget: Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="The most that it may take.")] = None,
+    branch: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option(metavar="FORMAT", help="openai, anthropic or text.", autocompletion=one_of(*_FORMATS))
+    ] = "text",
+    manifest: Annotated[bool, typer.Option("--manifest", help="What is in, what is out, and why.")] = False,
+    recorded: Annotated[
+        int | None, typer.Option(metavar="SEQ", help="Rebuild the context whose manifest this entry recorded.")
+    ] = None,
+) -> None:
+    """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
+    if format not in _FORMATS:
+        raise Failure(f"--format: {format!r} is unknown", f"one of {', '.join(_FORMATS)}", USAGE)
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        if recorded is not None:
+            _recalled(desk, chat, recorded)
+            return
+        built = desk.at(chat, at).context(budget=budget, branch=branch)
+    if manifest:
+        _manifest(desk, built.manifest)
+    elif format != "text":
+        # The request itself is JSON, with or without --json.
+        desk.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
+    elif desk.out.as_json:
+        desk.out.json(
+            {
+                "tape": chat.id,
+                "head": built.head,
+                "tokens": built.tokens,
+                "budget": budget,
+                "prompt": built.prompt,
+                "prompt_stale": built.prompt_stale,
+                "anchor": None if built.anchor is None else shapes.anchor(built.anchor),
+                "summaries": [shapes.summary(one) for one in built.summaries],
+                "messages": [shapes.message(one) for one in built.messages],
+                "manifest": built.manifest.hash,
+            }
+        )
+    else:
+        desk.out.lines(context_lines(built))
+
+
+def context_lines(built: tape.Context) -> Iterator[Any]:
+    """Yield a context as text: the prompt, the checkpoint, then the messages."""
+    of = f" of {built.manifest.budget}" if built.manifest.budget is not None else ""
+    yield [("context ", "head"), f"about {built.tokens} tokens{of}, {len(built.messages)} messages, head {built.head}"]
+    yield ""
+    if built.prompt:
+        yield [("prompt", "head")]
+        yield from (f"    {line}" for line in clean(built.prompt).split("\n"))
+        yield ""
+    if built.anchor is not None:
+        yield [(f"anchor {clean(built.anchor.name)}", "head"), (f"  seq {built.anchor.seq}", "quiet")]
+        if built.anchor.summary:
+            yield from (f"    {line}" for line in clean(built.anchor.summary).split("\n"))
+        yield from (f"    next: {clean(step)}" for step in built.anchor.next_steps)
+        yield ""
+    for one in built.messages:
+        yield from message_lines(one)
+    for repair in built.repairs:
+        yield [("repaired ", "warn"), f"{repair.what} {clean(repair.call)} in {clean(repair.message_id)}"]
+
+
+def _manifest(desk: Desk, found: tape.Manifest) -> None:
+    if desk.out.as_json:
+        desk.out.json(msgspec.to_builtins(found))
+        return
+    budget = "no budget" if found.budget is None else f"budget {found.budget}"
+    desk.out.line([("manifest ", "head"), (found.hash, "seq")])
+    desk.out.line(f"{found.policy} {found.version}, {budget}, about {found.tokens} tokens, head {found.head}")
+    for one in found.included:
+        desk.out.line(
+            [("+ ", "add"), _ranged(*one) if isinstance(one, list) else "a message made or altered for the context"]
+        )
+    for out in found.excluded:
+        desk.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
+    for repair in found.repairs:
+        desk.out.line([("~ ", "change"), f"{repair.what} {clean(repair.call)} in {clean(repair.message_id)}"])
+
+
+def _ranged(name: str, first: int, last: int) -> str:
+    return f"{label(name)}:{first}" + (f"-{last}" if last != first else "")
+
+
+def _recalled(desk: Desk, chat: tape.Tape, seq: int) -> None:
+    desk.within(chat, seq)
+    found = chat.recall(seq)
+    shown = {
+        "tape": chat.id,
+        "seq": seq,
+        "prompt": found.prompt,
+        "anchor": None if found.anchor is None else shapes.anchor(found.anchor),
+        "messages": found.messages,
+        "manifest": found.manifest,
+    }
+    # What the model saw is data to compare byte for byte, so it is JSON in every case.
+    desk.out.json(shown)
+
+
+@command(
+    SECTION,
+    "tape diff chat-1@4 chat-1@9",
+    "tape diff chat-1@booking @20",
+    "tape diff worked failed --json",
+)
+def diff(
+    desk: Desk,
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A tape, or TAPE@POINT (a seq, a moment, an anchor, a message).")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another; @POINT is a point of the same tape.")],
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
+) -> None:
+    """Show what changed from one point, or one tape, to another."""
+    with desk.open() as store:
+        chat, before = desk.place(store, a)
+        _, after = desk.place(store, b, beside=chat)
+        found = chat.diff(before, after)
+    if desk.out.as_json:
+        desk.out.json(shapes.diff(found))
+    elif not found:
+        desk.out.note("no difference")
+    else:
+        desk.out.line([(f"--- {clean(a)}", "head")])
+        desk.out.line([(f"+++ {clean(b)}", "head")])
+        desk.out.lines(changes(found))
+    if exit_code and found:
+        raise typer.Exit(1)
+
+
+@command(
+    SECTION,
+    "tape follow",
+    "tape follow --tape chat-1 --kind append",
+    "tape follow --all --timeout 1 --json | jq -r .kind | sort | uniq -c",
+)
+def follow(
+    desk: Desk,
+    tape_: Annotated[str | None, typer.Option("--tape", metavar="TAPE", help="Only this tape.")] = None,
+    kind: KindOption = None,
+    after: Annotated[int | None, typer.Option(metavar="POSITION", min=0, help="Go on behind this position.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Begin with all that is there.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="End when nothing came for so long.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+) -> None:
+    """Print entries as they are recorded, by whichever process, until interrupted."""
+    kinds = _kinds(kind)
+    with desk.open() as store:
+        only = None if tape_ is None else desk.find(store, tape_).id
+        start = after if after is not None else 0 if everything else feed_now(store._db)
+        entries = (
+            one
+            for one in store.follow(start, timeout=timeout)
+            if (only is None or one.tape == only) and (kinds is None or one.kind in kinds)
+        )
+        for one in itertools.islice(entries, limit):
+            if desk.out.as_json:
+                desk.out.json_line(shapes.entry(one, position=True))
+            else:
+                when = (f"{moment(one.recorded_at)} ", "quiet")
+                desk.out.line([when, *oneline(one, names={})])
+                desk.out.flush()

@@ -1,0 +1,93 @@
+"""Stepping through a tape: a small machine that turns what was typed into where to be and what to show. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+__all__ = ["HELP", "Shown", "Stepper"]
+
+HELP = """\
+n, next, Enter   the next entry           b, back          the one before
+N, j N, jump N   the entry with seq N     +N, -N           so many on or back
+first, last      the ends of the range    a, anchor        on to the next anchor or handoff
+s, show          the entry in full        v, view          the messages as of here
+c, context       what a model would see   d, diff          what this entry changed
+h, help, ?       this list                q, quit          leave"""
+
+
+class Shown(Struct, frozen=True):
+    """What a step asks for: ``what`` is entry, show, view, context, diff, anchor, help, say or quit."""
+
+    what: str
+    text: str = ""
+
+
+_NAMES = {
+    "n": "next",
+    "b": "back",
+    "j": "jump",
+    "s": "show",
+    "v": "view",
+    "c": "context",
+    "d": "diff",
+    "a": "anchor",
+    "h": "help",
+    "?": "help",
+    "q": "quit",
+    "exit": "quit",
+}
+_LOOKS = ("show", "view", "context", "diff", "help", "quit", "anchor")
+
+
+class Stepper:
+    """A place between the first and the last seq, moved by commands. It never leaves the range."""
+
+    def __init__(self, first: int, last: int, at: int | None = None) -> None:
+        self.first = first
+        self.last = last
+        self.seq = min(max(at if at is not None else first, first), last)
+
+    @property
+    def prompt(self) -> str:
+        """What stands in front of the cursor."""
+        return f"[{self.seq}/{self.last}] "
+
+    def do(self, typed: str) -> Shown:
+        """Carry out one line of input; returns what is to be shown."""
+        words = typed.strip().split()
+        if not words:
+            return self.move(self.seq + 1)
+        name = _NAMES.get(words[0].lower(), words[0].lower())
+        if re.fullmatch(r"[+-]?\d{1,18}", name) and len(words) == 1:
+            return self.move(self.seq + int(name) if name[0] in "+-" else int(name))
+        if name == "jump":
+            if len(words) != 2 or not re.fullmatch(r"\d{1,18}", words[1]):
+                return Shown("say", "jump where? type a seq, as in: j 12")
+            return self.move(int(words[1]))
+        if len(words) > 1:
+            return Shown("say", f"{name} takes nothing behind it; h for help")
+        match name:
+            case "next":
+                return self.move(self.seq + 1)
+            case "back":
+                return self.move(self.seq - 1)
+            case "first":
+                return self.move(self.first)
+            case "last":
+                return self.move(self.last)
+            case _ if name in _LOOKS:
+                return Shown(name)
+        return Shown("say", f"{name!r} is no command; h for help")
+
+    def move(self, seq: int) -> Shown:
+        """Go to a seq, if it is within the range."""
+        if self.first <= seq <= self.last:
+            self.seq = seq
+            return Shown("entry")
+        if seq == self.last + 1:
+            return Shown("say", "this is the last entry")
+        if seq == self.first - 1:
+            return Shown("say", "this is the first entry")
+        return Shown("say", f"there is no seq {seq} between {self.first} and {self.last}")

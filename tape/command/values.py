@@ -1,0 +1,70 @@
+"""Values on the command line: points of a tape, moments, spans of time, JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tape.command.codes import USAGE, Failure
+
+__all__ = ["Point", "at_moment", "json_object", "json_value", "point", "span"]
+
+Point = int | datetime | str
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?$")
+
+
+def span(text: str, option: str = "--older-than") -> timedelta:
+    """Return ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` as a span of time."""
+    match = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
+    if match is None:
+        raise Failure(f"{option}: {text!r} is no span of time", "write it as 30m, 2h, 7d or 4w", USAGE)
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def at_moment(text: str, option: str, now: datetime | None = None) -> datetime:
+    """Return an ISO date or time, or a span before now, as a moment. Without a time zone it is UTC."""
+    if _DATE.match(text):
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            raise Failure(
+                f"{option}: {text!r} is no date", "write it as 2026-03-01 or 2026-03-01T09:30Z", USAGE
+            ) from None
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    if not re.fullmatch(r"\d+[smhdw]", text.strip()):
+        raise Failure(f"{option}: {text!r} is no moment", "write it as 2h, 7d, 2026-03-01 or 2026-03-01T09:30Z", USAGE)
+    try:
+        return (now or datetime.now(UTC)) - span(text, option)
+    except OverflowError:
+        raise Failure(f"{option}: {text!r} is before the calendar begins", None, USAGE) from None
+
+
+def point(text: str) -> Point:
+    """Return the point of a tape that a text names: a seq, a moment, or the name of an anchor or a message."""
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    if _DATE.match(text):
+        return at_moment(text, "--at")
+    return text
+
+
+def json_value(text: str, option: str) -> Any:
+    """Return the JSON that an option holds."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Failure(f"{option}: not JSON ({error})", """write it as '{"name": "value"}'""", USAGE) from None
+
+
+def json_object(text: str | None, option: str) -> dict[str, Any] | None:
+    """Return the JSON object that an option holds, or None when it was not given."""
+    if text is None:
+        return None
+    value = json_value(text, option)
+    if not isinstance(value, dict):
+        raise Failure(f"{option}: must be a JSON object", """write it as '{"name": "value"}'""", USAGE)
+    return value

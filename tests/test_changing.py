@@ -1,0 +1,388 @@
+"""The commands that change something: writing to tapes, moving them, tending a store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import Backend
+from damage import Tamperer, contents
+from make_old_store import DATA
+from shell import Done, Shell, family, tape_command
+
+import tape
+from tape.db.schema import REVISION
+
+
+class TestWriting:
+    def test_append(self, fresh: Shell) -> None:
+        """append writes a message and prints its receipt; a retry with its key writes nothing."""
+        fresh.backend.open().create("c")
+        done = fresh("append", "c", "Hello", "--key", "k1", "--actor", "ann", "--meta", '{"run": 7}', "--json").json
+        assert (done["seq"], done["key"], done["duplicate"]) == (2, "k1", False)
+        again = fresh("append", "c", "Hello", "--key", "k1")
+        assert again.lines == [f"c:2 {done['message_id']} (recorded before)"]
+        entry = fresh("show", "c", "2", "--json").json
+        assert (entry["actor"], entry["meta"], entry["payload"]["message"]) == (
+            "ann",
+            {"run": 7},
+            {"role": "user", "content": "Hello"},
+        )
+
+    def test_append_of_every_form(self, fresh: Shell) -> None:
+        """Text comes from the line or stdin; a whole message too; behind a message or from a new root."""
+        fresh.backend.open().create("c")
+        fresh("append", "c", "-", "--role", "assistant", "--id", "a", stdin="two\nlines\n")
+        fresh("append", "c", "--message", '{"role": "tool", "tool_call_id": "x", "content": [1]}', "--parent", "a")
+        fresh("append", "c", "--message", "-", "--root", "--id", "r", stdin='{"content": null}')
+        found = {one["id"]: one for one in fresh("tree", "c", "--json").json}
+        assert found["a"]["message"] == {"role": "assistant", "content": "two\nlines", "id": "a"}
+        assert (found["r"]["parent"], found["r"]["message"]) == (None, {"content": None, "id": "r"})
+        assert [one["message"].get("tool_call_id") for one in found.values() if one["parent"] == "a"] == ["x"]
+
+    def test_append_creates_only_when_asked(self, fresh: Shell) -> None:
+        """A mistyped id is not a new tape, unless --create says so."""
+        assert fresh("append", "nwe", "Hello").code == 3
+        assert fresh("ls", "--json").json["tapes"] == []
+        assert fresh("append", "new", "Hello", "--create", "--json").json["seq"] == 2
+
+    def test_append_creates_a_store_when_asked(self, tmp_path: Path) -> None:
+        """--create makes the store as well; a refused message leaves no file."""
+        file = tmp_path / "new.db"
+        assert tape_command("-s", str(file), "append", "c", "Hello").code == 3
+        bad = tape_command("-s", str(file), "append", "c", "--message", '{"id": ""}', "--create")
+        assert (bad.code, list(tmp_path.iterdir())) == (2, [])
+        assert tape_command("-s", str(file), "append", "c", "Hello", "--create").code == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["new.db"]
+        assert tape_command("-s", str(file), "verify").out == "2 entries of 1 tape: nothing wrong\n"
+
+    def test_retract(self, fresh: Shell) -> None:
+        """retract takes messages out, with a reason."""
+        fresh.backend.open().create("c", messages=[{"id": "a", "content": "x"}, {"id": "b", "content": "y"}])
+        assert fresh("retract", "c", "a", "b", "--reason", "wrong", "--json").json["seq"] == 4
+        assert fresh("cat", "c", "--json").json == []
+        assert fresh("log", "c", "--oneline", "-n", "1").lines == ["4 retract a, b (wrong)"]
+
+    def test_handoff(self, fresh: Shell) -> None:
+        """handoff sets a checkpoint with its contract."""
+        fresh.backend.open().create("c")
+        options = [
+            "--summary",
+            "Done",
+            "--phase",
+            "p",
+            "--next",
+            "one",
+            "--next",
+            "two",
+            "--to",
+            "bob",
+            "--state",
+            "[1]",
+        ]
+        assert fresh("handoff", "c", "h", *options).lines == ["c:2"]
+        (found,) = fresh("anchors", "c", "--json").json
+        assert [found[name] for name in ("summary", "phase", "next_steps", "owner", "state")] == [
+            "Done",
+            "p",
+            ["one", "two"],
+            "bob",
+            [1],
+        ]
+
+    def test_fork_merge_and_discard(self, fresh: Shell) -> None:
+        """fork prints the new id, merge what it took, discard its receipt."""
+        fresh.backend.open().create("c", messages=[{"id": "a", "role": "user", "content": "x"}])
+        assert fresh("fork", "c", "--id", "f", "--name", "try", "--at", "2").lines == ["f"]
+        made = fresh("fork", "c", "--id", "g", "--at", "a", "--json").json
+        assert (made["id"], made["parent"], made["forked_at"]) == ("g", "c", 3)
+        fresh("append", "f", "y", "--role", "assistant")
+        assert fresh("merge", "c", "f").lines[0].endswith(" 1 message")
+        assert fresh("merge", "c", "try").lines[0].endswith(" nothing new")
+        fresh("append", "f", "z", "--role", "assistant")
+        receipt = fresh(
+            "merge", "c", "f", "--strategy", "squash", "--summary", "S", "--fields", '{"role": "user"}', "--json"
+        )
+        assert (receipt.json["strategy"], len(receipt.json["message_ids"])) == ("squash", 1)
+        assert fresh("cat", "c", "--last", "1", "--json").json[0]["message"] == {"role": "user", "content": "S"}
+        assert fresh("discard", "g", "--reason", "no", "--json").json["tape"] == "g"
+        assert fresh("info", "g", "--json").json["status"] == "discarded"
+
+    def test_refusals_say_what_to_do(self, fresh: Shell) -> None:
+        """A conflict, a moved head and a closed tape are one line each, and nothing is written."""
+        store = fresh.backend.open()
+        chat = store.create("c", messages=[{"id": "a", "role": "user", "content": "x"}])
+        helper = chat.fork("f")
+        chat.revise("a", content="ours")
+        helper.revise("a", content="theirs")
+        store.create("done").complete()
+        chat.append(role="user", content="k", key="k")
+        before = contents(fresh.backend)
+        for command, line in (
+            (
+                ["merge", "c", "f"],
+                "1 conflicts between 'c' and its child 'f': a; choose with --on-conflict ours or theirs",
+            ),
+            (
+                ["append", "c", "x", "--expected-head", "1"],
+                "tape 'c' is at seq 5, not 1; read the tape again, then decide",
+            ),
+            (["append", "done", "x"], "tape 'done' is completed"),
+            (
+                ["append", "c", "other", "--key", "k"],
+                "key 'k' of tape 'c' holds other content since seq 5; use another",
+            ),
+        ):
+            done = fresh(*command)
+            assert (done.code, done.out) == (1, "")
+            assert done.err.startswith(f"tape: {line}")
+            assert done.err.count("\n") == 1
+        assert contents(fresh.backend) == before
+        assert fresh("merge", "c", "f", "--on-conflict", "theirs").code == 0
+
+
+class TestMoving:
+    def test_export_and_import(self, shell: Shell, tmp_path: Path) -> None:
+        """A tape goes out to a file and comes in elsewhere, with a new store; twice changes nothing."""
+        file = tmp_path / "chat.jsonl"
+        assert shell("export", "chat", str(file), "--family", "--json").json["entries"] == 22
+        other = ["-s", str(tmp_path / "other.db")]
+        assert tape_command(*other, "import", str(file)).lines == ["imported 22 entries of 4 tapes"]
+        assert tape_command(*other, "import", str(file), "--json").json["entries"] == 0
+        assert tape_command(*other, "verify").code == 0
+        assert tape_command(*other, "log", "chat", "--graph").out == shell("log", "chat", "--graph").out
+        assert [path.name for path in tmp_path.iterdir() if ".part" in path.name] == []
+
+    def test_export_through_pipes(self, shell: Shell, tmp_path: Path) -> None:
+        """- is stdout and stdin."""
+        sent = shell("export", "hotels", "-")
+        assert (sent.code, sent.err) == (0, "")
+        assert [json.loads(line) for line in sent.lines]
+        done = tape_command("-s", str(tmp_path / "o.db"), "import", "-", stdin=sent.out)
+        assert done.lines == ["imported 5 entries of 2 tapes"]
+
+    def test_a_file_that_is_there_is_kept(self, shell: Shell, tmp_path: Path) -> None:
+        """export and backup replace a file only with --force."""
+        file = tmp_path / "there"
+        file.write_text("mine")
+        for command in (["export", "chat", str(file)], ["backup", str(file)]):
+            done = shell(*command)
+            assert (done.code, done.err) == (1, f"tape: {str(file)!r} is there already; add --force to replace it\n")
+        assert file.read_text() == "mine"
+        assert shell("export", "chat", str(file), "--force").lines == ["exported 13 entries of 1 tape"]
+
+    def test_broken_files_are_refused(self, shell: Shell, tmp_path: Path) -> None:
+        """A file that is cut, changed, empty or something else imports nothing, creates nothing, and is one line."""
+        whole = shell("export", "chat", "-").out
+        broken = {
+            "cut": whole[:-200],
+            "changed": whole.replace("By train", "By plane", 1),
+            "empty": "",
+            "other": "hello\n",
+            "bytes": "\ufffd\x00",
+        }
+        before = shell.state()
+        for name, text in broken.items():
+            (tmp_path / name).write_text(text)
+            for done in (
+                shell("import", str(tmp_path / name)),
+                tape_command("-s", str(tmp_path / "new.db"), "import", str(tmp_path / name)),
+            ):
+                assert (done.code, done.out, done.err.count("\n")) == (4, "", 1), name
+                assert done.err.startswith("tape: line ")
+        assert shell.state() == before
+        assert not (tmp_path / "new.db").exists()
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(broken)
+
+    def test_a_store_that_appears_meanwhile_is_not_overwritten(
+        self, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two that create the same file: the second is told to try again, and the first one's stays."""
+        (tmp_path / "x.jsonl").write_text(shell("export", "chat", "-").out)
+        target = tmp_path / "new.db"
+        real = os.link
+
+        def late(source: Any, to: Any) -> None:
+            Path(to).write_text("first")
+            real(source, to)
+
+        monkeypatch.setattr(os, "link", late)
+        done = tape_command("-s", str(target), "import", str(tmp_path / "x.jsonl"))
+        assert (done.code, "run the same command again" in done.err, target.read_text()) == (1, True, "first")
+
+    def test_backup(self, shell: Shell, tmp_path: Path) -> None:
+        """backup copies an SQLite store; on PostgreSQL it says what to use."""
+        file = tmp_path / "copy.db"
+        done = shell("backup", str(file), "--json")
+        if shell.backend.postgres:
+            assert (done.code, "pg_dump" in done.err) == (6, True)
+            return
+        assert done.json == {"file": str(file), "bytes": file.stat().st_size}
+        assert tape_command("-s", str(file), "log", "chat", "--graph").out == shell("log", "chat", "--graph").out
+
+    def test_transcripts_go_through_their_own_module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """--from hands the file to the importer of that format; what it refuses leaves no store."""
+        file, store = tmp_path / "session.jsonl", tmp_path / "new.db"
+        file.write_text("one\ntwo\n")
+
+        def read(
+            store: tape.Store, format: str, path: Path, *, tape: str | None = None, progress: Any = None
+        ) -> list[Any]:
+            lines = path.read_text().splitlines()
+            if format == "picky":
+                raise ValueError("line 2: not mine")
+            chat = store.tape(tape or "session")
+            receipts = [chat.append(role="user", content=line, key=line) for line in lines]
+            known = sum(one.duplicate for one in receipts)
+            return [SimpleNamespace(tape=chat.id, added=len(lines) - known, known=known)]
+
+        fake: Any = ModuleType("tape.transcripts")
+        fake.FORMATS, fake.import_transcript = ("plain", "picky"), read
+        monkeypatch.setitem(sys.modules, "tape.transcripts", fake)
+
+        def take(*arguments: str) -> Done:
+            return tape_command("-s", str(store), "import", str(file), *arguments)
+
+        refused = take("--from", "picky")
+        assert (refused.code, refused.err.endswith("is no transcript of picky: line 2: not mine\n")) == (4, True)
+        assert take("--from", "word").err == "tape: --from: 'word' is unknown; one of plain, picky\n"
+        assert not store.exists()
+        assert take("--from", "plain", "--tape", "t").lines == ["t 2 entries added"]
+        assert take("--from", "plain", "--tape", "t").lines == ["t 0 entries added, 2 known before"]
+        assert take("--from", "plain", "--json").json == [{"tape": "session", "added": 2, "known": 0}]
+        assert take("--tape", "t").code == 2
+        assert tape_command("-s", str(store), "import", "nowhere", "--from", "plain").code == 3
+
+
+class TestTending:
+    def test_verify(self, fresh: Shell) -> None:
+        """verify tells how much was sound."""
+        fresh.backend.open().create("c", messages=[{"role": "user", "content": "x"}])
+        assert fresh("verify").lines == ["2 entries of 1 tape: nothing wrong"]
+        found = fresh("verify", "c", "--json").json
+        assert found == {"ok": True, "tapes": 1, "entries": 2, "problems": [], "erased": []}
+
+    def test_verify_against_a_receipt(self, fresh: Shell) -> None:
+        """A kept receipt that no longer holds is damage."""
+        receipt = fresh.backend.open().create("c").append(role="user", content="x")
+        assert fresh("verify", "c", "--seq", "2", "--hash", receipt.hash).code == 0
+        assert fresh("verify", "c", "--seq", "2", "--hash", "0" * 64).code == 4
+        assert fresh("verify", "c", "--seq", "9", "--hash", receipt.hash).code == 4
+        assert fresh("verify", "--seq", "2", "--hash", receipt.hash).code == 2
+
+    def test_damage_to_the_view_is_mended_by_rebuild(self, fresh: Shell) -> None:
+        """verify exits with 4 and names the command; after it all is well."""
+        fresh.backend.open().create("c", messages=[{"role": "user", "content": "x"}])
+        raw = fresh.backend.raw()
+        raw.execute("DELETE FROM tape_live")
+        raw.close()
+        done = fresh("verify")
+        assert (done.code, done.err) == (4, "the entries are sound: mend the view with: tape rebuild\n")
+        assert done.out.splitlines()[0] == "c:2 a row of tape_live is missing"
+        problems = json.loads(fresh("verify", "--json").out)["problems"]
+        assert problems == [{"tape": "c", "seq": 2, "what": "a row of tape_live is missing", "mend": "rebuild"}]
+        assert fresh("rebuild", "c", "--json").json == {"rebuilt": 1}
+        assert fresh("verify").code == 0
+        assert fresh("rebuild").lines == ["rebuilt 1 tape"]
+
+    def test_damage_to_entries_is_told(self, fresh: Shell) -> None:
+        """A changed entry is damage that only a backup mends."""
+        fresh.backend.open().create("c", messages=[{"role": "user", "content": "x"}])
+        tamperer = Tamperer(fresh.backend)
+        tamperer.run("UPDATE tape_entries SET actor = 'someone' WHERE seq = 2")
+        tamperer.close()
+        done = fresh("verify")
+        assert (done.code, "restore" in done.err) == (4, True)
+        assert json.loads(fresh("verify", "--json").out)["problems"][0]["mend"] == "restore"
+
+    def test_purge_asks(self, fresh: Shell) -> None:
+        """Without a terminal purge needs --yes, and an id in full; with forks they go, too."""
+        family(fresh.backend.open())
+        before = contents(fresh.backend)
+        assert fresh("purge", "chat").err == "tape: this cannot be undone; add --yes\n"
+        used = fresh("purge", "chat", "--yes")
+        assert (used.code, used.err.endswith("purge those first, or add --forks\n")) == (1, True)
+        assert fresh("purge", "Lisbon", "--yes").code == 3
+        assert contents(fresh.backend) == before
+        assert sorted(fresh("purge", "chat", "--forks", "--yes", "--json").json["tapes"]) == [
+            "chat",
+            "hotels",
+            "spare",
+            "trains",
+        ]
+        assert fresh("ls", "--json").json["tapes"] == []
+
+    def test_retain_tells_first(self, fresh: Shell) -> None:
+        """retain lists what would go, and purges only with --apply."""
+        fresh.backend.open(clock=lambda: 1_600_000_000_000_000).create("old")
+        fresh.backend.open().create("new")
+        done = fresh("retain", "--older-than", "30d")
+        assert (done.out, done.err) == ("old\n", "would purge 1 tape, 1 entry\n")
+        assert fresh("retain", "--older-than", "30d", "--apply").code == 2
+        assert fresh("retain", "--older-than", "30d", "--apply", "--yes", "--json").json == {
+            "dry_run": False,
+            "tapes": ["old"],
+            "entries": 1,
+            "kept": {},
+        }
+        assert [one["id"] for one in fresh("ls", "--json").json["tapes"]] == ["new"]
+
+    def test_migrate(self, backend: Backend) -> None:
+        """migrate creates only when asked, and tells what is to be done."""
+        shell = Shell(backend)
+        assert shell("migrate").code == 3
+        assert shell("migrate", "--create", "--check").code == 5
+        assert shell("ls").code == 3
+        assert shell("migrate", "--create", "--json").json["found"] is None
+        assert shell("migrate").lines == [f"schema {REVISION} is that of this release"]
+        assert shell("ls", "--json").json["tapes"] == []
+
+    def test_migrate_puts_guards_back(self, backend: Backend) -> None:
+        """Triggers that were dropped or switched off are put back, and hold."""
+        backend.open().create("c")
+        shell = Shell(backend)
+        Tamperer(backend).close()
+        assert len(shell("migrate", "--json").json["guards"]) == (2 if backend.postgres else 3)
+        assert shell("migrate", "--json").json["guards"] == []
+        tamperer = Tamperer(backend, guarded=True)
+        with pytest.raises(Exception, match="immutable"):
+            tamperer.run("UPDATE tape_entries SET actor = 'x'")
+        tamperer.close()
+
+
+class TestOldAndNewSchemas:
+    @pytest.fixture
+    def old(self, tmp_path: Path) -> Path:
+        shutil.copy(DATA / "store-0001.db", tmp_path / "old.db")
+        return tmp_path / "old.db"
+
+    def test_an_old_store_is_upgraded_only_by_migrate(self, old: Path) -> None:
+        """No other command upgrades a store: a program of the older release may be using it."""
+        before = old.read_bytes()
+        for command in (["ls"], ["append", "x", "y", "--create"], ["verify"]):
+            done = tape_command("-s", str(old), *command)
+            assert (done.code, done.err.endswith("take a backup, then run: tape migrate\n")) == (5, True)
+        check = tape_command("-s", str(old), "migrate", "--check", "--json")
+        assert (check.code, json.loads(check.out)["found"]) == (5, "0001")
+        assert old.read_bytes() == before
+        assert tape_command("-s", str(old), "migrate").lines == [f"schema 0001, upgraded to {REVISION}"]
+        assert tape_command("-s", str(old), "verify").code == 0
+
+    def test_a_newer_store_is_refused(self, backend: Backend) -> None:
+        """A store of a newer release is left untouched."""
+        backend.open().create("c")
+        raw = backend.raw()
+        raw.execute("UPDATE tape_version SET version_num = '9999'")
+        raw.close()
+        shell, before = Shell(backend), contents(backend)
+        for command in (["ls"], ["migrate"], ["append", "c", "x"], ["import", __file__]):
+            done = shell(*command)
+            assert (done.code, done.out, done.err.count("\n")) == (5, "", 1)
+            assert "upgrade tape-store" in done.err
+        assert contents(backend) == before

@@ -1,0 +1,348 @@
+"""The ``tape`` command as a whole: its help, what it refuses and how, and where it finds its store."""
+
+from __future__ import annotations
+
+import shlex
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Backend
+from shell import Done, Shell, family, tape_command
+
+import tape
+from tape.command.app import run
+from tape.command.declare import EXAMPLES, SECTIONS
+from tape.core.payloads import KINDS
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = [name for names in SECTIONS.values() for name in names]
+ASKED = """
+    demo ls info log show cat context replay diff search tree anchors fork merge discard handoff append retract follow
+    verify rebuild export import backup purge retain stats doctor migrate
+"""
+
+
+class TestHelp:
+    def test_every_command_asked_for_is_there(self) -> None:
+        """The command has exactly the commands that were asked for."""
+        assert sorted(NAMES) == sorted(ASKED.split())
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_every_command_has_help_examples_and_a_place_in_the_page(self, name: str) -> None:
+        """Its help has a sentence and an example, every option has a text, and docs/command.md tells of it."""
+        done = tape_command(name, "--help")
+        assert done.code == 0
+        body = done.out.split("Examples:")
+        assert len(body) == 2
+        assert body[0].split("\n\n")[1].strip().endswith(".")
+        assert f"tape {name}" in body[1] or f"{name} " in body[1]
+        options = [line for line in body[0].split("Options:")[1].splitlines() if line.strip().startswith("-")]
+        assert len(options) >= 2
+        page = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
+        assert f"\n### tape {name}\n" in page
+
+    @pytest.mark.parametrize(("name", "example"), [(name, one) for name in NAMES for one in EXAMPLES[name]])
+    def test_every_example_can_be_typed(self, name: str, example: str) -> None:
+        """An example calls the command, with options that it has."""
+        words = shlex.split(next(part for part in example.replace("&&", "|").split("|") if "tape " in part))
+        assert words[0] == "tape"
+        offered = tape_command(name, "--help").out + tape_command("--help").out
+        for word in words:
+            if word.startswith("--"):
+                assert f" {word}" in offered, word
+        assert name in words
+
+    def test_every_printing_command_offers_json(self) -> None:
+        """All commands but the demo, which tells a story, print JSON when asked."""
+        silent = [name for name in NAMES if "--json" not in tape_command(name, "--help").out]
+        assert silent == ["demo"]
+
+    def test_without_a_command_it_shows_them_all(self) -> None:
+        """The bare command lists every command by sections and ends as a wrong usage does."""
+        done = tape_command()
+        assert (done.code, done.err) == (2, "")
+        for name in NAMES:
+            assert f"\n  {name} " in done.out
+
+    def test_version(self) -> None:
+        """--version prints it."""
+        assert tape_command("--version").out == f"tape {tape.__version__}\n"
+
+
+READING = [
+    ["ls"],
+    ["info", "x"],
+    ["log", "x"],
+    ["show", "x", "1"],
+    ["cat", "x"],
+    ["context", "x"],
+    ["replay", "x"],
+    ["diff", "x", "x"],
+    ["search", "x"],
+    ["tree", "x"],
+    ["anchors", "x"],
+    ["follow", "--timeout", "0"],
+    ["verify"],
+    ["export", "x", "-"],
+    ["stats"],
+    ["doctor"],
+]
+WRITING = [
+    ["fork", "x"],
+    ["merge", "x", "y"],
+    ["discard", "x"],
+    ["handoff", "x", "h", "--summary", "s"],
+    ["append", "x", "text"],
+    ["retract", "x", "m"],
+    ["rebuild"],
+    ["purge", "x", "--yes"],
+    ["retain", "--older-than", "1d"],
+    ["migrate"],
+]
+
+
+@pytest.fixture(scope="module")
+def lite(make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """The command on a family in SQLite, for what has nothing to do with the engine."""
+    made = make_backend("sqlite", tmp_path_factory.mktemp("lite"))
+    family(made.open())
+    yield Shell(made)
+    made.close()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("command", [*READING, *WRITING], ids=lambda command: command[0])
+    def test_a_missing_store_is_an_error(self, command: list[str], tmp_path: Path) -> None:
+        """No command but one that is told to creates a store: one line, exit code 3, no file."""
+        done = tape_command("--store", str(tmp_path / "no.db"), *command)
+        assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+        assert done.err.startswith(f"tape: there is no store at {str(tmp_path / 'no.db')!r}; ")
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("command", [["ls"], ["doctor"], ["append", "x", "y", "--create"], ["import", __file__]])
+    def test_another_programs_database_is_left_alone(self, command: list[str], tmp_path: Path) -> None:
+        """A database without a store in it, and an empty file, are no store, and get no tables."""
+        file, empty = tmp_path / "app.db", tmp_path / "empty.db"
+        connection = sqlite3.connect(file)
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        connection.close()
+        empty.touch()
+        for path in (file, empty):
+            before = path.read_bytes()
+            done = tape_command("--store", str(path), *command)
+            assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+            assert path.read_bytes() == before
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["app.db", "empty.db"]
+
+    @pytest.mark.parametrize("command", [["ls"], ["doctor"], ["migrate"], ["append", "x", "y", "--create"]])
+    def test_a_file_that_is_no_database(self, command: list[str], tmp_path: Path) -> None:
+        """Something else under the store's name is damage, and stays as it is."""
+        file = tmp_path / "notes.txt"
+        file.write_bytes(b"these are notes, not a database" * 100)
+        done = tape_command("--store", str(file), *command)
+        assert (done.code, file.read_bytes()[:9]) == (4, b"these are")
+        assert "not a database" in done.out + done.err
+        assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+    @pytest.mark.parametrize(
+        ("url", "code", "says"),
+        [
+            ("mysql://host/db", 2, "use SQLite or PostgreSQL"),
+            ("://", 2, "url"),
+            ("postgresql://nobody:secret@127.0.0.1:1/none?connect_timeout=2", 6, "cannot connect"),
+            (":memory:", 3, "there is no store"),
+            (".", 6, "is not a file"),
+            ("", 3, "there is no store at 'tape.db'"),
+        ],
+    )
+    def test_a_wrong_url(self, url: str, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A URL that leads nowhere is one line, and never tells the password."""
+        monkeypatch.chdir(tmp_path)
+        done = tape_command("--store", url, "ls")
+        assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+        assert says in done.err
+        assert "secret" not in done.err
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("command", "code", "says"),
+        [
+            (["info", "nobody"], 3, "there is no tape 'nobody'; see: tape ls"),
+            (["log", "nobody"], 3, "there is no tape 'nobody'"),
+            (["diff", "chat@2", "nobody@3"], 3, "there is no tape 'nobody'"),
+            (["diff", "chat@", "chat"], 2, "names no point"),
+            (["show", "chat", "99"], 3, "tape 'chat' has no seq 99: it ends at 13; see: tape log chat"),
+            (["show", "chat", "0"], 2, "SEQ"),
+            (["cat", "chat", "--at", "99"], 3, "has no seq 99"),
+            (["cat", "chat", "--at", "nowhere"], 3, "has no anchor or message 'nowhere'"),
+            (["cat", "chat", "--at", "2026-99-99"], 2, "is no date"),
+            (["cat", "chat", "--branch", "nothing"], 3, "message 'nothing' is unknown"),
+            (["replay", "chat", "--from", "9", "--to", "3"], 2, "--from 9 is behind --to 3"),
+            (["replay", "chat", "--to", "99"], 3, "has no seq 99"),
+            (["replay", "chat", "--step", "--json"], 2, "--step talks to a person"),
+            (["fork", "chat", "--at", "99"], 3, "has no seq 99"),
+            (["log", "chat", "--kind", "noise"], 2, "'noise' is not a kind of entry"),
+            (["log", "chat", "--since", "soon"], 2, "--since: 'soon' is no moment"),
+            (["retain", "--older-than", "old"], 2, "is no span of time"),
+            (["ls", "--order", "size"], 2, "order"),
+            (["ls", "--cursor", "x"], 2, "cursor"),
+            (["context", "chat", "--budget", "1"], 1, "raise --budget"),
+            (["context", "chat", "--format", "xml"], 2, "one of openai, anthropic, text"),
+            (["context", "chat", "--recorded", "2"], 2, "seq"),
+            (["append", "chat"], 2, "give the text, or --message"),
+            (["append", "chat", "--message", "{"], 2, "--message: not JSON"),
+            (["append", "chat", "--message", "[1]"], 2, "must be a JSON object"),
+            (["append", "chat", "x", "--meta", "NaN"], 2, "must be a JSON object"),
+            (["retract", "chat", "nothing"], 3, "message 'nothing' is unknown"),
+            (["merge", "chat", "hotels", "--strategy", "rebase"], 2, "one of replay, squash, link"),
+            (["merge", "chat", "hotels", "--fields", '{"actor": 1}'], 2, "cannot have 'actor' here"),
+            (["merge", "hotels", "chat"], 2, "tape: 'chat' was never forked"),
+            (["discard", "chat"], 2, "was never forked"),
+            (["discard", "hotels"], 1, "merged"),
+            (["export", "chat", "-", "--json"], 2, "goes to stdout"),
+            (["export", "chat", "/no/such/folder/x"], 3, "the folder of"),
+            (["import", "/no/such/file"], 3, "cannot read"),
+            (["import", "."], 2, "is a folder"),
+            (["follow", "--after", "-1"], 2, "--after"),
+            (["log"], 2, "Missing argument"),
+            (["log", "chat", "--what"], 2, "--what"),
+            (["rewind"], 2, "No such command 'rewind'"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    )
+    def test_one_line_a_code_and_nothing_changed(self, command: list[str], code: int, says: str, lite: Shell) -> None:
+        """Whatever is wrong: one line on stderr, nothing on stdout, an exit code that tells what it was."""
+        before = lite.state()
+        done = lite(*command)
+        assert (done.code, done.out, done.err.count("\n")) == (code, "", 1), done.err
+        assert done.err.startswith("tape: ")
+        assert says in done.err
+        assert lite.state() == before
+
+    def test_debug_shows_the_traceback(self, lite: Shell) -> None:
+        """With --debug, and only then, there is a traceback in front of the line."""
+        plain, debug = lite("info", "nobody"), lite("info", "nobody", "--debug")
+        assert (plain.code, debug.code) == (3, 3)
+        assert "Traceback" not in plain.err
+        assert "Traceback" in debug.err
+        assert debug.err.endswith(plain.err)
+
+    def test_what_nobody_expected_is_a_line_too(self, lite: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A bug shows as one line that says how to report it."""
+        monkeypatch.setattr(tape.Store, "stats", lambda self: 1 / 0)
+        done = lite("stats")
+        hint = "run it again with --debug and report what it prints"
+        assert (done.code, done.err) == (1, f"tape: unexpected: ZeroDivisionError: division by zero; {hint}\n")
+
+    def test_an_interrupt_is_quiet(self, lite: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ctrl-C ends with 130 and without a word."""
+
+        def interrupt(self: tape.Store) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(tape.Store, "stats", interrupt)
+        assert lite("stats") == Done(130, "", "")
+
+
+class TestEnvironment:
+    def test_the_store_of_the_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """TAPE_STORE names the store; --store, before or behind the command, goes first; tape.db is the last resort."""
+        monkeypatch.chdir(tmp_path)
+        for name in ("env", "option", "tape"):
+            with tape.open(f"{name}.db") as store:
+                store.create(name)
+
+        def ids(*arguments: str) -> list[str]:
+            return [one["id"] for one in tape_command(*arguments, "--json").json["tapes"]]
+
+        assert ids("ls") == ["tape"]
+        monkeypatch.setenv("TAPE_STORE", "env.db")
+        assert ids("ls") == ["env"]
+        assert ids("--store", "option.db", "ls") == ids("ls", "-s", "option.db") == ["option"]
+        monkeypatch.setenv("TAPE_OWNER", "ann")
+        assert ids("ls") == []
+
+    @pytest.mark.parametrize("missing", ["typer", "rich"])
+    def test_without_the_extra_it_says_how_to_get_it(self, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without typer or rich the command is one line and exit code 1."""
+        monkeypatch.setitem(sys.modules, missing, None)
+        line = f"tape: {missing} is not installed: run: pip install 'tape-store[cli]'\n"
+        assert tape_command("ls") == Done(1, "", line)
+
+    def test_the_library_does_without_the_extra(self) -> None:
+        """``import tape`` loads neither typer nor the command."""
+        code = "import sys, tape; print({'typer', 'tape.command'} & set(sys.modules))"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout == "set()\n"
+
+    def test_stops_quietly_when_its_reader_does(self, tmp_path: Path) -> None:
+        """``tape log | head`` is no error."""
+        with tape.open(tmp_path / "a.db") as store:
+            store.create("c", messages=[{"role": "user", "content": "x" * 2_000}] * 200)
+        command = [sys.executable, "-m", "tape.command", "-s", str(tmp_path / "a.db"), "log", "c", "--json"]
+        ran = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert ran.stdout is not None
+        assert ran.stderr is not None
+        ran.stdout.readline()
+        ran.stdout.close()
+        assert (ran.wait(60), ran.stderr.read()) == (0, b"")
+        ran.stderr.close()
+
+    def test_a_terminal_without_unicode(self, tmp_path: Path) -> None:
+        """What stdout cannot encode is escaped; JSON stays JSON."""
+        with tape.open(tmp_path / "a.db") as store:
+            store.create("c", messages=[{"role": "user", "content": "grün 你好"}])
+
+        where = ("-s", str(tmp_path / "a.db"))
+        assert "gr\\xfcn" in tape_command(*where, "cat", "c", encoding="ascii").out
+        found = tape_command(*where, "cat", "c", "--json", encoding="ascii").json
+        assert found[0]["message"]["content"] == "grün 你好"
+
+    def test_completion(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The shell completes commands, and the ids of tapes in the store."""
+        if shell.backend.postgres:
+            monkeypatch.setenv("TAPE_SCHEMA", shell.backend.schema or "")
+        monkeypatch.setenv("TAPE_STORE", shell.backend.address)
+        monkeypatch.setenv("_TAPE_COMPLETE", "complete_bash")
+
+        def complete(line: str) -> list[str]:
+            monkeypatch.setenv("COMP_WORDS", line)
+            monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+            return tape_command().out.split()
+
+        assert sorted(complete("tape re")) == ["rebuild", "replay", "retain", "retract"]
+        assert complete("tape log h") == ["hotels"]
+        assert complete("tape log chat --kind re") == ["revise", "retract", "restore"]
+        monkeypatch.setenv("TAPE_STORE", "/no/such/store.db")
+        assert complete("tape log h") == []
+
+    def test_the_demo(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The demo tells its story in a file of its own, whatever store the environment names."""
+        monkeypatch.setenv("TAPE_STORE", str(tmp_path / "real.db"))
+        done = tape_command("demo", str(tmp_path / "demo.db"))
+        assert done.code == 0
+        assert "10. Verify" in done.out
+        assert not (tmp_path / "real.db").exists()
+        assert len(tape_command("-s", str(tmp_path / "demo.db"), "log", "Lisbon", "--graph").lines) == 16
+        assert tape_command("demo", str(tmp_path / "no" / "demo.db")).code == 1
+
+    def test_warnings_of_the_log_stay_out_of_the_output(self, fresh: Shell) -> None:
+        """A purge is logged as a warning, which the user has not asked to see."""
+        fresh.backend.open().create("c")
+        assert fresh("purge", "c", "--yes").err == "purged 1 tape, 1 entry\n"
+
+    def test_kinds_are_those_of_the_library(self, lite: Shell) -> None:
+        """--kind takes every kind there is."""
+        kinds = [word for kind in KINDS for word in ("--kind", kind)]
+        assert len(lite("log", "chat", *kinds, "--json").json) == 13
+
+
+def test_run_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    """``run`` never raises, whatever it is given."""
+    assert run(["no-such-command"]) == 2
+    assert capsys.readouterr().err.startswith("tape: ")

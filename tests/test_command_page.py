@@ -1,0 +1,135 @@
+"""docs/command.md and the README's section on the command: every command in them prints what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from consoles import commands, differs, shown
+from shell import Shell, tape_command
+from test_readme import ROOT, run
+
+import tape
+from tape.command import codes, shapes
+from tape.command.declare import SECTIONS
+
+PAGE = ROOT / "docs" / "command.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the store of the examples, made by the page's own code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TAPE_STORE", "trip.db")
+    run(PAGE)
+    return tmp_path
+
+
+class TestOutputs:
+    def test_the_page_prints_what_it_says(self, folder: Path) -> None:
+        """Every command of the page, in order, prints what stands below it."""
+        found = list(commands(TEXT))
+        assert len(found) > 50
+        wrong = [f"$ {command}\n{how}" for command, said in found if (how := differs(said, shown(command, said)))]
+        assert wrong == [], "\n".join(wrong)
+
+    def test_the_readme_prints_what_it_says(self, folder: Path) -> None:
+        """The README's graph, replay and diff are real."""
+        found = list(commands((ROOT / "README.md").read_text(encoding="utf-8")))
+        assert [command.split()[1] for command, _ in found] == ["log", "replay", "diff"]
+        wrong = [f"$ {command}\n{how}" for command, said in found if (how := differs(said, shown(command, said)))]
+        assert wrong == [], "\n".join(wrong)
+
+    def test_the_graph_has_three_forks_and_two_merges(self) -> None:
+        """What the README shows is a family worth drawing."""
+        ((_, drawn),) = [
+            one for one in commands((ROOT / "README.md").read_text(encoding="utf-8")) if "--graph" in one[0]
+        ]
+        assert (drawn.count(" fork "), drawn.count(" merge ")) == (3, 2)
+
+    def test_a_wrong_output_is_noticed(self) -> None:
+        """A page that does not tell the truth is not taken for true."""
+        assert differs("a ... c\n", "a b c\n") is None
+        assert differs("a\n", "b\n") is not None
+
+
+class TestLists:
+    def test_sections_and_commands_are_those_of_the_help(self) -> None:
+        """The page has the sections of the help, with the same commands, each with an example."""
+        for title, names in SECTIONS.items():
+            section = re.split(r"^## ", TEXT[TEXT.index(f"\n## {title}\n") + 4 :], flags=re.M)[0]
+            assert sorted(re.findall(r"^### tape ([\w-]+)$", section, re.M)) == sorted(names)
+            for name in names:
+                part = re.split(r"^##", section[section.index(f"### tape {name}\n") + 4 :], flags=re.M)[0]
+                assert re.search(rf"^\$ (echo .* \| )?tape (--store \S+ )?{name}\b", part, re.M), name
+
+    def test_exit_codes(self) -> None:
+        """The table has every exit code, and no other."""
+        listed = [int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.M)]
+        assert listed == sorted(value for name, value in vars(codes).items() if name.isupper() and type(value) is int)
+
+    def test_json_by_command(self) -> None:
+        """The table tells of every command that prints JSON."""
+        start = TEXT.index("| command | prints |")
+        named = re.findall(r"^\| ((?:`\w+` ?)+)\|", TEXT[start : TEXT.index("\n\n", start)], re.M)
+        listed = [name for names in named for name in re.findall(r"\w+", names)]
+        assert sorted([*listed, "demo"]) == sorted(name for names in SECTIONS.values() for name in names)
+
+
+class TestShapes:
+    @pytest.fixture
+    def members(self) -> dict[str, set[str]]:
+        """The members of every shape, as the page lists them."""
+        start = TEXT.index("| shape | members |")
+        rows = re.findall(r"^\| ([\w ]+) \| (`.*`) \|$", TEXT[start : TEXT.index("\n\n", start)], re.M)
+        return {name: set(re.findall(r"`(\w+)`", listed)) for name, listed in rows}
+
+    def test_what_is_printed_has_the_members_listed(self, fresh: Shell, members: dict[str, set[str]]) -> None:
+        """Each shape, taken from the output of a command, has exactly the members of its row."""
+        chat = fresh.backend.open().create("c", messages=[{"id": "a", "content": "x"}, {"id": "b", "content": "y"}])
+        chat.fork("f").append(role="user", content="z")
+        found = {
+            "tape": fresh("ls", "--json").json["tapes"][0],
+            "entry": fresh("log", "c", "--json").json[0],
+            "message": fresh("cat", "c", "--json").json[0],
+            "hit": fresh("search", "x", "--json").json[0],
+            "receipt": fresh("handoff", "c", "h", "--summary", "s", "--json").json,
+            "anchor": fresh("anchors", "c", "--json").json[0],
+            "merge receipt": fresh("merge", "c", "f", "--json").json,
+            "lineage": fresh("info", "c", "--json").json["lineage"],
+            "diff": fresh("diff", "c@1", "c", "--json").json,
+            "finding": fresh("doctor", "--quick", "--json").json["findings"][0],
+            "summary": shapes.summary(tape.Summary("t", 1, "a", "b", [], False, "c", (1, 2), 1, 2)),
+        }
+        assert {name: set(one) for name, one in found.items()} == members
+
+    def test_objects_have_the_members_listed(self, fresh: Shell, members: dict[str, set[str]], tmp_path: Path) -> None:
+        """What a command prints as one object has the members that its row lists."""
+        fresh.backend.open().create("c", messages=[{"id": "a", "content": "x"}])
+        printed = {
+            "info": fresh("info", "c", "--json").json.keys() - members["tape"],
+            "stats": fresh("stats", "--json").json.keys(),
+            "context": fresh("context", "c", "--json").json.keys(),
+            "verify": fresh("verify", "--json").json.keys(),
+            "rebuild": fresh("rebuild", "--json").json.keys(),
+            "purge": fresh("retain", "--older-than", "1d", "--json").json.keys(),
+            "migrate": fresh("migrate", "--check", "--json").json.keys(),
+            "doctor": fresh("doctor", "--quick", "--json").json.keys(),
+            "export": fresh("export", "c", str(tmp_path / "c"), "--json").json.keys(),
+            "replay": fresh("replay", "c", "--at", "1", "--json").json.keys(),
+        }
+        for name, keys in printed.items():
+            (row,) = re.findall(rf"^\| (?:`\w+` )*`{name}`(?: `\w+`)* \| (.*) \|$", TEXT, re.M)
+            if name == "replay":
+                row = row.partition("--at`")[2]
+            listed = re.findall(r"`(\w+)`", row.partition(";")[0])
+            assert sorted(keys) == sorted(listed), name
+
+
+def test_environment_is_left_as_it_was() -> None:
+    """The page's export stays within its test."""
+    assert "TAPE_STORE" not in os.environ
+    assert tape_command("--version").code == 0

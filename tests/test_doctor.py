@@ -1,0 +1,234 @@
+"""``tape doctor``: every finding, and that what it says mends it does so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Backend
+from damage import Tamperer, contents
+from make_old_store import DATA
+from shell import Shell, family, tape_command
+
+import tape
+from tape.command import doctor
+from tape.command.desk import Desk
+from tape.db.audit import in_view
+from tape.db.condition import Oldest, look, oldest_transaction, wal_size
+from tape.db.connect import parse_url, sqlite_loses_pages
+from tape.db.schema import REVISION
+
+
+def findings(done: Any) -> dict[str, dict[str, Any]]:
+    """Return what was found, by check; the first of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in json.loads(done.out)["findings"]:
+        found.setdefault(one["check"], one)
+    return found
+
+
+class TestHealthy:
+    def test_everything_is_looked_at(self, fresh: Shell) -> None:
+        """A sound store has a line for each check, exit code 0, and nothing of the store is changed."""
+        family(fresh.backend.open())
+        fresh("doctor")
+        before = contents(fresh.backend)
+        done = fresh("doctor", "--json")
+        assert (done.code, done.json["ok"]) == (0, True)
+        found = findings(done)
+        shared = ["schema", "engine", "guards", "index", "chain", "view"]
+        own = ["transactions"] if fresh.backend.postgres else ["log", "integrity"]
+        assert sorted(found) == sorted(shared + own)
+        levels = {name: one["level"] for name, one in found.items()}
+        faulty = not fresh.backend.postgres and sqlite_loses_pages()
+        assert levels == {name: "warning" if name == "engine" and faulty else "ok" for name in found}
+        assert found["schema"]["what"] == f"revision {REVISION}"
+        assert found["chain"]["what"] == "22 entries of 4 tapes"
+        # Of all tables only the notes of the last verification may differ.
+        assert {name for name, rows in contents(fresh.backend).items() if rows != before[name]} <= {"tape_checks"}
+
+    def test_as_text(self, fresh: Shell) -> None:
+        """For people it is a line for each finding, and one more where there is something to mend."""
+        lines = fresh("doctor").lines
+        assert lines[0] == f"ok      schema       revision {REVISION}"
+        for line in lines:
+            assert line.startswith(("ok ", "warning ", " " * 21 + "mend: "))
+
+    def test_quick(self, fresh: Shell) -> None:
+        """--quick reads no tape."""
+        found = findings(fresh("doctor", "--quick", "--json"))
+        assert "chain" not in found
+        assert found["integrity"]["what"] == "not examined (--quick)"
+
+    def test_the_address_is_shown_without_the_password(self, tmp_path: Path) -> None:
+        """A URL is told, its password is not."""
+        desk = Desk("postgresql://ann:secret@host/db", None, None)
+        assert "secret" not in desk.shown
+        assert desk.shown.startswith("postgresql")
+
+
+class TestDamage:
+    def test_view_drift_is_mended_by_what_it_says(self, fresh: Shell) -> None:
+        """A view that is not what the entries give is an error, and rebuild mends it."""
+        family(fresh.backend.open())
+        raw = fresh.backend.raw()
+        raw.execute("DELETE FROM tape_anchors")
+        raw.close()
+        done = fresh("doctor", "--json")
+        view = findings(done)["view"]
+        assert (done.code, view["level"], view["mend"]) == (4, "error", "tape rebuild chat")
+        assert findings(done)["chain"]["level"] == "ok"
+        assert fresh(*view["mend"].split()[1:]).code == 0
+        assert fresh("doctor").code == 0
+
+    def test_a_changed_entry(self, fresh: Shell) -> None:
+        """An entry that was tampered with is an error of the chain; the missing guards are told as well."""
+        family(fresh.backend.open())
+        tamperer = Tamperer(fresh.backend)
+        tamperer.run("UPDATE tape_entries SET actor = 'x' WHERE seq = 2")
+        tamperer.close()
+        done = fresh("doctor", "--json")
+        found = findings(done)
+        assert (done.code, found["chain"]["level"], found["guards"]["level"]) == (4, "error", "error")
+        assert "the hash does not match the entry" in found["chain"]["what"]
+        assert found["guards"]["mend"] == "tape migrate, then: tape verify"
+        assert fresh("migrate").code == 0
+        assert findings(fresh("doctor", "--json"))["guards"]["level"] == "ok"
+
+    def test_a_file_with_a_torn_page(self, tmp_path: Path) -> None:
+        """A page overwritten in the file is found, told in a line, and nothing is raised."""
+        file = tmp_path / "a.db"
+        with tape.open(file) as store:
+            store.create("c", messages=[{"role": "user", "content": "x" * 3_000}] * 200)
+        size = file.stat().st_size
+        with file.open("r+b") as raw:
+            raw.seek(size // 2 // 4096 * 4096)
+            raw.write(b"\xff" * 4096 * 4)
+        done = tape_command("-s", str(file), "doctor", "--json")
+        assert done.code == 4
+        assert findings(done)["integrity"]["level"] == "error"
+        assert "Traceback" not in done.err
+
+    def test_a_file_that_is_no_database(self, tmp_path: Path) -> None:
+        """It is told as such, as JSON, too."""
+        (tmp_path / "x").write_bytes(b"no database at all" * 300)
+        done = tape_command("-s", str(tmp_path / "x"), "doctor", "--json")
+        assert (done.code, findings(done)["schema"]["mend"]) == (4, "restore the file from a backup")
+
+    def test_problems_are_told_apart(self) -> None:
+        """Every problem that verify can name is either of the view, which rebuild mends, or of the entries."""
+        source = (Path(tape.__file__).parent / "db" / "audit.py").read_text(encoding="utf-8")
+        texts = [line.split('"')[1] for line in source.splitlines() if "self.wrong(" in line and '"' in line]
+        view = [text for text in texts if in_view(tape.Problem("t", 1, text))]
+        assert view == [
+            "the head is not what the entries give",
+            "the status is not what the entries give",
+            "a row of {name} {which}",
+            "name, labels or redirect are not what the entries give",
+        ]
+
+
+class TestSchema:
+    def test_an_old_store(self, tmp_path: Path) -> None:
+        """An old schema is an error with the command that upgrades it, which then does."""
+        shutil.copy(DATA / "store-0001.db", tmp_path / "old.db")
+        done = tape_command("-s", str(tmp_path / "old.db"), "doctor", "--json")
+        assert (done.code, "tape migrate" in findings(done)["schema"]["mend"]) == (5, True)
+        assert tape_command("-s", str(tmp_path / "old.db"), "migrate").code == 0
+        assert tape_command("-s", str(tmp_path / "old.db"), "doctor").code == 0
+
+    def test_a_newer_store(self, fresh: Shell) -> None:
+        """A newer schema is an error that an upgrade of the package mends."""
+        raw = fresh.backend.raw()
+        raw.execute("UPDATE tape_version SET version_num = '9999'")
+        raw.close()
+        done = fresh("doctor", "--json")
+        assert (done.code, findings(done)["schema"]["mend"]) == (5, "pip install --upgrade tape-store")
+
+
+class TestThresholds:
+    @pytest.mark.parametrize(
+        ("version", "level"),
+        [("3.40.1", "warning"), ("3.44.6", "ok"), ("3.50.6", "warning"), ("3.50.7", "ok"), ("3.51.3", "ok")],
+    )
+    def test_the_fault_of_sqlite(self, version: str, level: str) -> None:
+        """A version that can lose pages is a warning; PostgreSQL never is."""
+        assert doctor.engine_finding("SQLite", version).level == level
+        assert doctor.engine_finding("PostgreSQL", "3.40").level == "ok"
+
+    def test_a_long_log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A long write-ahead log is a warning, and --checkpoint folds it in, unless a reader keeps it."""
+        monkeypatch.setattr(doctor, "LONG_WAL", 1_000)
+        file = str(tmp_path / "a.db")
+        with tape.open(file) as store:
+            store.create("c", messages=[{"role": "user", "content": "x" * 500}] * 20)
+            assert (wal_size(store._db) or 0) > 1_000
+            found = findings(tape_command("-s", file, "doctor", "--json"))["log"]
+            assert (found["level"], found["mend"]) == ("warning", "end long reads, then: tape doctor --checkpoint")
+            reader = sqlite3.connect(file, isolation_level=None)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM tape_entries").fetchone()
+            store.get("c").append(role="user", content="y")
+            monkeypatch.setattr(doctor, "PATIENCE", 0.1)
+            held = tape_command("-s", file, "doctor", "--checkpoint", "--json")
+            assert held.err == "a reader keeps the write-ahead log: end it, then try again\n"
+            reader.close()
+            done = findings(tape_command("-s", file, "doctor", "--checkpoint", "--json"))["log"]
+            assert (done["level"], done["what"]) == ("ok", "write-ahead log of 0 B")
+
+    def test_an_index_that_is_behind(self, fresh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An index far behind is a note, and a search catches up."""
+        family(fresh.backend.open())
+        monkeypatch.setattr(doctor, "LONG_LAG", 5)
+        found = findings(fresh("doctor", "--quick", "--json"))["index"]
+        assert (found["level"], found["mend"]) == ("note", "tape search anything")
+        fresh(*found["mend"].split()[1:])
+        assert findings(fresh("doctor", "--quick", "--json"))["index"]["level"] == "ok"
+
+    def test_an_open_transaction(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On PostgreSQL the transaction that has been open for longest is named, with how to end it."""
+        store = backend.open()
+        if not backend.postgres:
+            assert oldest_transaction(store._db) is None
+            return
+        monkeypatch.setattr(doctor, "LONG_TRANSACTION", 0.0)
+        raw = backend.raw()
+        raw.execute("BEGIN")
+        raw.execute("SELECT txid_current()")
+        (pid,) = raw.execute("SELECT pg_backend_pid()").fetchone()
+        found = findings(Shell(backend)("doctor", "--quick", "--json"))["transactions"]
+        raw.execute("ROLLBACK")
+        raw.close()
+        assert found["level"] == "warning"
+        assert f"pg_terminate_backend({pid})" in found["mend"]
+
+    def test_a_short_transaction_is_fine(self) -> None:
+        """A transaction of a few seconds is work, not a fault."""
+        assert doctor.transaction_finding(Oldest(1, 5.0, "active", "app")).level == "ok"
+        assert doctor.transaction_finding(None).level == "ok"
+
+
+class TestLooking:
+    def test_looking_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        """A look at a store in use, at a foreign file and at nothing makes no file and changes none."""
+        with tape.open(tmp_path / "a.db") as store:
+            store.create("c")
+            assert look(parse_url(tmp_path / "a.db")).current
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert look(parse_url(tmp_path / "a.db")).revision == REVISION
+        assert not look(parse_url(tmp_path / "none.db")).there
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+    def test_looking_sees_what_is_only_in_the_log(self, tmp_path: Path) -> None:
+        """A store whose tables are still in the write-ahead log is a store."""
+        store = tape.open(tmp_path / "a.db")
+        store.create("c")
+        for name in ("a.db", "a.db-wal"):
+            shutil.copy(tmp_path / name, tmp_path / name.replace("a.db", "copy.db"))
+        store.close()
+        assert look(parse_url(tmp_path / "copy.db")).current
+        assert tape_command("-s", str(tmp_path / "copy.db"), "verify").code == 0
