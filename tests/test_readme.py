@@ -88,9 +88,9 @@ class TestPages:
 
     @names
     def test_every_block_tells_what_it_is(self, page: Path) -> None:
-        """A block is Python, which is run, a command, or text that is no program: none is left unchecked."""
+        """A block is Python or a command, which are run, or text that is no program: none is left unchecked."""
         fences = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.M)
-        assert set(fences[::2]) <= {"python", "sh", "text"}
+        assert set(fences[::2]) <= {"python", "sh", "console", "text"}
         assert set(fences[1::2]) <= {""}
 
     def test_the_readme_links_every_page(self) -> None:
