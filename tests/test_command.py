@@ -188,6 +188,8 @@ class TestBadInput:
             (["log", "chat", "--kind", "noise"], 2, "'noise' is not a kind of entry"),
             (["log", "chat", "--since", "soon"], 2, "--since: 'soon' is no moment"),
             (["retain", "--older-than", "old"], 2, "is no span of time"),
+            (["retain", "--older-than", "999999999w"], 2, "longer than time"),
+            (["log", "chat", "--since", "999999999d"], 2, "before the calendar begins"),
             (["ls", "--order", "size"], 2, "order"),
             (["ls", "--cursor", "x"], 2, "cursor"),
             (["context", "chat", "--budget", "1"], 1, "raise --budget"),
