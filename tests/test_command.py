@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sqlite3
 import subprocess
@@ -153,6 +154,7 @@ class TestBadInput:
         [
             ("mysql://host/db", 2, "use SQLite or PostgreSQL"),
             ("://", 2, "url"),
+            ("post gres://nobody:secret@host/db", 2, "url"),
             ("postgresql://nobody:secret@127.0.0.1:1/none?connect_timeout=2", 6, "cannot connect"),
             (":memory:", 3, "there is no store"),
             (".", 6, "is not a file"),
@@ -342,6 +344,14 @@ class TestEnvironment:
         """--kind takes every kind there is."""
         kinds = [word for kind in KINDS for word in ("--kind", kind)]
         assert len(known("log", "chat", *kinds, "--json").json) == 13
+
+
+def test_the_command_is_a_thin_face() -> None:
+    """It asks the library: no statement of SQL is in it, and no transaction."""
+    forbidden = re.compile(r"SELECT .* FROM|UPDATE .* SET|\.execute\(|\.(read|write)\(lambda")
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tape" / "command").glob("*.py")}
+    assert len(sources) > 10
+    assert [name for name, source in sources.items() if forbidden.search(source)] == []
 
 
 def test_run_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:
