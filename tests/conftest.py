@@ -197,6 +197,15 @@ def fresh(backend: Backend) -> Shell:
     return Shell(backend)
 
 
+@pytest.fixture
+def lite(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Shell]:
+    """The command on an SQLite store of the test's own, for what has nothing to do with the engine."""
+    made = make_backend("sqlite", tmp_path)
+    made.open()
+    yield Shell(made)
+    made.close()
+
+
 @pytest.fixture(scope="session")
 def interpreters() -> Iterator[Crew]:
     made = Crew()

@@ -35,22 +35,22 @@ class TestWriting:
             {"role": "user", "content": "Hello"},
         )
 
-    def test_append_of_every_form(self, fresh: Shell) -> None:
+    def test_append_of_every_form(self, lite: Shell) -> None:
         """Text comes from the line or stdin; a whole message too; behind a message or from a new root."""
-        fresh.backend.open().create("c")
-        fresh("append", "c", "-", "--role", "assistant", "--id", "a", stdin="two\nlines\n")
-        fresh("append", "c", "--message", '{"role": "tool", "tool_call_id": "x", "content": [1]}', "--parent", "a")
-        fresh("append", "c", "--message", "-", "--root", "--id", "r", stdin='{"content": null}')
-        found = {one["id"]: one for one in fresh("tree", "c", "--json").json}
+        lite.backend.open().create("c")
+        lite("append", "c", "-", "--role", "assistant", "--id", "a", stdin="two\nlines\n")
+        lite("append", "c", "--message", '{"role": "tool", "tool_call_id": "x", "content": [1]}', "--parent", "a")
+        lite("append", "c", "--message", "-", "--root", "--id", "r", stdin='{"content": null}')
+        found = {one["id"]: one for one in lite("tree", "c", "--json").json}
         assert found["a"]["message"] == {"role": "assistant", "content": "two\nlines", "id": "a"}
         assert (found["r"]["parent"], found["r"]["message"]) == (None, {"content": None, "id": "r"})
         assert [one["message"].get("tool_call_id") for one in found.values() if one["parent"] == "a"] == ["x"]
 
-    def test_append_creates_only_when_asked(self, fresh: Shell) -> None:
+    def test_append_creates_only_when_asked(self, lite: Shell) -> None:
         """A mistyped id is not a new tape, unless --create says so."""
-        assert fresh("append", "nwe", "Hello").code == 3
-        assert fresh("ls", "--json").json["tapes"] == []
-        assert fresh("append", "new", "Hello", "--create", "--json").json["seq"] == 2
+        assert lite("append", "nwe", "Hello").code == 3
+        assert lite("ls", "--json").json["tapes"] == []
+        assert lite("append", "new", "Hello", "--create", "--json").json["seq"] == 2
 
     def test_append_creates_a_store_when_asked(self, tmp_path: Path) -> None:
         """--create makes the store as well; a refused message leaves no file."""
@@ -62,16 +62,16 @@ class TestWriting:
         assert [path.name for path in tmp_path.iterdir()] == ["new.db"]
         assert tape_command("-s", str(file), "verify").out == "2 entries of 1 tape: nothing wrong\n"
 
-    def test_retract(self, fresh: Shell) -> None:
+    def test_retract(self, lite: Shell) -> None:
         """retract takes messages out, with a reason."""
-        fresh.backend.open().create("c", messages=[{"id": "a", "content": "x"}, {"id": "b", "content": "y"}])
-        assert fresh("retract", "c", "a", "b", "--reason", "wrong", "--json").json["seq"] == 4
-        assert fresh("cat", "c", "--json").json == []
-        assert fresh("log", "c", "--oneline", "-n", "1").lines == ["4 retract a, b (wrong)"]
+        lite.backend.open().create("c", messages=[{"id": "a", "content": "x"}, {"id": "b", "content": "y"}])
+        assert lite("retract", "c", "a", "b", "--reason", "wrong", "--json").json["seq"] == 4
+        assert lite("cat", "c", "--json").json == []
+        assert lite("log", "c", "--oneline", "-n", "1").lines == ["4 retract a, b (wrong)"]
 
-    def test_handoff(self, fresh: Shell) -> None:
+    def test_handoff(self, lite: Shell) -> None:
         """handoff sets a checkpoint with its contract."""
-        fresh.backend.open().create("c")
+        lite.backend.open().create("c")
         options = [
             "--summary",
             "Done",
@@ -86,8 +86,8 @@ class TestWriting:
             "--state",
             "[1]",
         ]
-        assert fresh("handoff", "c", "h", *options).lines == ["c:2"]
-        (found,) = fresh("anchors", "c", "--json").json
+        assert lite("handoff", "c", "h", *options).lines == ["c:2"]
+        (found,) = lite("anchors", "c", "--json").json
         assert [found[name] for name in ("summary", "phase", "next_steps", "owner", "state")] == [
             "Done",
             "p",
@@ -268,13 +268,13 @@ class TestTending:
         found = fresh("verify", "c", "--json").json
         assert found == {"ok": True, "tapes": 1, "entries": 2, "problems": [], "erased": []}
 
-    def test_verify_against_a_receipt(self, fresh: Shell) -> None:
+    def test_verify_against_a_receipt(self, lite: Shell) -> None:
         """A kept receipt that no longer holds is damage."""
-        receipt = fresh.backend.open().create("c").append(role="user", content="x")
-        assert fresh("verify", "c", "--seq", "2", "--hash", receipt.hash).code == 0
-        assert fresh("verify", "c", "--seq", "2", "--hash", "0" * 64).code == 4
-        assert fresh("verify", "c", "--seq", "9", "--hash", receipt.hash).code == 4
-        assert fresh("verify", "--seq", "2", "--hash", receipt.hash).code == 2
+        receipt = lite.backend.open().create("c").append(role="user", content="x")
+        assert lite("verify", "c", "--seq", "2", "--hash", receipt.hash).code == 0
+        assert lite("verify", "c", "--seq", "2", "--hash", "0" * 64).code == 4
+        assert lite("verify", "c", "--seq", "9", "--hash", receipt.hash).code == 4
+        assert lite("verify", "--seq", "2", "--hash", receipt.hash).code == 2
 
     def test_damage_to_the_view_is_mended_by_rebuild(self, fresh: Shell) -> None:
         """verify exits with 4 and names the command; after it all is well."""

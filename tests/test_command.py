@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sqlite3
 import subprocess
@@ -106,9 +107,9 @@ WRITING = [
 
 
 @pytest.fixture(scope="module")
-def lite(make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def known(make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """The command on a family in SQLite, for what has nothing to do with the engine."""
-    made = make_backend("sqlite", tmp_path_factory.mktemp("lite"))
+    made = make_backend("sqlite", tmp_path_factory.mktemp("known"))
     family(made.open())
     yield Shell(made)
     made.close()
@@ -153,6 +154,7 @@ class TestBadInput:
         [
             ("mysql://host/db", 2, "use SQLite or PostgreSQL"),
             ("://", 2, "url"),
+            ("post gres://nobody:secret@host/db", 2, "url"),
             ("postgresql://nobody:secret@127.0.0.1:1/none?connect_timeout=2", 6, "cannot connect"),
             (":memory:", 3, "there is no store"),
             (".", 6, "is not a file"),
@@ -188,6 +190,8 @@ class TestBadInput:
             (["log", "chat", "--kind", "noise"], 2, "'noise' is not a kind of entry"),
             (["log", "chat", "--since", "soon"], 2, "--since: 'soon' is no moment"),
             (["retain", "--older-than", "old"], 2, "is no span of time"),
+            (["retain", "--older-than", "999999999w"], 2, "longer than time"),
+            (["log", "chat", "--since", "999999999d"], 2, "before the calendar begins"),
             (["ls", "--order", "size"], 2, "order"),
             (["ls", "--cursor", "x"], 2, "cursor"),
             (["context", "chat", "--budget", "1"], 1, "raise --budget"),
@@ -214,38 +218,38 @@ class TestBadInput:
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )
-    def test_one_line_a_code_and_nothing_changed(self, command: list[str], code: int, says: str, lite: Shell) -> None:
+    def test_one_line_a_code_and_nothing_changed(self, command: list[str], code: int, says: str, known: Shell) -> None:
         """Whatever is wrong: one line on stderr, nothing on stdout, an exit code that tells what it was."""
-        before = lite.state()
-        done = lite(*command)
+        before = known.state()
+        done = known(*command)
         assert (done.code, done.out, done.err.count("\n")) == (code, "", 1), done.err
         assert done.err.startswith("tape: ")
         assert says in done.err
-        assert lite.state() == before
+        assert known.state() == before
 
-    def test_debug_shows_the_traceback(self, lite: Shell) -> None:
+    def test_debug_shows_the_traceback(self, known: Shell) -> None:
         """With --debug, and only then, there is a traceback in front of the line."""
-        plain, debug = lite("info", "nobody"), lite("info", "nobody", "--debug")
+        plain, debug = known("info", "nobody"), known("info", "nobody", "--debug")
         assert (plain.code, debug.code) == (3, 3)
         assert "Traceback" not in plain.err
         assert "Traceback" in debug.err
         assert debug.err.endswith(plain.err)
 
-    def test_what_nobody_expected_is_a_line_too(self, lite: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_nobody_expected_is_a_line_too(self, known: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """A bug shows as one line that says how to report it."""
         monkeypatch.setattr(tape.Store, "stats", lambda self: 1 / 0)
-        done = lite("stats")
+        done = known("stats")
         hint = "run it again with --debug and report what it prints"
         assert (done.code, done.err) == (1, f"tape: unexpected: ZeroDivisionError: division by zero; {hint}\n")
 
-    def test_an_interrupt_is_quiet(self, lite: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_is_quiet(self, known: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ctrl-C ends with 130 and without a word."""
 
         def interrupt(self: tape.Store) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(tape.Store, "stats", interrupt)
-        assert lite("stats") == Done(130, "", "")
+        assert known("stats") == Done(130, "", "")
 
 
 class TestEnvironment:
@@ -331,15 +335,23 @@ class TestEnvironment:
         assert len(tape_command("-s", str(tmp_path / "demo.db"), "log", "Lisbon", "--graph").lines) == 16
         assert tape_command("demo", str(tmp_path / "no" / "demo.db")).code == 1
 
-    def test_warnings_of_the_log_stay_out_of_the_output(self, fresh: Shell) -> None:
+    def test_warnings_of_the_log_stay_out_of_the_output(self, lite: Shell) -> None:
         """A purge is logged as a warning, which the user has not asked to see."""
-        fresh.backend.open().create("c")
-        assert fresh("purge", "c", "--yes").err == "purged 1 tape, 1 entry\n"
+        lite.backend.open().create("c")
+        assert lite("purge", "c", "--yes").err == "purged 1 tape, 1 entry\n"
 
-    def test_kinds_are_those_of_the_library(self, lite: Shell) -> None:
+    def test_kinds_are_those_of_the_library(self, known: Shell) -> None:
         """--kind takes every kind there is."""
         kinds = [word for kind in KINDS for word in ("--kind", kind)]
-        assert len(lite("log", "chat", *kinds, "--json").json) == 13
+        assert len(known("log", "chat", *kinds, "--json").json) == 13
+
+
+def test_the_command_is_a_thin_face() -> None:
+    """It asks the library: no statement of SQL is in it, and no transaction."""
+    forbidden = re.compile(r"SELECT .* FROM|UPDATE .* SET|\.execute\(|\.(read|write)\(lambda")
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tape" / "command").glob("*.py")}
+    assert len(sources) > 10
+    assert [name for name, source in sources.items() if forbidden.search(source)] == []
 
 
 def test_run_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:

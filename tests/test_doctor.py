@@ -51,16 +51,16 @@ class TestHealthy:
         # Of all tables only the notes of the last verification may differ.
         assert {name for name, rows in contents(fresh.backend).items() if rows != before[name]} <= {"tape_checks"}
 
-    def test_as_text(self, fresh: Shell) -> None:
+    def test_as_text(self, lite: Shell) -> None:
         """For people it is a line for each finding, and one more where there is something to mend."""
-        lines = fresh("doctor").lines
+        lines = lite("doctor").lines
         assert lines[0] == f"ok      schema       revision {REVISION}"
         for line in lines:
             assert line.startswith(("ok ", "warning ", " " * 21 + "mend: "))
 
-    def test_quick(self, fresh: Shell) -> None:
+    def test_quick(self, lite: Shell) -> None:
         """--quick reads no tape."""
-        found = findings(fresh("doctor", "--quick", "--json"))
+        found = findings(lite("doctor", "--quick", "--json"))
         assert "chain" not in found
         assert found["integrity"]["what"] == "not examined (--quick)"
 

@@ -50,12 +50,12 @@ class TestFinding:
         assert shell("info", "Lisbon", "--json").json["id"] == "chat"
         assert shell("info", "hote", "--json").json["id"] == "hotels"
 
-    def test_two_of_a_name_are_told_apart(self, fresh: Shell) -> None:
+    def test_two_of_a_name_are_told_apart(self, lite: Shell) -> None:
         """A name that two tapes have is refused with both ids."""
-        store = fresh.backend.open()
+        store = lite.backend.open()
         for id in ("one", "two"):
             store.create(id, name="same")
-        done = fresh("info", "same")
+        done = lite("info", "same")
         assert (done.code, done.err) == (3, "tape: 2 tapes go by 'same': two, one; give the id\n")
 
     def test_search(self, shell: Shell) -> None:
@@ -88,23 +88,23 @@ class TestFinding:
         ]
         assert shell("anchors", "chat", "--at", "3", "--json").json == []
 
-    def test_tree(self, fresh: Shell) -> None:
+    def test_tree(self, lite: Shell) -> None:
         """tree draws branches, the active one marked; a long line does not indent."""
-        store = fresh.backend.open()
+        store = lite.backend.open()
         chat = store.create("t")
         chat.append(role="user", content="one", id="a")
         chat.append(role="assistant", content="two", id="b")
         chat.append(role="assistant", content="other two", id="c", parent="a")
         chat.append(role="user", content="three", id="d")
-        assert fresh("tree", "t").lines == [
+        assert lite("tree", "t").lines == [
             "* 2 user: one",
             "| o 3 assistant: two",
             "* 4 assistant: other two",
             "* 5 user: three",
         ]
-        found = fresh("tree", "t", "--json").json
+        found = lite("tree", "t", "--json").json
         assert [(one["id"], one["active"]) for one in found] == [("a", True), ("b", False), ("c", True), ("d", True)]
-        assert fresh("tree", "t", "--at", "3").lines == ["* 2 user: one", "* 3 assistant: two"]
+        assert lite("tree", "t", "--at", "3").lines == ["* 2 user: one", "* 3 assistant: two"]
 
     def test_tree_of_forks(self, shell: Shell) -> None:
         """tree --forks shows the family from any member."""
@@ -195,10 +195,10 @@ class TestReading:
         assert [line for line in lines if "spare:" in line] == []
         assert len([line for line in lines if "*" in line]) == 13 + 2 + 2
 
-    def test_log_of_many_entries(self, fresh: Shell) -> None:
+    def test_log_of_many_entries(self, lite: Shell) -> None:
         """A tape of several pages is shown whole and in order."""
-        fresh.backend.open().create("long", messages=[{"role": "user", "content": str(n)} for n in range(1_100)])
-        assert [one["seq"] for one in fresh("log", "long", "--json").json] == list(range(1_101, 0, -1))
+        lite.backend.open().create("long", messages=[{"role": "user", "content": str(n)} for n in range(1_100)])
+        assert [one["seq"] for one in lite("log", "long", "--json").json] == list(range(1_101, 0, -1))
 
     def test_show(self, shell: Shell) -> None:
         """show prints one entry in full, and what it changed."""
@@ -235,12 +235,12 @@ class TestReading:
         assert (manifest["hash"], manifest["excluded"][0]["tape"]) == (found["manifest"], "chat")
         assert shell("context", "chat", "--manifest").lines[0] == f"manifest {found['manifest']}"
 
-    def test_recorded_context(self, fresh: Shell) -> None:
+    def test_recorded_context(self, lite: Shell) -> None:
         """A recorded context is rebuilt as it was."""
-        chat = fresh.backend.open().create("c", messages=[{"role": "user", "content": "Hello"}])
+        chat = lite.backend.open().create("c", messages=[{"role": "user", "content": "Hello"}])
         seen = chat.context(record=True)
         chat.append(role="assistant", content="Hi")
-        found = fresh("context", "c", "--recorded", "3").json
+        found = lite("context", "c", "--recorded", "3").json
         assert (found["messages"], found["manifest"]["hash"]) == (
             [{"role": "user", "content": "Hello"}],
             seen.manifest.hash,
@@ -304,10 +304,10 @@ class TestReading:
         assert (same.code, same.out, same.err) == (0, "", "no difference\n")
         assert shell("diff", "chat@2", "chat", "--exit-code").code == 1
 
-    def test_a_tape_with_an_at_sign(self, fresh: Shell) -> None:
+    def test_a_tape_with_an_at_sign(self, lite: Shell) -> None:
         """An id that holds an @ is found as it is before it is taken apart."""
-        chat = fresh.backend.open().create("me@home", messages=[{"role": "user", "content": "hi"}])
-        assert fresh("diff", "me@home@1", chat.id).lines[-1] == "+ 2 user: hi"
+        chat = lite.backend.open().create("me@home", messages=[{"role": "user", "content": "hi"}])
+        assert lite("diff", "me@home@1", chat.id).lines[-1] == "+ 2 user: hi"
 
     def test_follow(self, shell: Shell) -> None:
         """follow prints what is there and what comes, until nothing came for a while or there were enough."""
@@ -341,16 +341,16 @@ class TestReading:
         assert [one["id"] for one in fresh("--owner", "ann", "ls", "--json").json["tapes"]] == ["hers"]
         assert fresh("info", "his", "--owner", "ann").code == 3
 
-    def test_control_characters_are_shown_not_sent(self, fresh: Shell) -> None:
+    def test_control_characters_are_shown_not_sent(self, lite: Shell) -> None:
         """A message cannot move the reader's cursor, colour the terminal or forge a line."""
-        chat = fresh.backend.open().create("c", name="x\x1b[31m")
+        chat = lite.backend.open().create("c", name="x\x1b[31m")
         chat.append(role="user", content="a\x1b[2Jb\u202ec\r*")
         for command in (["cat", "c"], ["log", "c"], ["log", "c", "--graph"], ["show", "c", "2"], ["ls"], ["tree", "c"]):
-            out = fresh(*command).out
+            out = lite(*command).out
             assert "\x1b" not in out
             assert "\u202e" not in out
             assert "\r" not in out
-        assert "a\\x1b[2Jb\\u202ec\\r*" in fresh("cat", "c").out
+        assert "a\\x1b[2Jb\\u202ec\\r*" in lite("cat", "c").out
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +377,7 @@ class TestEverythingThatCanHappen:
                 kinds.add(entry.kind)
                 if entry.kind != "open":
                     assert effect(chat, entry) == chat.diff(entry.seq - 1, entry.seq), (name, entry.seq)
-        assert kinds == set(KINDS) - {"erase"}
+        assert set(KINDS) - kinds == {"erase", "label"}
 
     def test_every_kind_is_told_in_words(self, busy: Shell) -> None:
         """No entry is told as bare JSON, and none without a word but an opening without a name."""

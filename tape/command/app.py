@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from tape.command import changing, doctor, finding, moving, reading, replaying, 
 from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge
 from tape.command.declare import ReaderGone, app, command
 from tape.command.desk import Desk
+from tape.command.output import clean
 
 __all__ = ["run"]
 
@@ -110,6 +112,7 @@ def _words(error: tape.TapeError) -> str:
 
 
 def _fail(what: str, hint: str | None, code: int) -> int:
-    line = " ".join(what.split())
+    # An address can hold a password, and a file anything at all.
+    line = re.sub(r"//[^/@\s]*@", "//***@", " ".join(clean(what).split()))
     print(f"tape: {line}; {hint}" if hint else f"tape: {line}", file=sys.stderr)
     return code

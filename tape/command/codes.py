@@ -56,6 +56,8 @@ def judge(error: tape.TapeError) -> tuple[int, str | None]:
     cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
     if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DAMAGED, "see: tape doctor"
+    if isinstance(error, tape.StoreFailed) and str(error).startswith("cannot connect"):
+        return UNAVAILABLE, "check the address, and that the server runs"
     for kind, code, hint in _JUDGED:
         if isinstance(error, kind):
             return code, hint

@@ -57,7 +57,7 @@ def doctor(
         bool, typer.Option("--checkpoint", help="Fold a long write-ahead log into its file.")
     ] = False,
 ) -> None:
-    """Examine a store: schema, SQLite, log, integrity, chain, view, index, transactions; and how to mend each."""
+    """Examine a store, from schema to search index, and name what mends each finding."""
     found = desk.found()
     if found.revision is None and found.damaged is None:
         raise desk.absent()

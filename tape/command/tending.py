@@ -165,7 +165,7 @@ def migrate(
     ] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
 ) -> None:
-    """Bring a store's schema to this release, and put back guards that are missing; or tell what is to be done."""
+    """Bring a store's schema to this release, and put back missing guards. With --check it only tells."""
     found = desk.found()
     if found.damaged is not None:
         hint = "restore it from a backup, or name another file"

@@ -22,7 +22,10 @@ def span(text: str, option: str = "--older-than") -> timedelta:
     match = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
     if match is None:
         raise Failure(f"{option}: {text!r} is no span of time", "write it as 30m, 2h, 7d or 4w", USAGE)
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    except OverflowError:
+        raise Failure(f"{option}: {text!r} is longer than time itself", None, USAGE) from None
 
 
 def at_moment(text: str, option: str, now: datetime | None = None) -> datetime:
