@@ -42,6 +42,18 @@ class TestFeed:
         for name in ("t0", "t1", "t2"):
             assert [e.seq for e in entries if e.tape == name] == [e.seq for e in store.tape(name).entries()]
 
+    def test_s12_a_tape_s_entries_have_the_same_positions(self, store: tape.Store) -> None:
+        """An entry has one position wherever it is read, so that a reader of a tape can go on in the feed."""
+        chat = store.tape("a")
+        chat.append(role="user", content="x", id="m")
+        store.tape("b").append(role="user", content="y")
+        chat.append(role="user", content="z")
+        told = {(entry.tape, entry.seq): entry.position for entry in store.feed()}
+        assert {("a", entry.seq): entry.position for entry in chat.entries()}.items() <= told.items()
+        again = chat.append(role="user", content="x", id="m")
+        assert (again.duplicate, again.position) == (True, told["a", 2])
+        assert [(entry.tape, entry.seq) for entry in store.feed(again.position or 0)] == [("b", 1), ("b", 2), ("a", 3)]
+
     def test_s12_resumes_behind_any_position(self, store: tape.Store) -> None:
         """Reading on from the position of any entry gives exactly those after it; a limit stops early."""
         for n in range(7):

@@ -411,4 +411,4 @@ class TestEverythingThatCanHappen:
         (compacted,) = busy("log", "chat", "--kind", "compact", "--json").json
         then = busy("replay", "chat", "--at", str(compacted["seq"]), "--json").json
         assert [one["text"] for one in then["summaries"]] == ["One and two."]
-        assert busy("info", "chat", "--json").json["usage"]["input_tokens"] == 11
+        assert busy("info", "chat", "--json").json["usage"]["input_tokens"] == 14

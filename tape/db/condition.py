@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from tape.db.connect import is_memory
 from tape.db.database import open_database
-from tape.db.feed import join_position
 from tape.db.migrate import KNOWN, schema_version
+from tape.db.position import join_position
 from tape.db.schema import REVISION, guards
 from tape.db.sqlite import SqliteDatabase
 from tape.db.transaction import Database
@@ -163,4 +163,4 @@ def feed_now(database: Database) -> int:
         row = database.read(lambda tx: tx.one(tx.statements.feed_end, ()))
         return 0 if row is None else int(row[1])
     row = database.read(lambda tx: tx.one(tx.statements.xid_state, ()))
-    return 0 if row is None else join_position(True, int(row[0]), 0)
+    return 0 if row is None else join_position(int(row[0]), 0)

@@ -14,29 +14,18 @@ from tape.core.records import Entry
 from tape.db.family import Family
 from tape.db.log import log
 from tape.db.paths import Row
+from tape.db.position import join_position, split_position
 from tape.db.rows import entry_from_row
 from tape.db.transaction import Database, Transaction
 from tape.errors import InvalidEntry
 
-__all__ = ["Feed", "Following", "join_position", "rebase_restored", "split_position"]
+__all__ = ["Feed", "Following", "check_position", "rebase_restored"]
 
-_BITS = 40
-"""Of a PostgreSQL position for the entry's own number; 2**40 entries are a trillion."""
 _PAGE = 500
 _FAMILIES = 1_000
 _FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.25
 """Seconds between two looks while nothing rings: a bound transaction rings no bell, and a stalled one may end."""
-
-
-def split_position(postgres: bool, position: int) -> tuple[int, int]:
-    """Return the transaction id and the number in a position."""
-    return (position >> _BITS, position & ((1 << _BITS) - 1)) if postgres else (0, position)
-
-
-def join_position(postgres: bool, xid: int, number: int) -> int:
-    """Return the position of an entry."""
-    return xid << _BITS | number if postgres else number
 
 
 def check_position(position: int, field: str) -> int:
@@ -74,17 +63,16 @@ class Feed:
         def work(tx: Transaction) -> tuple[list[Entry], int, bool]:
             rows = tx.all(self._sql.feed_page, (*self.at(after), most))
             entries = [entry for entry in (self._entry(tx, row) for row in rows) if entry is not None]
-            reached = join_position(self._db.postgres, rows[-1][-4], rows[-1][0]) if rows else after
+            reached = join_position(rows[-1][-4], rows[-1][0]) if rows else after
             return entries, reached, len(rows) == most
 
         return self._db.read(work)
 
     def _entry(self, tx: Transaction, row: Row) -> Entry | None:
-        *stored, xid, tape, owner, last = row
+        *stored, tape, owner, last = row
         # Of a purged tape only its last entry, which tells that it was purged, is left to be seen.
         if last not in (None, stored[2]) or (self._owner is not None and owner != self._owner):
             return None
-        stored[0] = join_position(self._db.postgres, xid, stored[0])
         if last is not None:
             # A fork's place among what it inherited is gone with its lineage.
             stored[13] = 0
@@ -131,7 +119,7 @@ class Feed:
     def committed(self, name: str) -> int:
         """Return the position that a named reader has committed, or 0."""
         row = self._db.read(lambda tx: tx.one(self._sql.consumer, (self._owner or "", name)))
-        return 0 if row is None else join_position(self._db.postgres, row[0], row[1])
+        return 0 if row is None else join_position(row[0], row[1])
 
     def commit(self, name: str, position: int) -> None:
         """Keep the position of a named reader."""

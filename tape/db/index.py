@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from tape.core import payloads, words
 from tape.core.text import text_of
-from tape.db.feed import Feed, join_position
+from tape.db.feed import Feed
 from tape.db.log import log
 from tape.db.paths import Row
+from tape.db.position import join_position
 from tape.db.transaction import Collision, Database, Transaction
 from tape.errors import Corrupt, StoreFailed
 
@@ -49,7 +50,7 @@ class Index:
     def place(self, tx: Transaction) -> int:
         """Return the position up to which everything is indexed; 0 when the index is of another version."""
         row = tx.one(self._sql.consumer, ("", _NAME))
-        return 0 if row is None or row[2] != words.VERSION else join_position(self._db.postgres, row[0], row[1])
+        return 0 if row is None or row[2] != words.VERSION else join_position(row[0], row[1])
 
     def lag(self) -> int:
         """Return about how many entries are not indexed yet, without counting them."""

@@ -38,6 +38,7 @@ from tape.core.records import Receipt
 from tape.db.family import Family
 from tape.db.log import log, verbose
 from tape.db.memory import Recall, Remembering
+from tape.db.position import join_position
 from tape.db.project import apply, head_values, tape_of
 from tape.db.rows import head_from_row
 from tape.db.sql import BARE_COLUMNS
@@ -367,7 +368,7 @@ class Recorder:
             message_id=message_of(payload),
             hash=bytes(row[12]).hex(),
             duplicate=True,
-            position=row[0],
+            position=join_position(row[16], row[0]),
         )
         inherited = of if row[13] == 0 or writing.family is None else writing.family.name(row[13])
         return receipt, Place(row[14], row[15], inherited)

@@ -11,6 +11,7 @@ from tape.core import payloads
 from tape.core.fold import Head
 from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source, TapeInfo, moment
 from tape.db.family import Family, place_at
+from tape.db.position import join_position
 from tape.errors import Corrupt
 
 __all__ = ["anchor_from", "entry_from_row", "head_from_row", "info_from_facts", "merge_receipt", "message_from_row"]
@@ -41,8 +42,8 @@ def head_from_row(row: Sequence[Any]) -> tuple[int, Head, Family | None]:
 
 def entry_from_row(tape: str, row: Sequence[Any], family: Family | None) -> Entry:
     """Return the entry in a row of ``entry``, its payload decoded; an erased payload is None."""
-    position, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
-    head_tape, lane, ordinal = head
+    number, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
+    head_tape, lane, ordinal, xid = head
     payload = None
     if raw is not None:
         try:
@@ -62,7 +63,7 @@ def entry_from_row(tape: str, row: Sequence[Any], family: Family | None) -> Entr
         version=version,
         hash=bytes(hash).hex(),
         head=place_at(lane, ordinal, head_tape, family),
-        position=position,
+        position=join_position(xid, number),
     )
 
 

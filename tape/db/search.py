@@ -17,10 +17,11 @@ from tape.core.payloads import Place
 from tape.core.records import Hit, micros
 from tape.core.text import text_of
 from tape.db.database import Bound
-from tape.db.feed import Feed, join_position
+from tape.db.feed import Feed
 from tape.db.index import Index, place_of
 from tape.db.log import log
 from tape.db.paths import Point, Row, Scope
+from tape.db.position import join_position
 from tape.db.read import Reader
 from tape.db.transaction import Again, Collision, Database, Denied, Lost, Transaction
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
@@ -178,7 +179,7 @@ class Searcher:
                         hits.append(hit)
             if len(rows) < _SCANNED:
                 return list(hits)[::-1]
-            place = join_position(self._db.postgres, rows[-1][1], rows[-1][0])
+            place = join_position(rows[-1][1], rows[-1][0])
 
     def _wanted(self, asked: Asked, scope: Scope | None, tape_id: int, owner: str | None, status: str) -> bool:
         """Whether a text of this tape may be a hit at all."""

@@ -86,7 +86,7 @@ class Compiler:
         self.tables = tables
         self.postgres = dialect == "postgresql"
         e = tables.entries.c
-        self._entry = [e.position, *(e[name] for name in ENTRY_COLUMNS)]
+        self._entry = [e.position, *(e[name] for name in ENTRY_COLUMNS), e.xid]
         """Every column of an entry, in the order in which rows are read."""
 
     def on(self, tables: Tables) -> Self:

@@ -58,7 +58,7 @@ class Feeds(Compiler):
         e, tp, fk, co = t.entries.c, t.tapes.c, t.forks.c, t.consumers.c
         tb = t.tombstones.c
         # Of a purged tape the tombstone has the seq that may still be seen, and the id that its row may have given up.
-        told = [e.xid, sa.func.coalesce(tb.tape, tp.tape), tp.owner, tb.seq]
+        told = [sa.func.coalesce(tb.tape, tp.tape), tp.owner, tb.seq]
         most = param("most", type_=sa.Integer)
         joined = t.entries.join(t.tapes, tp.id == e.tape_id).outerjoin(t.tombstones, tb.tape_id == e.tape_id)
         self.feed_page = make(
