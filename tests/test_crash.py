@@ -77,7 +77,9 @@ class TestKill:
                 assert [one for one in acked if by_seq.get(one["seq"]) != (one["key"], one["hash"])] == []
                 # Of each writer at most one entry was written and not acknowledged.
                 assert len(entries) - 1 - len(acked) - kill <= kill + 1
-                assert store.tape("t").append(role="user", content="next").seq == len(entries) + 1
+                # A server may still be at the last statement of a client that is gone.
+                late = 1 if backend.postgres else 0
+                assert 1 <= store.tape("t").append(role="user", content="next").seq - len(entries) <= 1 + late
             if beside is not None:
                 assert beside.tape("t").messages()[-1].content == "next"
         nest.tell("enough")
