@@ -1,4 +1,4 @@
-"""Write docs/reference.md from the docstrings: ``python docs/make_reference.py``.
+"""Write docs/reference.md from the docstrings and the command's help: ``python docs/make_reference.py``.
 
 A part of the page is a function that returns Markdown. To add one, write it and put it into ``PARTS``; a test compares
 the page with what this file makes, and fails when somebody changed a signature or a docstring and forgot the page.
@@ -17,17 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import typer.main
 
 import tape
+import tape.command.app
 import tape.transcripts
+from tape.command.declare import EXAMPLES, app
 from tape.db import rls
 
 PAGE = Path(__file__).with_name("reference.md")
 
 _HEAD = """# Reference
 
-Every public name, from its docstring. Made by `docs/make_reference.py`; do not edit it by hand. How the parts belong
-together is told in the [quickstart](quickstart.md) and in [the model](model.md).
+Every public name from its docstring, and every command from its help. Made by `docs/make_reference.py`; do not edit
+it by hand. How the parts belong together is told in the [quickstart](quickstart.md) and in [the model](model.md).
 """
 
 _WIDTH = 118
@@ -94,7 +97,35 @@ def errors() -> str:
     return _part("Errors", ["\n".join(rows)])
 
 
-PARTS: list[Callable[[], str]] = [opening, handles, values, transcripts, security, errors]
+_COMMAND = """From the command's own help, by the extra `cli`. What each prints, the shapes of its `--json` and its exit
+codes are told in [the command](command.md).
+"""
+
+
+def command() -> str:
+    """Return the part on the command: what every command takes, and what each takes besides."""
+    commands = dict(sorted(typer.main.get_command(app).commands.items()))  # type: ignore[attr-defined]
+    shared = {"store", "schema", "owner", "as_json", "debug"}
+    everywhere = [one for one in commands["ls"].params if one.name in shared]
+    pieces = [_COMMAND.strip(), "### Every command", _arguments(everywhere)]
+    for name, one in commands.items():
+        own = [argument for argument in one.params if argument.name not in shared]
+        examples = "\n".join(EXAMPLES[name])
+        pieces += [f"### tape {name}", str(one.help), *([_arguments(own)] if own else []), f"```text\n{examples}\n```"]
+    return _part("The command", pieces)
+
+
+def _arguments(found: Iterable[Any]) -> str:
+    """Return arguments and options as a table."""
+    rows = ["| | |", "|---|---|"]
+    for one in found:
+        optional = one.param_type_name == "option"
+        given = " ".join((*one.opts, *one.secondary_opts)) if optional else one.metavar or str(one.name).upper()
+        rows.append(f"| `{given}` | {' '.join(str(one.help or '').replace('|', chr(92) + '|').split())} |")
+    return "\n".join(rows)
+
+
+PARTS: list[Callable[[], str]] = [opening, handles, values, transcripts, security, errors, command]
 """What the page is made of, in order."""
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +14,10 @@ from damage import Tamperer, contents
 from make_old_store import DATA
 from shell import Done, Shell, family, tape_command
 
-import tape
 from tape.db.schema import REVISION
+from tape.transcripts import FORMATS
+
+TRANSCRIPTS = DATA / "transcripts"
 
 
 class TestWriting:
@@ -226,38 +226,41 @@ class TestMoving:
         assert done.json == {"file": str(file), "bytes": file.stat().st_size}
         assert tape_command("-s", str(file), "log", "chat", "--graph").out == shell("log", "chat", "--graph").out
 
-    def test_transcripts_go_through_their_own_module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """--from hands the file to the importer of that format; what it refuses leaves no store."""
-        file, store = tmp_path / "session.jsonl", tmp_path / "new.db"
-        file.write_text("one\ntwo\n")
+    def test_the_formats_are_those_that_can_be_read(self) -> None:
+        """The help of import names every format there is an importer for, and no other."""
+        shown = " ".join(tape_command("import", "--help").out.replace("│", " ").split())
+        assert f"Whose transcript it is: {', '.join(FORMATS)}." in shown
 
-        def read(
-            store: tape.Store, format: str, path: Path, *, tape: str | None = None, progress: Any = None
-        ) -> list[Any]:
-            lines = path.read_text().splitlines()
-            if format == "picky":
-                raise ValueError("line 2: not mine")
-            chat = store.tape(tape or "session")
-            receipts = [chat.append(role="user", content=line, key=line) for line in lines]
-            known = sum(one.duplicate for one in receipts)
-            return [SimpleNamespace(tape=chat.id, added=len(lines) - known, known=known)]
+    @pytest.mark.parametrize("file", sorted(TRANSCRIPTS.iterdir()), ids=lambda file: file.name)
+    def test_a_transcript_becomes_a_tape_in_one_command(self, tmp_path: Path, file: Path) -> None:
+        """Whatever wrote it, a second import adds nothing, and the tapes are sound."""
+        source = next(name for name in FORMATS if file.name.startswith(name))
+        store = str(tmp_path / "new.db")
+        first = tape_command("-s", store, "import", "--from", source, str(file), "--json").json
+        assert sum(one["added"] for one in first) > 1
+        again = tape_command("-s", store, "import", "--from", source, str(file), "--json").json
+        assert [(one["tape"], one["added"]) for one in again] == [(one["tape"], 0) for one in first]
+        assert [one["known"] for one in again] == [one["added"] + one["known"] for one in first]
+        assert tape_command("-s", store, "verify").code == 0
 
-        fake: Any = ModuleType("tape.transcripts")
-        fake.FORMATS, fake.import_transcript = ("plain", "picky"), read
-        monkeypatch.setitem(sys.modules, "tape.transcripts", fake)
+    def test_a_transcript_that_is_refused_leaves_no_store(self, tmp_path: Path) -> None:
+        """A broken file, a file of another kind, an unknown format and a missing file are one line each."""
+        file, store = tmp_path / "broken.jsonl", tmp_path / "new.db"
+        file.write_text((TRANSCRIPTS / "claude-code.jsonl").read_text() + '{"type": "user", "uuid":\n')
 
         def take(*arguments: str) -> Done:
-            return tape_command("-s", str(store), "import", str(file), *arguments)
+            return tape_command("-s", str(store), "import", *arguments)
 
-        refused = take("--from", "picky")
-        assert (refused.code, refused.err.endswith("is no transcript of picky: line 2: not mine\n")) == (4, True)
-        assert take("--from", "word").err == "tape: --from: 'word' is unknown; one of plain, picky\n"
+        lines = file.read_text().count("\n")
+        broken = take("--from", "claude-code", str(file))
+        assert (broken.code, len(broken.err.splitlines())) == (4, 1)
+        assert f"line {lines}" in broken.err
+        assert take("--from", "codex", str(TRANSCRIPTS / "anthropic.json")).code == 4
+        unknown = take("--from", "word", str(file))
+        assert (unknown.code, unknown.err) == (2, f"tape: --from: 'word' is unknown; one of {', '.join(FORMATS)}\n")
+        assert take("--from", "codex", "nowhere").code == 3
+        assert take("--tape", "t", str(file)).code == 2
         assert not store.exists()
-        assert take("--from", "plain", "--tape", "t").lines == ["t 2 entries added"]
-        assert take("--from", "plain", "--tape", "t").lines == ["t 0 entries added, 2 known before"]
-        assert take("--from", "plain", "--json").json == [{"tape": "session", "added": 2, "known": 0}]
-        assert take("--tape", "t").code == 2
-        assert tape_command("-s", str(store), "import", "nowhere", "--from", "plain").code == 3
 
 
 class TestTending:

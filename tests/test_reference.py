@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import tape
+import tape.command.app
+from tape.command.declare import EXAMPLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -30,6 +32,12 @@ class TestReference:
         titles = {title.rpartition(".")[2] for title in re.findall(r"^#+ (\S+)$", page, re.M)}
         assert [name for name in tape.__all__ if name not in titles and f"`{name}`" not in page] == []
 
+    def test_it_tells_every_command(self, maker: dict[str, Any]) -> None:
+        """Every command has a heading, with what it takes and its examples."""
+        page = maker["reference"]()
+        assert re.findall(r"^### tape (\S+)$", page, re.M) == sorted(EXAMPLES)
+        assert [one for examples in EXAMPLES.values() for one in examples if one not in page] == []
+
     def test_it_tells_every_call(self, maker: dict[str, Any]) -> None:
         """Every public method of a store and a tape has a heading and a sentence."""
         page = maker["reference"]()
@@ -38,4 +46,5 @@ class TestReference:
             for name in dir(face):
                 if not name.startswith("_"):
                     assert f"{face.__name__}.{name}" in headings
-        assert re.findall(r"^```\n\n(?=#|\Z)", page, re.M) == []
+        calls = page.partition("## The command")[0]
+        assert re.findall(r"^```\n\n(?=#|\Z)", calls, re.M) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import tempfile
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import IO, Annotated, Any
 import typer
 
 import tape
-from tape.command.codes import DAMAGED, NOT_FOUND, USAGE, Failure
-from tape.command.declare import command
+from tape.command.codes import NOT_FOUND, USAGE, Failure
+from tape.command.declare import command, one_of
 from tape.command.desk import Desk
 from tape.command.finding import TapeArgument
 from tape.command.output import clean, count, progress, size
+from tape.transcripts import FORMATS, import_transcript
 
 __all__ = ["backup", "export", "import_"]
 
@@ -84,7 +84,13 @@ def import_(
     desk: Desk,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export, or with --from a transcript; - is stdin.")],
     source: Annotated[
-        str | None, typer.Option("--from", metavar="FORMAT", help="The program that wrote the transcript.")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            autocompletion=one_of(*FORMATS),
+            help=f"Whose transcript it is: {', '.join(FORMATS)}.",
+        ),
     ] = None,
     tape_: Annotated[
         str | None,
@@ -120,19 +126,13 @@ def _given(file: str) -> Any:
 
 
 def _transcript(desk: Desk, source: str, file: str, into: str | None) -> None:
-    # Loaded when it is needed: no other command has to wait for it.
-    transcripts: Any = importlib.import_module("tape.transcripts")
-    known = tuple(transcripts.FORMATS)
-    if source not in known:
-        raise Failure(f"--from: {source!r} is unknown", f"one of {', '.join(known)}", USAGE)
+    if source not in FORMATS:
+        raise Failure(f"--from: {source!r} is unknown", f"one of {', '.join(FORMATS)}", USAGE)
     path = Path(file)
     if not path.exists():
         raise Failure(f"there is no file {file!r}", "a transcript is read from a file, not from stdin", NOT_FOUND)
     with desk.open(create=True) as store, progress("importing") as told:
-        try:
-            done = transcripts.import_transcript(store, source, path, tape=into, progress=told)
-        except (ValueError, UnicodeDecodeError) as error:
-            raise Failure(f"{file!r} is no transcript of {source}: {error}", None, DAMAGED) from error
+        done = import_transcript(store, source, path, tape=into, progress=told)
     if desk.out.as_json:
         desk.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
         return
