@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from hashlib import blake2b
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -33,6 +32,7 @@ from tape.core.plan import (
     Unchanged,
     UpsertMessage,
     canonical,
+    digest_of,
 )
 from tape.core.records import Receipt
 from tape.db.family import Family
@@ -632,8 +632,3 @@ def message_of(payload: Payload) -> str | None:
     if isinstance(payload, payloads.Retract | payloads.Restore) and len(payload.ids) == 1:
         return payload.ids[0]
     return None
-
-
-def digest_of(content: bytes) -> str:
-    """Return the digest by which a conflict tells two contents apart."""
-    return blake2b(content, digest_size=32).hexdigest()
