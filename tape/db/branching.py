@@ -399,6 +399,7 @@ class Branching:
                 raw=payloads.encode(message),
                 calls=calls,
                 answers=answers,
+                tokens=one.tokens,
                 parent=HEAD if previous is None else CHAIN,
                 derived=False,
                 source=(told.tape, one.placed),
@@ -430,6 +431,7 @@ class Branching:
             raw=composed[2],
             calls=composed[3],
             answers=composed[4],
+            tokens=composed[5],
             derived=False,
             source=(child, told.seq),
         )

@@ -548,14 +548,14 @@ class Writing(Remembering):
         )
         self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.family)
+        # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
+        body, hash = (raw, sealed) if self.tx.postgres else (bytearray(raw), bytearray(sealed))
         row: tuple[Any, ...]
         if call.actor is None and source is None and meta is None and not self.tx.postgres:
-            # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
-            body, hash = bytearray(raw), bytearray(sealed)
             row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
         else:
             cited = source if source is not None else (None, None)
-            row = (tape_id, seq, kind, key, call.actor, *cited, raw, meta, stamp, version, sealed)
+            row = (tape_id, seq, kind, key, call.actor, *cited, body, meta, stamp, version, hash)
             row += (head_tape, place.lane, place.ordinal)
         self._entries.append(row)
         self._ops += ops
