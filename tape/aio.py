@@ -409,6 +409,7 @@ class AsyncStore(_Hop):
         *,
         summary: str,
         name: str | None = None,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -416,7 +417,7 @@ class AsyncStore(_Hop):
         """End a tape and return the next one, which begins with a summary; see ``Store.split``."""
         inner = await self._run(
             lambda: self._inner.split(
-                id, summary=summary, name=name, actor=actor, meta=meta, expected_head=expected_head
+                id, summary=summary, name=name, key=key, actor=actor, meta=meta, expected_head=expected_head
             )
         )
         return AsyncTape(inner, self._threads)

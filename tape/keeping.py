@@ -17,11 +17,11 @@ from tape.core.compaction import AddSummary, StartCompaction, Summarize, Summary
 from tape.core.context import Context, Policy, build
 from tape.core.fold import COMPACTION
 from tape.core.memory import Block, ChangeBlock, ChangeState, FreezePrompt, RecordUsage, Usage, block_text, whole_number
-from tape.core.plan import Intent, Plain, keyed
-from tape.core.records import Hit, Message, Receipt
+from tape.core.plan import Intent, Plain, canonical, digest_of, keyed
+from tape.core.records import Entry, Hit, Message, Receipt
 from tape.core.tokens import estimate, message_tokens
 from tape.db.contexts import CONTEXT, Recalled
-from tape.errors import InvalidEntry, SummaryMoved, TapeError
+from tape.errors import InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
 
 if TYPE_CHECKING:
     from tape.db.paths import Point
@@ -324,15 +324,20 @@ class Keeping(Kept):
         head: int = 3,
         min_tail: int = 2,
         timeout: float = 120.0,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
     ) -> Receipt | None:
         """Summarise what lies between the first messages and the last ``budget`` tokens, if there is anything.
 
         ``summarize`` gets a SummaryRequest and returns the text; it may be a coroutine function. It is called outside
         of any transaction, for at most ``timeout`` seconds. One that fails, hangs or returns nothing usable changes
         nothing and is recorded as failed. Returns None when there was nothing to do or another compaction is under way.
+        With the key of an earlier call that succeeded, its receipt comes back and nothing is summarised.
         """
+        if key is not None and (found := self._store._reader.recorded(self._id, strict.identifier(key, "key"))):
+            return _repeated(found)
         whole_number(budget, "budget")
         counter = self._store._reader.settings.counter or estimate
         context = self.context()
@@ -358,7 +363,7 @@ class Keeping(Kept):
         limit = compaction.budget_for(chosen, cost)
         request = SummaryRequest(chosen, previous, limit, compaction.summary_prompt(chosen, previous, limit))
         try:
-            self._note("started", actor, meta, timeout)
+            self._note("started", actor, meta, timeout, expected_head=expected_head)
         except compaction.Underway:
             return None
         try:
@@ -372,6 +377,7 @@ class Keeping(Kept):
                 first=start,
                 last=last,
                 expected=before.seq if before is not None else None,
+                key=key,
                 actor=actor,
                 meta=meta,
             )
@@ -386,7 +392,13 @@ class Keeping(Kept):
         return receipt
 
     def _note(
-        self, state: str, actor: str | None, meta: dict[str, Any] | None, timeout: float, why: str | None = None
+        self,
+        state: str,
+        actor: str | None,
+        meta: dict[str, Any] | None,
+        timeout: float,
+        why: str | None = None,
+        expected_head: int | None = None,
     ) -> None:
         """Record how a compaction goes."""
         now = self._store._clock()
@@ -397,7 +409,7 @@ class Keeping(Kept):
         else:
             data: dict[str, Any] = {"state": state} if why is None else {"state": state, "why": why.replace("\0", "")}
             intent = Plain(key=ids.new_id(), payload=payloads.Event(name=COMPACTION, data=data), changes_view=False)
-        self._record([intent], actor, meta, None)
+        self._record([intent], actor, meta, expected_head)
 
     # -- tools
 
@@ -409,6 +421,14 @@ class Keeping(Kept):
 
 
 _LONGEST_NAME = 240
+
+
+def _repeated(entry: Entry) -> Receipt:
+    """Return the receipt of a compaction that was recorded under the caller's key before."""
+    if not isinstance(entry.payload, payloads.Compact):
+        stored = digest_of(canonical(payloads.content(entry.payload) if entry.payload is not None else None))
+        raise ProvenanceConflict(entry.tape, entry.key, entry.seq, stored, digest_of(canonical({"kind": "compact"})))
+    return Receipt(entry.tape, entry.seq, entry.key, None, entry.hash, duplicate=True, position=entry.position)
 
 
 def _call(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:

@@ -313,6 +313,7 @@ class Store:
         *,
         summary: str,
         name: str | None = None,
+        key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
@@ -321,15 +322,14 @@ class Store:
 
         The next tape has the old one's name (or ``name``), owner, agent, labels, blocks and state. The old one stays
         readable: its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
+        With the key of an earlier call the tape that it made comes back.
         """
         old = self.tape(id)
-        strict.text(summary, "summary")
-        successor = ids.new_id()
-        split(
+        successor = split(
             self._recorder,
             old._call(actor, meta, expected_head),
-            successor,
-            summary,
+            None if key is None else strict.identifier(key, "key"),
+            strict.text(summary, "summary"),
             None if name is None else strict.text(name, "name"),
         )
         return Tape(self, successor)

@@ -205,6 +205,20 @@ class TestCompact:
         assert states == ["started", "finished", "started", "finished"]
         assert chat.verify().ok
 
+    def test_a6_a_key_makes_it_repeatable(self, chat: tape.Tape) -> None:
+        """With the key of a compaction that was recorded its receipt comes back, and the model is not asked again."""
+        fill(chat, 30)
+        with pytest.raises(tape.HeadMoved):
+            chat.compact(lambda request: pytest.fail("called"), budget=120, expected_head=3)
+        done = chat.compact(lambda request: "in short", budget=120, key="turn-9", expected_head=chat.info().head)
+        assert done is not None
+        again = chat.compact(lambda request: pytest.fail("called"), budget=120, key="turn-9")
+        assert again is not None
+        assert (again.seq, again.hash, again.duplicate) == (done.seq, done.hash, True)
+        chat.append(role="user", content="x", key="used")
+        with pytest.raises(tape.ProvenanceConflict):
+            chat.compact(lambda request: pytest.fail("called"), budget=120, key="used")
+
     def test_nothing_between_head_and_tail_is_nothing_to_do(self, chat: tape.Tape) -> None:
         """A short tape is left alone, and the summarizer is not called."""
         fill(chat, 4)

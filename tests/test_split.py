@@ -152,6 +152,21 @@ class TestSplit:
         assert len(store.list()) == 2
         assert store.verify().problems == []
 
+    def test_s11_a_key_makes_it_repeatable(self, store: tape.Store, old: tape.Tape) -> None:
+        """The same key gives the same successor, also when that went on; with another summary it is a conflict."""
+        made = store.split(old.id, summary="so far", key="turn-9")
+        made.append(role="user", content="on")
+        assert store.split(old.id, summary="so far", key="turn-9").id == made.id
+        with pytest.raises(tape.ProvenanceConflict):
+            store.split(old.id, summary="other", key="turn-9")
+        with pytest.raises(tape.TapeClosed):
+            store.split(old.id, summary="so far", key="turn-10")
+        other = store.tape("other")
+        other.append(role="user", content="x", key="used")
+        with pytest.raises(tape.ProvenanceConflict):
+            store.split("other", summary="so far", key="used")
+        assert other.info().status == "active"
+
     def test_s11_what_cannot_be_split(self, store: tape.Store, old: tape.Tape) -> None:
         """A tape that is not there, a summary that says nothing, and a head that moved are refused."""
         with pytest.raises(tape.TapeNotFound):

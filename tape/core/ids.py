@@ -17,6 +17,7 @@ __all__ = [
     "fits",
     "fork_key",
     "merge_key",
+    "keyed_id",
     "message_key",
     "new_id",
     "revision_key",
@@ -105,6 +106,11 @@ def split_key(other: str) -> str:
 def squash_key(child: str, seq: int) -> str:
     """Return the key of the message that stands for all that the child recorded up to ``seq``."""
     return fits(f"{RESERVED}s:{seq}@{child}")
+
+
+def keyed_id(tape: str, key: str) -> str:
+    """Return the id of a tape that a keyed call on another tape makes, the same for every call with that key."""
+    return blake2b(f"{key}@{tape}".encode(), digest_size=16).hexdigest()
 
 
 def batch_key(key: str, index: int) -> str:

@@ -7,6 +7,7 @@ payload with every decision in it, or raises. It asks its questions through ``Lo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
@@ -40,6 +41,7 @@ __all__ = [
     "UpsertMessage",
     "canonical",
     "compose",
+    "digest_of",
     "keyed",
     "same",
     "visible_place",
@@ -571,6 +573,11 @@ def same(one: Any, other: Any) -> bool:
 
 
 canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest by which a conflict tells two contents apart."""
+    return blake2b(content, digest_size=32).hexdigest()
 
 
 def visible_place(look: Lookup, head: Head, message_id: str) -> tuple[Place, Standing]:

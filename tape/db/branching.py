@@ -26,6 +26,7 @@ from tape.core.plan import (
     Unchanged,
     canonical,
     compose,
+    digest_of,
     same,
 )
 from tape.core.records import MergeReceipt, Receipt
@@ -33,7 +34,7 @@ from tape.db.carry import Carry
 from tape.db.lookup import inherited
 from tape.db.paths import Point, Scope
 from tape.db.read import Reader
-from tape.db.record import Call, Opener, Recorder, Writing, digest_of, message_of
+from tape.db.record import Call, Opener, Recorder, Writing, message_of
 from tape.db.rows import merge_receipt
 from tape.db.taking import New, Taking
 from tape.db.transaction import Transaction
@@ -398,6 +399,7 @@ class Branching:
                 raw=payloads.encode(message),
                 calls=calls,
                 answers=answers,
+                tokens=one.tokens,
                 parent=HEAD if previous is None else CHAIN,
                 derived=False,
                 source=(told.tape, one.placed),
@@ -429,6 +431,7 @@ class Branching:
             raw=composed[2],
             calls=composed[3],
             answers=composed[4],
+            tokens=composed[5],
             derived=False,
             source=(child, told.seq),
         )

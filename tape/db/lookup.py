@@ -49,6 +49,10 @@ class TapeLookup:
         assert self.family is not None
         return self.family.parameter((self.tape_id, _NOW, 0, 1))
 
+    def _alone(self) -> str:
+        """Return this tape without its ancestors, as the statements on lineages take it."""
+        return msgspec.json.encode([(self.tape_id, _NOW, 0, 1)]).decode()
+
     def _number(self, tape: str | None) -> int:
         """Return the number of this tape or of an ancestor."""
         return self.tape_id if tape is None or self.family is None else self.family.number(tape)
@@ -74,11 +78,17 @@ class TapeLookup:
         """Return those of the ids that a message of the tape or of its lineage has."""
         self.flush()
         names = {ids.message_key(message_id): message_id for message_id in message_ids}
-        lineage = msgspec.json.encode([(self.tape_id, _NOW, 0, 1)]).decode() if self.family is None else self._lineage()
+        lineage = self._alone() if self.family is None else self._lineage()
         keys = msgspec.json.encode(list(names)).decode()
         found = {names[key] for (key,) in self.tx.all(self.sql.taken_keys, (lineage, keys))}
         aliases = msgspec.json.encode(list(names.values())).decode()
         return found | {name for (name,) in self.tx.all(self.sql.taken_aliases, (lineage, aliases))}
+
+    def known(self, keys: Iterable[str]) -> set[str]:
+        """Return those of the keys that an entry of the tape has."""
+        self.flush()
+        given = msgspec.json.encode(list(keys)).decode()
+        return {key for (key,) in self.tx.all(self.sql.taken_keys, (self._alone(), given))}
 
     def standing(self, place: Place) -> Standing:
         """Return how the message at a place stands."""

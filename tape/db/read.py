@@ -400,6 +400,16 @@ class Reader(Recall):
 
         return self._db.read(work)
 
+    def recorded(self, tape: str, key: str) -> Entry | None:
+        """Return the entry of a tape under a key, if there is one."""
+
+        def work(tx: Transaction) -> Entry | None:
+            scope = self.scope(tx, tape)
+            row = tx.one(self._sql.entry_by_key, (scope.id, key)) if scope is not None else None
+            return None if scope is None or row is None else entry_from_row(tape, row, scope.family)
+
+        return self._db.read(work)
+
     def exists(self, tape: str) -> bool:
         """Whether there is such a tape for this owner."""
         return self._db.read(lambda tx: self.row(tx, tape)) is not None

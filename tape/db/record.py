@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from hashlib import blake2b
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -33,6 +32,7 @@ from tape.core.plan import (
     Unchanged,
     UpsertMessage,
     canonical,
+    digest_of,
 )
 from tape.core.records import Receipt
 from tape.db.family import Family
@@ -235,6 +235,7 @@ class Recorder:
             try:
                 if call.expected_head is not None or writing.head.status in CLOSED:
                     self._check_head(writing, intents)
+                writing.look_ahead(intents)
                 receipts = [self._one(writing, intent) for intent in intents]
             except (TapeError, Taken, Unchanged) as error:
                 raise _Stale from error
@@ -269,6 +270,7 @@ class Recorder:
         new = [intent for intent in intents if intent.key not in before]
         if new and not self._repeated(writing, new):
             self._check_head(writing, new)
+        writing.look_ahead(new)
         receipts = []
         for intent in intents:
             found = before.get(intent.key)
@@ -312,8 +314,10 @@ class Recorder:
         found: dict[str, tuple[Receipt, Place]] = {}
         if not writing.existed:
             return found
+        asked = {intent.key: intent for intent in reversed(intents) if intent.asked}
+        known = writing.known(asked) if len(asked) > 1 else asked
         for intent in intents:
-            if intent.asked and intent.key not in found:
+            if intent.asked and intent.key in known and intent.key not in found:
                 row = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, intent.key))
                 if row is not None:
                     try:
@@ -407,8 +411,10 @@ class Recorder:
         receipt = writing.add(planned, intent, self._clock(), writing.call.meta)
         if intent.asked:
             writing.keys[intent.key] = (intent, receipt)
-        if type(intent) is AddMessage:
-            writing.previous = planned.place
+        if isinstance(intent, AddMessage):
+            writing.free.discard(intent.id)
+            if type(intent) is AddMessage:
+                writing.previous = planned.place
         return receipt
 
 
@@ -426,6 +432,7 @@ class Writing(Remembering):
         "_recorder",
         "call",
         "existed",
+        "free",
         "head",
         "keys",
         "previous",
@@ -443,11 +450,25 @@ class Writing(Remembering):
         """The hash that the head's row has until it is moved."""
         self.previous: Place | None = None
         self.keys: dict[str, tuple[Intent, Receipt]] = {}
+        self.free: set[str] = set()
+        """Ids that no message has, found out for a whole batch at once."""
         self.written = False
         self._recorder = recorder
         self._db = recorder._db
         self._entries: list[tuple[Any, ...]] = []
         self._ops: list[Op] = []
+
+    def look_ahead(self, intents: Sequence[Intent]) -> None:
+        """Ask for the ids of a batch all at once, if each would be asked for when its turn comes."""
+        if len(intents) > 1 and self.existed:
+            given = [one for one in intents if isinstance(one, AddMessage) and not one.generated]
+            if self.head.aliased or self.forked or any(not one.derived for one in given):
+                wanted = {one.id for one in given}
+                self.free = wanted - self.taken(wanted)
+
+    def place(self, message_id: str) -> tuple[Place, int] | None:
+        """Return where a message was placed and by which entry of the tape it was placed on."""
+        return None if message_id in self.free else super().place(message_id)
 
     def create(self) -> None:
         """Make the tape and its first entry."""
@@ -527,14 +548,14 @@ class Writing(Remembering):
         )
         self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.family)
+        # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
+        body, hash = (raw, sealed) if self.tx.postgres else (bytearray(raw), bytearray(sealed))
         row: tuple[Any, ...]
         if call.actor is None and source is None and meta is None and not self.tx.postgres:
-            # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
-            body, hash = bytearray(raw), bytearray(sealed)
             row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
         else:
             cited = source if source is not None else (None, None)
-            row = (tape_id, seq, kind, key, call.actor, *cited, raw, meta, stamp, version, sealed)
+            row = (tape_id, seq, kind, key, call.actor, *cited, body, meta, stamp, version, hash)
             row += (head_tape, place.lane, place.ordinal)
         self._entries.append(row)
         self._ops += ops
@@ -632,8 +653,3 @@ def message_of(payload: Payload) -> str | None:
     if isinstance(payload, payloads.Retract | payloads.Restore) and len(payload.ids) == 1:
         return payload.ids[0]
     return None
-
-
-def digest_of(content: bytes) -> str:
-    """Return the digest by which a conflict tells two contents apart."""
-    return blake2b(content, digest_size=32).hexdigest()

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import UNSET
 
 from tape.core import ids, payloads
 from tape.core.fold import CLOSED
-from tape.core.plan import AddAnchor, Plain, Planned
+from tape.core.plan import AddAnchor, Plain, Planned, canonical, digest_of
 from tape.db.record import Call, Opener, Recorder, Writing
 from tape.db.transaction import Transaction
-from tape.errors import HeadMoved, TapeNotFound
+from tape.errors import HeadMoved, ProvenanceConflict, TapeNotFound
 
 __all__ = ["split"]
 
 
-def split(recorder: Recorder, call: Call, successor: str, summary: str, name: str | None) -> None:
-    """End ``call.tape`` and begin ``successor`` in its place."""
+def split(recorder: Recorder, call: Call, key: str | None, summary: str, name: str | None) -> str:
+    """End ``call.tape`` and begin another in its place, unless the same call did so before; returns the other's id."""
+    # Fixed before the first attempt, so that a second one after a lost reply finds it; with a key, for all calls.
+    successor = ids.new_id() if key is None else ids.keyed_id(call.tape, key)
+    ending = key or ids.split_key(successor)
     recorder.several(
         [call.tape, successor],
-        ids.split_key(successor),
-        lambda tx, opener: _split(tx, opener, recorder, call, successor, summary, name),
+        ending,
+        lambda tx, opener: _split(tx, opener, recorder, call, ending, successor, summary, name),
     )
+    return successor
 
 
 def _split(
-    tx: Transaction, opener: Opener, recorder: Recorder, call: Call, successor: str, summary: str, name: str | None
+    tx: Transaction,
+    opener: Opener,
+    recorder: Recorder,
+    call: Call,
+    ending: str,
+    successor: str,
+    summary: str,
+    name: str | None,
 ) -> None:
     old = opener(call)
     facts = tx.one(tx.statements.info, (call.tape,))
     if not old.existed or facts is None:
         raise TapeNotFound(call.tape)
-    if facts[11] == successor:
-        # The reply to the first attempt was lost: the successor's id is fixed before it, so it was this very call.
+    made = tx.one(tx.statements.entry_by_key, (old.tape_id, ending))
+    if made is not None:
+        _check_same(tx, call.tape, made, successor, summary)
         return
     if old.head.status in CLOSED:
         raise recorder.closed(tx, call.tape, old.head)
@@ -40,7 +54,7 @@ def _split(
         raise HeadMoved(call.tape, call.expected_head, old.head.seq)
     cited = (call.tape, old.head.seq)
     ended = payloads.Status(status="ended", reason="split", redirect=successor)
-    old.put(Planned(ended, old.head.place), Plain(key=ids.split_key(successor), payload=ended))
+    old.put(Planned(ended, old.head.place), Plain(key=ending, payload=ended))
     born = Call(successor, call.actor, call.meta)
     born.create = payloads.Open(
         name=facts[4] if name is None else name,
@@ -54,6 +68,20 @@ def _split(
     begun = payloads.Handoff(name="split", summary=summary)
     intent = AddAnchor(key=ids.split_key(call.tape), payload=begun, source=cited)
     young.put(intent.plan(young.head, young, None), intent)
+
+
+def _check_same(tx: Transaction, tape: str, made: Any, successor: str, summary: str) -> None:
+    """Refuse a key under which something else was recorded, or a split with another summary."""
+    ended = payloads.decode(made[3], made[11], made[8])
+    stored: dict[str, Any] = {"kind": ended.kind}
+    if isinstance(ended, payloads.Status) and ended.redirect == successor:
+        row = tx.one(tx.statements.head, (successor,))
+        begun = tx.one(tx.statements.entry_by_key, (row[0], ids.split_key(tape))) if row is not None else None
+        told = payloads.decode(begun[3], begun[11], begun[8]) if begun is not None else None
+        stored = {"kind": "split", "summary": told.summary if isinstance(told, payloads.Handoff) else None}
+    given = {"kind": "split", "summary": summary}
+    if stored != given:
+        raise ProvenanceConflict(tape, made[4], made[2], digest_of(canonical(stored)), digest_of(canonical(given)))
 
 
 def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:

@@ -25,6 +25,7 @@ class New(Struct, frozen=True):
     placed: int
     message: dict[str, Any]
     generated: bool
+    tokens: int
 
 
 class Taking:
@@ -143,7 +144,7 @@ class Taking:
             kind, version, raw = first[0], first[1], first[2]
         placing = payloads.decode(kind, version, raw)
         generated = not isinstance(placing, payloads.Append) or placing.generated
-        return New(body.id, row[1], body.message, generated)
+        return New(body.id, row[1], body.message, generated, body.tokens)
 
     def _copy_of(self, placed: int) -> Place | None:
         """Return the place of the parent's copy of a message that the child placed at a seq."""

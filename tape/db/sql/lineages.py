@@ -43,6 +43,20 @@ class Lineages(Compiler):
             text = 'SELECT value COLLATE "C" AS name FROM jsonb_array_elements_text(CAST(:names AS jsonb)) AS t(value)'
         return sa.text(text).columns(sa.column("name", sa.Text)).cte("names")
 
+    def _among(self, lin: Any, table: sa.Table, name: Any, seq: Any) -> Any:
+        """Return which of the given names rows of a lineage have, looked up one by one.
+
+        An engine left to itself walks the whole tape and looks each row up among the names. So SQLite gets the names as
+        a list, and PostgreSQL as a table whose every row asks by itself; the seq is in a form that no index serves.
+        """
+        names = self._names()
+        seen = (table.c.tape_id == lin.c.tape_id, seq + ZERO <= lin.c.asof)
+        if not self.postgres:
+            listed = name.in_(sa.select(names.c.name))
+            return sa.select(name).distinct().select_from(lin.join(table, sa.and_(*seen, listed)))
+        rows, on = self._each(table, (name.name,), (name == names.c.name, *seen))
+        return sa.select(rows.c[name.name]).distinct().select_from(lin.join(names, sa.true()).join(rows, on))
+
     def _define_lineage(self) -> None:
         """Make the statements that ask a fork's whole lineage at once."""
         t, make, lin = self.tables, self._make, self._lineage()
@@ -59,27 +73,8 @@ class Lineages(Compiler):
             )
         )
         self.family_place = make("family_place", sa.union_all(by_key, by_alias), ["lineage", "key", "id"])
-        names = self._names()
-        self.taken_keys = make(
-            "taken_keys",
-            # The names as a list, not as a table to join: SQLite would walk the tape and look each entry up in them.
-            sa.select(e.key)
-            .distinct()
-            .select_from(lin.join(t.entries, sa.and_(seen, e.key.in_(sa.select(names.c.name))))),
-            ["lineage", "names"],
-        )
-        self.taken_aliases = make(
-            "taken_aliases",
-            sa.select(al.id)
-            .distinct()
-            .select_from(
-                lin.join(
-                    t.aliases,
-                    sa.and_(al.tape_id == lin.c.tape_id, al.id.in_(sa.select(names.c.name)), al.seq <= lin.c.asof),
-                )
-            ),
-            ["lineage", "names"],
-        )
+        self.taken_keys = make("taken_keys", self._among(lin, t.entries, e.key, e.seq), ["lineage", "names"])
+        self.taken_aliases = make("taken_aliases", self._among(lin, t.aliases, al.id, al.seq), ["lineage", "names"])
         current = sa.and_(
             ov.tape_id == lin.c.tape_id,
             ov.since <= lin.c.asof,
