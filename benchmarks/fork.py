@@ -5,7 +5,6 @@ python benchmarks/fork.py [--quick] [--postgres URL] [--save]
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import sys
 import time
@@ -79,10 +78,10 @@ def ask(told: Report, given: Options, engine: str, store: tape.Store) -> None:
     told.bar(f"{engine}: append with an id 10 levels deep", times.ratio("deep", "flat"), most=1.5, of=of)
     told.bar(f"{engine}: append with an id 200 levels deep", times.ratio("deepest", "flat"), most=5, of=of)
 
-    child, plain, numbers = short.fork(), store.tape("plain"), itertools.count()
+    child, plain = short.fork(), store.tape("plain")
 
     def batch() -> list[dict[str, Any]]:
-        return [{"id": f"{next(numbers)}", "role": "user", "content": "word " * 30} for _ in range(100)]
+        return [{"id": str(uuid.uuid4()), "role": "user", "content": "word " * 30} for _ in range(100)]
 
     taken = []
     for _ in range(rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from msgspec import UNSET
@@ -31,15 +32,30 @@ class Carry:
         self._parent = parent
         self._young = young
         self._merged = merged
-        self._then = self._scope(parent.tape, agreed)
-        self._now = self._scope(parent.tape)
-        self._child_then = self._scope(young.tape, merged or 1)
-        self._child_now = self._scope(young.tape)
+        self._agreed = agreed
         self._changed = [
             (slot, payload)
             for slot, seq, payload in self._own_slots()
             if seq > merged and slot.startswith(("state:", "block:"))
         ]
+
+    # Most forks change no state: the views before and after are looked up when one did.
+
+    @functools.cached_property
+    def _then(self) -> Scope:
+        return self._scope(self._parent.tape, self._agreed)
+
+    @functools.cached_property
+    def _now(self) -> Scope:
+        return self._scope(self._parent.tape)
+
+    @functools.cached_property
+    def _child_then(self) -> Scope:
+        return self._scope(self._young.tape, self._merged or 1)
+
+    @functools.cached_property
+    def _child_now(self) -> Scope:
+        return self._scope(self._young.tape)
 
     def _scope(self, tape: str, point: int | None = None) -> Scope:
         scope = self._reader.scope(self._tx, tape, point)
@@ -49,19 +65,19 @@ class Carry:
 
     def _own_slots(self) -> list[tuple[str, int, Payload]]:
         """Return the slots that the fork itself wrote."""
-        bare = Scope(self._young.tape, self._young.tape_id, self._young.head.seq, True, self._young.head, None)
-        return self._reader.slots_between(self._tx, bare, "block:", "status")
+        return self._reader.slots_between(self._tx, _bare(self._young, self._young.head.seq), "block:", "status")
 
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
-        return bool(self._changed) or any(self._used())
+        return bool(self._changed) or any(self._used)
 
+    @functools.cached_property
     def _used(self) -> list[int]:
-        now, then = (self._usage(scope) for scope in (self._child_now, self._child_then))
+        now, then = (self._usage(self._young, seq) for seq in (self._young.head.seq, self._merged or 1))
         return [a - b for a, b in zip(now, then, strict=True)]
 
-    def _usage(self, scope: Scope) -> list[int]:
-        found = self._reader.slot(self._tx, scope, "usage", inherited=False)
+    def _usage(self, tape: Writing, seq: int) -> list[int]:
+        found = self._reader.slot(self._tx, _bare(tape, seq), "usage", inherited=False)
         total = usage_of(None if found is None else found[1])
         return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
 
@@ -73,10 +89,10 @@ class Carry:
                 conflicts += self._state(slot, told, on_conflict)
             elif isinstance(payload, payloads.Block):
                 conflicts += self._block(slot, payload, told, on_conflict)
-        used = self._used()
-        if any(used):
-            told.usage = used
-            told.totals = [a + b for a, b in zip(self._usage(self._now), used, strict=True)]
+        if any(self._used):
+            told.usage = self._used
+            before = self._usage(self._parent, self._parent.head.seq)
+            told.totals = [a + b for a, b in zip(before, self._used, strict=True)]
         return conflicts
 
     def _value(self, scope: Scope, slot: str) -> Any:
@@ -149,3 +165,8 @@ class Carry:
 
 def _shown(text: str | None) -> dict[str, Any] | None:
     return None if text is None else {"text": text}
+
+
+def _bare(tape: Writing, seq: int) -> Scope:
+    """Return a tape as of a seq without what it inherits, which is enough to find what it wrote itself."""
+    return Scope(tape.tape, tape.tape_id, seq, True, tape.head, None)

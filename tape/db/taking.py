@@ -56,6 +56,7 @@ class Taking:
         """Whether messages from before the last merge may have come onto the child's path since."""
         self._touched = self._read_changes()
         self._new: list[New] | None = None
+        self._scopes: dict[tuple[str, Point], Scope] = {}
         self._divergences: list[merge.Divergence] | None = None
 
     def _merge_at(self, tx: Transaction, seq: int) -> payloads.Merge | None:
@@ -71,9 +72,10 @@ class Taking:
         return bool(self.new() or any(merge.differs(one) for one in self.divergences()))
 
     def _scope(self, tape: str, point: Point = None) -> Scope:
-        scope = self._reader.scope(self._tx, tape, point)
+        scope = self._scopes.get((tape, point)) or self._reader.scope(self._tx, tape, point)
         if scope is None:
             raise TapeNotFound(tape)
+        self._scopes[tape, point] = scope
         return scope
 
     def _read_changes(self) -> dict[Place, int]:
