@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tape.core import chain, payloads, strict
+from tape.core import chain, payloads, reach, strict
 from tape.core.fold import Head, fold
 from tape.core.payloads import Payload, Place
 from tape.errors import Corrupt, ImportFailed, InvalidEntry
@@ -93,6 +93,7 @@ class Checker:
         self.ended = False
         self._digest = blake2b(digest_size=32)
         self._head = Head.blank(chain.ZERO)
+        self._ancestors: dict[str, int] = {}
         self._tapes = 0
         self._entries = 0
 
@@ -157,6 +158,18 @@ class Checker:
                 if isinstance(text, str) and "\0" in text:
                     raise self.wrong(f"{field}: must not contain NUL")
 
+    def _reach(self, entry: EntryLine, payload: Payload) -> None:
+        """Check that the entry names nothing but its tape and what that inherits."""
+        assert self.tape is not None
+        wrong = None
+        if isinstance(payload, payloads.Open):
+            wrong = reach.opened(self.tape.tape, payload, entry.place)
+            layers = payload.parent.layers if payload.parent is not None else []
+            self._ancestors = {layer.tape: layer.asof for layer in layers}
+        wrong = wrong or reach.reaches(entry.seq, entry.place, payload, self._ancestors)
+        if wrong is not None:
+            raise self.wrong(wrong)
+
     def _entry(self, entry: EntryLine) -> None:
         assert self.tape is not None
         tape, head = self.tape.tape, self._head
@@ -194,6 +207,7 @@ class Checker:
                 raise self.wrong("meta is not an object")
             self.payload = payloads.decode(entry.kind, entry.version, raw)
             self._texts(self.payload)
+            self._reach(entry, self.payload)
             self._head, _ = fold(head, entry.seq, hash, entry.stamp, place, entry.key, self.payload)
         except Corrupt as error:
             raise self.wrong(error.what) from None

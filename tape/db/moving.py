@@ -25,6 +25,7 @@ from tape.db.family import Family, Member, place_at
 from tape.db.project import head_values, tape_of
 from tape.db.read import Reader
 from tape.db.record import Call, Recorder, Writing
+from tape.db.rows import head_from_row
 from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, TapeExists, TapeNotFound
 
@@ -49,11 +50,12 @@ class _Part(Struct):
 
 
 class _Stored(Struct):
-    """A tape of a file: how much of it is stored already, and how much the file has."""
+    """A tape of a file: how much of it is stored already, how much the file has, and whose it is."""
 
     seq: int
     hash: bytes
     entries: int
+    owner: str | None = None
 
 
 class _Moved(Exception):
@@ -208,8 +210,8 @@ class Moving:
                 known = next(hashes, None)
                 if known is not None and known != line.hash:
                     raise checker.wrong("another entry is stored under this seq")
-                if isinstance(checker.payload, payloads.Open):
-                    self._opened(checker, checker.payload, stored)
+                if isinstance(checker.payload, payloads.Open) and checker.tape is not None:
+                    self._opened(checker, checker.tape.tape, checker.payload, stored)
         checker.finish()
         return stored
 
@@ -235,17 +237,18 @@ class Moving:
             yield from (bytes(row[1]).hex() for row in rows)
             after = rows[-1][0]
 
-    def _opened(self, checker: Checker, opening: payloads.Open, stored: dict[str, _Stored]) -> None:
+    def _opened(self, checker: Checker, tape: str, opening: payloads.Open, stored: dict[str, _Stored]) -> None:
         if self._owner is not None and opening.owner != self._owner:
             raise checker.wrong(f"the tape does not belong to {self._owner!r}")
-        layers = [] if opening.parent is None else opening.parent.layers
-        for layer in layers:
+        stored[tape].owner = opening.owner
+        for layer in [] if opening.parent is None else opening.parent.layers:
             here = stored.get(layer.tape)
             if here is None:
                 row = self._db.read(lambda tx, layer=layer: self._reader.row(tx, layer.tape))  # type: ignore[misc]
-                here = _Stored(0 if row is None else row[6], b"", 0)
-            if max(here.seq, here.entries) < layer.asof:
-                raise checker.wrong(f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is not there")
+                here = None if row is None else _Stored(row[6], b"", 0, row[1])
+            # A fork has its parent's owner; that another's tape is there is not told.
+            if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
+                raise checker.wrong(_absent(layer))
 
     def _write(
         self, source: BinaryIO, progress: Callable[[int], None], stored: dict[str, _Stored], *, reuse: bool
@@ -367,22 +370,27 @@ class _Copy(Writing):
         assert row is not None
         self.tape_id = row[0]
         if opening.parent is not None:
-            self.family = self._lineage_of(opening.parent)
+            self.family = self._lineage_of(opening.parent, opening.owner)
         self.tx.run(self.sql.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
 
-    def _lineage_of(self, point: payloads.ForkPoint) -> Family:
+    def _lineage_of(self, point: payloads.ForkPoint, owner: str | None) -> Family:
         """Return the family of a fork, whose ancestors are all stored by now."""
         members = []
+        beyond: list[Member] | None = None
         for layer in point.layers:
             row = self.tx.one(self.sql.head, (layer.tape,))
-            if row is None:
-                raise self._checker.wrong(f"the fork needs tape {layer.tape!r}, which is not there")
+            if row is None or row[2] == "purged" or row[1] != owner or row[6] < layer.asof:
+                raise self._checker.wrong(_absent(layer))
             members.append(Member(row[0], layer.tape, layer.asof, layer.cleared, layer.overriding))
-            if layer.tape == point.tape and point.seq:
-                entry = self.tx.one(self.sql.entry, (row[0], point.seq))
-                if entry is None or bytes(entry[12]).hex() != point.hash:
+            if beyond is None:
+                family = head_from_row(row)[2]
+                beyond = [] if family is None else family.members
+                entry = self.tx.one(self.sql.entry, (row[0], point.seq)) if point.seq else None
+                if point.hash != ("" if entry is None else bytes(entry[12]).hex()):
                     raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
+        if members[1:] != beyond:
+            raise self._checker.wrong(f"the fork does not inherit what tape {point.tape!r} inherits")
         return Family(members)
 
     def settle(self) -> None:
@@ -390,6 +398,10 @@ class _Copy(Writing):
         self.move_head()
         self.tx.run(self.sql.drop_import, (self.tape_id,))
         self.tx.run(self.sql.insert_import, (self.tape_id, self.head.seq))
+
+
+def _absent(layer: payloads.Layer) -> str:
+    return f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is not there"
 
 
 def _lines(source: BinaryIO, checker: Checker, progress: Callable[[int], None]) -> Iterator[Any]:
