@@ -131,3 +131,89 @@ class TestOwners:
         assert refused(store, forged("evil", fork, entry, head=(2, 1, "a"))).line == 3
         refused(store, forged("evil", fork, p.Event(name="x"), heads=[(2, 1, "a"), (2, 1, "b")]))
         assert contents(backend) == kept
+
+
+MESSAGE = p.Append(id="m", message={"role": "user", "content": "x"})
+AFTER = [ROOT, (2, 1, None), (2, 1, None)]
+HUGE = 2**70
+LAST = 253_402_300_799_999_999
+"""The last microsecond of the year 9999."""
+
+
+class TestStates:
+    """What no store records."""
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            forged("evil", p.Open(), stamps=[LAST + 1]),
+            forged("evil", p.Open(), p.Event(name="x"), stamps=[1, 2**62]),
+            forged("evil", p.Open(), p.Status(status="purged")),
+            forged("evil", p.Open(), p.Status(status="discarded")),
+            forged("evil", p.Open(), p.Status(status="bogus")),
+            forged("evil", p.Open(), p.Status(status="")),
+            forged("evil", p.Open(), head=(7, 9, None)),
+            forged("evil", p.Open(), head=(0, 0, "other")),
+            forged("evil", p.Open(), p.Append(id="m", message={}, lo=HUGE), heads=AFTER),
+            forged("evil", p.Open(), p.Append(id="m", message={}, base=Place(2, -1)), heads=AFTER),
+            forged("evil", p.Open(), MESSAGE, p.Retract(ids=["m"], places=[Place(HUGE, 1)]), heads=AFTER),
+            forged("evil", p.Open(), MESSAGE, p.Retract(ids=["m"], places=[Place(2, 1)] * 2), heads=AFTER),
+            forged("evil", p.Open(), MESSAGE, p.Restore(ids=[], undoes=2, returned=2**63 - 1), heads=AFTER),
+            forged("evil", p.Open(), p.Switch(id="m", lo=HUGE)),
+            forged("evil", p.Open(), p.Merge(tape="x", seq=HUGE, hash="", strategy="link")),
+        ],
+        ids=[
+            "the year 10000",
+            "a stamp of 63 bits",
+            "purged",
+            "discarded by status",
+            "an unknown status",
+            "an empty status",
+            "a head without messages",
+            "a head elsewhere",
+            "a huge depth",
+            "a negative place",
+            "a huge place",
+            "retracted twice",
+            "more than was cleared",
+            "a huge switch",
+            "a huge merge",
+        ],
+    )
+    def test_s14_what_no_store_records_is_refused(self, backend: Backend, lines: list[Line]) -> None:
+        """A time, status, head or number that no store writes is ImportFailed at its line, and nothing is written."""
+        store = backend.open()
+        kept = contents(backend)
+        assert refused(store, lines).line == len(lines)
+        assert contents(backend) == kept
+        assert store.list().items == []
+
+    def test_s14_the_last_moment_is_accepted(self, backend: Backend) -> None:
+        """The latest time that a datetime can tell is imported and listed."""
+        store = backend.open()
+        store.import_(file(forged("late", p.Open(), p.Status(status="ended"), stamps=[1, LAST])))
+        (found,) = store.list().items
+        assert found.updated_at is not None
+        assert (found.updated_at.year, found.status) == (9999, "ended")
+        assert store.verify().problems == []
+
+    def test_s14_counts_of_tokens_may_be_of_any_size(self, backend: Backend) -> None:
+        """What stays within a payload is not bounded by the columns of a database."""
+        store = backend.open()
+        usage = p.Usage(input_tokens=HUGE, totals=[HUGE, 0, 0, 0, 1])
+        store.import_(file(forged("much", p.Open(), usage)))
+        assert store.get("much").usage().input_tokens == HUGE
+        assert store.verify().problems == []
+
+    def test_s14_what_the_callers_progress_raises_is_the_callers(self, backend: Backend) -> None:
+        """An error of the progress callback is raised as it is, not as one of the file."""
+        store = backend.open()
+        many = [p.Event(name="x", data="y" * 1_000) for _ in range(150)]
+
+        def progress(done: int, total: int) -> None:
+            if done > total // 2:
+                raise ValueError("stop")
+
+        with pytest.raises(ValueError, match="stop"):
+            store.import_(file(forged("a", p.Open(), *many)), progress=progress)
+        assert store.list().items == []

@@ -293,7 +293,11 @@ class Moving:
                     copy = self._open(tx, line.tape, checker, reuse)
             elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
                 assert checker.payload is not None
-                copy.take(line, checker.payload)
+                try:
+                    copy.take(line, checker.payload)
+                except (OverflowError, TypeError, ValueError) as error:
+                    # Caught here and not around it all: what the caller's file and progress raise is theirs.
+                    raise checker.wrong(f"the entry cannot be stored: {error}") from error
                 count += 1
         if copy is not None:
             copy.settle()
