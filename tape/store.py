@@ -256,7 +256,7 @@ class Store:
             query,
             tape=None if tape is None else strict.identifier(tape, "tape"),
             owner=owner,
-            limit=limit,
+            limit=strict.limit(limit),
             kind=kind,
             role=role,
             since=since,
@@ -269,16 +269,15 @@ class Store:
         None is ever skipped: what commits later comes later, and the entries of a tape come in order. ``position`` of
         the last entry read is where to go on; it is opaque, and 0 is the start.
         """
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidEntry("limit", f"must be a number or None, not {limit!r}")
-        return self._feed.entries(check_position(after, "after"), limit)
+        most = strict.most(limit)
+        return self._feed.entries(check_position(after, "after", postgres=self._db.postgres), most)
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Entry]:
         """Yield the entries of all tapes behind a position and wait for more, from whichever process.
 
         Ends when none came for ``timeout`` seconds, or with the store.
         """
-        return self._feed.follow(check_position(after, "after"), check_timeout(timeout))
+        return self._feed.follow(check_position(after, "after", postgres=self._db.postgres), check_timeout(timeout))
 
     def consumer(self, name: str) -> Consumer:
         """Return the reader of the feed with this name, which goes on behind the position it last committed."""
@@ -294,6 +293,8 @@ class Store:
             self.get(id)
         else:
             self._administrative("verify")
+        if against is not None:
+            audit.check_receipt(against, id)
         return audit.verify(self._db, self._reader, id, against, self._clock(), progress)
 
     def rebuild(self, id: str | None = None, *, progress: audit.Progress | None = None) -> int:
@@ -352,7 +353,12 @@ class Store:
         if status is not None:
             strict.identifier(status, "status")
         if isinstance(older_than, timedelta):
+            if older_than < timedelta():
+                # Meant the other way round it would purge everything.
+                raise InvalidEntry("older_than", "must not be negative")
             limit = self._clock() - older_than // timedelta(microseconds=1)
+            if limit < -strict.MAX_INT:
+                raise InvalidEntry("older_than", f"reaches back further than time is told, by {older_than}")
         elif isinstance(older_than, datetime) and older_than.tzinfo is not None:
             limit = micros(older_than)
         else:

@@ -12,11 +12,9 @@ from typing import Any
 from msgspec import Struct
 
 from tape.core.payloads import ROOT, ForkPoint, Loosened, Open, Payload, Place, Reopened, Revise
+from tape.core.strict import MAX_INT
 
-__all__ = ["MOST", "opened", "reaches"]
-
-MOST = 2**63 - 1
-"""The greatest integer of a column."""
+__all__ = ["opened", "reaches"]
 
 _AMOUNTS = frozenset({"input_tokens", "output_tokens", "cached_tokens", "cost", "tokens", "max_tokens", "schema"})
 """Counts that stay within the payload and may be of any size."""
@@ -39,7 +37,7 @@ def reaches(seq: int, place: Place, payload: Payload, ancestors: Mapping[str, in
     """Return what an entry names beyond its tape and the ancestors up to their seqs, or None."""
     for found in (place, *_named(payload)):
         for number in _numbers(found):
-            if not 0 <= number <= MOST:
+            if not 0 <= number <= MAX_INT:
                 return f"{number} is no number of a tape"
         for tape, at in _cited(found):
             if tape is not None and tape not in ancestors:

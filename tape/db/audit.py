@@ -31,9 +31,9 @@ from tape.db.project import (
 from tape.db.read import Reader
 from tape.db.record import Recorder
 from tape.db.transaction import Again, Collision, Database, Lost, Transaction
-from tape.errors import Corrupt, StoreBusy, StoreFailed, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
-__all__ = ["Progress", "in_view", "rebuild", "verify"]
+__all__ = ["Progress", "check_receipt", "in_view", "rebuild", "verify"]
 
 _PAGE = 1_000
 Progress = Callable[[int, int], None]
@@ -93,6 +93,15 @@ def _row(reader: Reader, tape: str, tx: Transaction) -> Any:
     row = tx.one(tx.statements.tape_row, (tape,))
     hidden = row is None or row[2] == "purged" or (reader.owner is not None and row[1] != reader.owner)
     return None if hidden else row
+
+
+def check_receipt(against: Any, tape: str | None) -> None:
+    """Raise InvalidEntry unless ``against`` is a receipt, and of the one tape that is verified, if it is one."""
+    of, seq, hash = (getattr(against, name, None) for name in ("tape", "seq", "hash"))
+    if not isinstance(of, str) or type(seq) is not int or not isinstance(hash, str):
+        raise InvalidEntry("against", f"must be a receipt, not a {type(against).__name__}")
+    if tape is not None and tape != of:
+        raise InvalidEntry("against", f"is a receipt of tape {of!r}, not of {tape!r}")
 
 
 def verify(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -27,7 +28,7 @@ from tape.db.read import Reader
 from tape.db.record import Call, Recorder, Writing
 from tape.db.rows import head_from_row
 from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
-from tape.errors import Corrupt, InvalidEntry, StoreBusy, TapeExists, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
 __all__ = ["File", "Moving", "Progress"]
 
@@ -77,13 +78,13 @@ class Moving:
     def export(self, tape: str, file: File, *, family: bool, progress: Progress | None = None) -> Transfer:
         """Write a tape and its ancestors up to the fork points, or the whole family, to a file."""
         parts = self._db.read(lambda tx: self._whole(tx, tape) if family else self._line(tx, tape))
-        with _writing(file) as out:
+        with _writing(file) as write:
             digest = blake2b(digest_size=32)
 
             def put(line: Struct) -> None:
                 raw = lines.encode(line) + b"\n"
                 digest.update(raw)
-                out.write(raw)
+                write(raw)
 
             entries, done = sum(part.upto for part in parts), 0
             for part in parts:
@@ -93,7 +94,7 @@ class Moving:
                     done += 1
                     if progress is not None and (done % _PAGE == 0 or done == entries):
                         progress(done, entries)
-            out.write(lines.encode(lines.End(len(parts), entries, digest.hexdigest())) + b"\n")
+            write(lines.encode(lines.End(len(parts), entries, digest.hexdigest())) + b"\n")
         return Transfer(tapes=[part.tape for part in parts], entries=entries)
 
     def _line(self, tx: Transaction, tape: str) -> list[_Part]:
@@ -442,22 +443,48 @@ class _Progress:
 
 
 @contextlib.contextmanager
-def _writing(file: File) -> Iterator[BinaryIO]:
-    """Open a file to be written; one with a name appears under it only when it is whole."""
+def _writing(file: File) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes to a file; one with a name appears under it only when it is whole."""
     if not isinstance(file, str | os.PathLike):
-        yield file
+        try:
+            file.write(b"")
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
+        yield file.write
         return
-    path = Path(file)
-    part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(path)
+        path = Path(file)
+        # A name of its own, or two exports to one path at once would write into each other.
+        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        with _failing(file):
+            out = part.open("xb")
+    except (TypeError, ValueError) as error:
+        raise InvalidEntry("file", f"cannot be written: {error}") from error
+
+    def write(raw: bytes) -> None:
+        with _failing(file):
+            out.write(raw)
+
+    try:
+        with out:
+            yield write
+            with _failing(file):
+                out.flush()
+                os.fsync(out.fileno())
+        with _failing(file):
+            part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def _failing(file: str | os.PathLike[str]) -> Iterator[None]:
+    """Tell what the file system refuses as an error of this library."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
@@ -466,13 +493,19 @@ def _reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
     if isinstance(file, str | os.PathLike):
         if not Path(file).is_file():
             raise InvalidEntry("file", f"there is no file {os.fspath(file)!r}")
-        with Path(file).open("rb") as source:
+        with contextlib.ExitStack() as stack:
+            try:
+                source = stack.enter_context(Path(file).open("rb"))
+            except OSError as error:
+                raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
             yield source, 0, os.fstat(source.fileno()).st_size
         return
     try:
+        if not isinstance(file.read(0), bytes):
+            raise TypeError("the file gives text")
         start = file.tell()
         size = file.seek(0, os.SEEK_END) - start
         file.seek(start)
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, TypeError, ValueError) as error:
         raise InvalidEntry("file", "must be a path or a binary file that can be read twice") from error
     yield file, start, size
