@@ -286,8 +286,9 @@ class Store:
     def verify(self, id: str | None = None, *, against: Any = None, progress: audit.Progress | None = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
 
-        With ``against`` (a receipt kept by the caller) a tape whose end was cut off or whose chain was recomputed
-        is found, too. ``progress`` is called with the entries done and the entries in all.
+        With ``against`` (a receipt kept by the caller) a tape whose end was cut off, whose chain was recomputed, or
+        that is gone without having been purged is found, too. ``progress`` is called with the entries done and the
+        entries in all.
         """
         if id is not None:
             self.get(id)

@@ -118,8 +118,10 @@ def verify(
     problems: list[Problem] = []
     erased: list[Problem] = []
     tapes = entries = 0
+    missing = against
     for name in [tape] if tape is not None else _names(database, reader):
         receipt = against if against is not None and against.tape == name else None
+        missing = None if receipt is not None else missing
         # A check of its own for every run: a read whose connection breaks is run again.
         check = database.read(partial(_check, reader, name, meter, receipt))
         problems += sorted(check.problems, key=lambda problem: problem.seq)
@@ -128,8 +130,16 @@ def verify(
         entries += check.entries
         if not check.problems and check.last is not None:
             sound.append(check.last)
+    if missing is not None and not database.read(lambda tx: _purged(tx, reader, missing.tape)):
+        problems.append(Problem(missing.tape, 1, f"the receipt is for seq {missing.seq}, the whole tape is missing"))
     _note(database, sound, now)
     return Report(problems, tapes, entries, erased)
+
+
+def _purged(tx: Transaction, reader: Reader, tape: str) -> bool:
+    """Whether a tape of this owner was purged, so that it is rightly gone."""
+    owners = [row[1] for row in tx.all(tx.statements.tombstone, (tape,))]
+    return any(reader.owner in (None, owner) for owner in owners)
 
 
 def _note(database: Database, sound: list[tuple[int, int, bytes]], now: int) -> None:
