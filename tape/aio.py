@@ -270,6 +270,7 @@ async def _follow(
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(rang.set)
 
+    store._administrative("follow")
     start = after if isinstance(after, int) else await face._run(after)
     following = Following(store._feed, start, timeout)
     with store._db.bell.following(ring):
