@@ -270,6 +270,7 @@ async def _follow(
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(rang.set)
 
+    store._administrative("follow")
     start = after if isinstance(after, int) else await face._run(after)
     following = Following(store._feed, start, timeout)
     with store._db.bell.following(ring):
@@ -375,7 +376,9 @@ class AsyncStore(_Hop):
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> AsyncIterator[Entry]:
         """Yield the entries of all tapes behind a position and wait for more; see ``Store.follow``."""
-        return _follow(self, self._inner, check_position(after, "after"), check_timeout(timeout))
+        return _follow(
+            self, self._inner, check_position(after, "after", postgres=self._inner._db.postgres), check_timeout(timeout)
+        )
 
     def consumer(self, name: str) -> AsyncConsumer:
         """Return the reader of the feed with this name; see ``Store.consumer``."""

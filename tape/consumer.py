@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -49,11 +50,15 @@ class Consumer:
 
     def commit(self, position: int) -> None:
         """Keep ``position``, that of the last entry dealt with. A lower one than before rewinds."""
-        self._store._feed.commit(self._name, check_position(position, "position"))
+        self._store._feed.commit(self._name, check_position(position, "position", postgres=self._store._db.postgres))
 
 
 def check_timeout(timeout: float | None) -> float | None:
     """Return ``timeout`` if it is a number of seconds or None; raises InvalidEntry otherwise."""
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0):
-        raise InvalidEntry("timeout", f"must be a number of seconds or None, not {timeout!r}")
-    return timeout
+    if timeout is None:
+        return None
+    with contextlib.suppress(OverflowError):
+        # Asked this way round, since NaN is neither below 0 nor above.
+        if isinstance(timeout, int | float) and not isinstance(timeout, bool) and float(timeout) >= 0:
+            return float(timeout)
+    raise InvalidEntry("timeout", f"must be a number of seconds or None, not {timeout!r}")

@@ -122,7 +122,9 @@ class Snapshot(Kept):
         for kind in wanted or ():
             if kind not in payloads.KINDS:
                 raise InvalidEntry("kinds", f"{kind!r} is not a kind of entry")
-        return self._store._reader.entries(self._id, self._point, after, wanted, limit)
+        return self._store._reader.entries(
+            self._id, self._point, strict.seq(after, "after"), wanted, strict.most(limit)
+        )
 
     def anchors(self, limit: int = 20, before: int | Anchor | None = None) -> list[Anchor]:
         """Return the last anchors and handoffs, newest last; ``before`` the first of them for the page before.

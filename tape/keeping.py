@@ -96,7 +96,14 @@ class Kept:
     ) -> list[Hit]:
         """Find the messages of this tape that have all words of ``query``, newest first; see ``Store.search``."""
         return self._store._searcher.search(
-            query, tape=self._id, point=self._point, limit=limit, kind=kind, role=role, since=since, until=until
+            query,
+            tape=self._id,
+            point=self._point,
+            limit=strict.limit(limit),
+            kind=kind,
+            role=role,
+            since=since,
+            until=until,
         )
 
 
@@ -286,7 +293,7 @@ class Keeping(Kept):
 
     def recall(self, seq: int) -> Recalled:
         """Return a recorded context byte for byte as the model saw it, whatever happened since."""
-        return self._store._reader.recall(self._id, whole_number(seq, "seq"))
+        return self._store._reader.recall(self._id, strict.seq(seq, "seq"))
 
     # -- summaries
 

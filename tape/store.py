@@ -252,11 +252,13 @@ class Store:
         ``kind`` is "append" for messages as they were written or "revise" for revised ones; ``since`` and ``until``
         are moments.
         """
+        if tape is None:
+            self._administrative("search", owner=owner)
         return self._searcher.search(
             query,
             tape=None if tape is None else strict.identifier(tape, "tape"),
             owner=owner,
-            limit=limit,
+            limit=strict.limit(limit),
             kind=kind,
             role=role,
             since=since,
@@ -269,31 +271,38 @@ class Store:
         None is ever skipped: what commits later comes later, and the entries of a tape come in order. ``position`` of
         the last entry read is where to go on; it is opaque, and 0 is the start.
         """
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidEntry("limit", f"must be a number or None, not {limit!r}")
-        return self._feed.entries(check_position(after, "after"), limit)
+        most, place = strict.most(limit), check_position(after, "after", postgres=self._db.postgres)
+        self._administrative("feed")
+        return self._feed.entries(place, most)
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Entry]:
         """Yield the entries of all tapes behind a position and wait for more, from whichever process.
 
         Ends when none came for ``timeout`` seconds, or with the store.
         """
-        return self._feed.follow(check_position(after, "after"), check_timeout(timeout))
+        place, most = check_position(after, "after", postgres=self._db.postgres), check_timeout(timeout)
+        self._administrative("follow")
+        return self._feed.follow(place, most)
 
     def consumer(self, name: str) -> Consumer:
         """Return the reader of the feed with this name, which goes on behind the position it last committed."""
-        return Consumer(self, strict.identifier(name, "name"))
+        found = Consumer(self, strict.identifier(name, "name"))
+        self._administrative("consumer", name=name)
+        return found
 
     def verify(self, id: str | None = None, *, against: Any = None, progress: audit.Progress | None = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
 
-        With ``against`` (a receipt kept by the caller) a tape whose end was cut off or whose chain was recomputed
-        is found, too. ``progress`` is called with the entries done and the entries in all.
+        With ``against`` (a receipt kept by the caller) a tape whose end was cut off, whose chain was recomputed, or
+        that is gone without having been purged is found, too. ``progress`` is called with the entries done and the
+        entries in all.
         """
         if id is not None:
             self.get(id)
         else:
             self._administrative("verify")
+        if against is not None:
+            audit.check_receipt(against, id)
         return audit.verify(self._db, self._reader, id, against, self._clock(), progress)
 
     def rebuild(self, id: str | None = None, *, progress: audit.Progress | None = None) -> int:
@@ -304,6 +313,7 @@ class Store:
         if id is not None:
             self.get(id)
         else:
+            self._administrative("rebuild")
             self._searcher.rebuild()
         return audit.rebuild(self._db, self._reader, self._recorder, id, progress)
 
@@ -352,7 +362,12 @@ class Store:
         if status is not None:
             strict.identifier(status, "status")
         if isinstance(older_than, timedelta):
+            if older_than < timedelta():
+                # Meant the other way round it would purge everything.
+                raise InvalidEntry("older_than", "must not be negative")
             limit = self._clock() - older_than // timedelta(microseconds=1)
+            if limit < -strict.MAX_INT:
+                raise InvalidEntry("older_than", f"reaches back further than time is told, by {older_than}")
         elif isinstance(older_than, datetime) and older_than.tzinfo is not None:
             limit = micros(older_than)
         else:
@@ -365,7 +380,8 @@ class Store:
         ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
         export what does not verify. ``progress`` is called with the entries done and the entries in all.
         """
-        return self._moving.export(strict.identifier(id, "id"), file, family=family, progress=progress)
+        self._administrative("export", tape=strict.identifier(id, "id"))
+        return self._moving.export(id, file, family=family, progress=progress)
 
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
         """Take in an exported file: all of it, or nothing.

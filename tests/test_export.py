@@ -243,6 +243,30 @@ class TestTwice:
         assert sorted(counts)[:-1] == [0] * 7
         assert exported(target, "chat", family=True) == raw
 
+    def test_s14_two_exports_to_one_path(self, backend: Backend, tmp_path: Path) -> None:
+        """Exports to one path at once do not write into each other: the last one whole stays, and nothing else."""
+        store = backend.open()
+        for name in ("a", "b"):
+            store.create(name, messages=[{"role": "user", "content": name * 1_000} for _ in range(30)])
+        target = tmp_path / "out" / "x.jsonl"
+        target.parent.mkdir()
+        begun = [threading.Event(), threading.Event()]
+
+        def go(me: int) -> None:
+            def progress(done: int, total: int) -> None:
+                begun[me].set()
+                assert begun[1 - me].wait(timeout=30)
+
+            store.export("ab"[me], target, progress=progress)
+
+        threads = [threading.Thread(target=go, args=(me,)) for me in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert target.read_bytes() in (exported(store, "a"), exported(store, "b"))
+        assert list(target.parent.iterdir()) == [target]
+
     def test_s14_async_twin(self, backend: Backend, other: Backend) -> None:
         """The async stores export and import alike."""
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +85,27 @@ BAD_TEXTS: dict[str, Any] = {
     "a lone surrogate": "\ud800",
 }
 
+BAD_POSITIONS: dict[str, Any] = {
+    "negative": -1,
+    "more than any": 2**100,
+    "text": "1",
+    "a fraction": 1.0,
+    "a bool": True,
+    "None": None,
+}
+
+BAD_SEQS: dict[str, Any] = {**BAD_POSITIONS, "of 64 bits": 2**63, "huge": 2**70}
+
+BAD_LIMITS: dict[str, Any] = {"none": 0, **BAD_SEQS}
+
+BAD_TIMES: dict[str, Any] = {
+    "NaN": float("nan"),
+    "negative": -0.5,
+    "text": "1",
+    "a bool": True,
+    "more than a float": 10**400,
+}
+
 Call = Callable[[tape.Store, tape.Tape, Any], Any]
 
 JSON_FIELDS: dict[str, tuple[Call, str]] = {
@@ -156,12 +180,66 @@ LIST_FIELDS: dict[str, tuple[Call, str]] = {
 }
 
 
+BOUNDED: dict[str, tuple[dict[str, Any], Call, str]] = {
+    "feed": (BAD_POSITIONS, lambda s, t, v: s.feed(v), "after"),
+    "follow": (BAD_POSITIONS, lambda s, t, v: s.follow(v), "after"),
+    "commit": (BAD_POSITIONS, lambda s, t, v: s.consumer("c").commit(v), "position"),
+    "follow timeout": (BAD_TIMES, lambda s, t, v: s.follow(timeout=v), "timeout"),
+    "consumer timeout": (BAD_TIMES, lambda s, t, v: s.consumer("c").follow(timeout=v), "timeout"),
+    "entries after": (BAD_SEQS, lambda s, t, v: t.entries(after=v), "after"),
+    "recall": (BAD_SEQS, lambda s, t, v: t.recall(v), "seq"),
+    "messages limit": ({**BAD_LIMITS, "None": 2**64}, lambda s, t, v: t.messages(limit=v), "limit"),
+    "anchors limit": (BAD_LIMITS, lambda s, t, v: t.anchors(limit=v), "limit"),
+    "store search": (BAD_LIMITS, lambda s, t, v: s.search("x", limit=v), "limit"),
+    "tape search": (BAD_LIMITS, lambda s, t, v: t.search("x", limit=v), "limit"),
+    "feed limit": ({"huge": 2**70, "negative": -1, "text": "1"}, lambda s, t, v: s.feed(limit=v), "limit"),
+    "entries limit": ({"huge": 2**70, "negative": -1, "text": "1"}, lambda s, t, v: t.entries(limit=v), "limit"),
+    "list cursor": (
+        {"huge": "9" * 30, "endless": "9" * 9_000, "negative": "-1", "a number": 5, "text": "x", "of both": "1.2"},
+        lambda s, t, v: s.list(cursor=v),
+        "cursor",
+    ),
+    "list cursor by change": (
+        {"huge": "9" * 30 + ".1", "a huge end": "1." + "9" * 30, "negative": "-1.1", "of one": "1"},
+        lambda s, t, v: s.list(cursor=v, order="updated"),
+        "cursor",
+    ),
+    "retain": (
+        {
+            "endless": datetime.timedelta.max,
+            "negative": datetime.timedelta(days=-1),
+            "without a zone": datetime.datetime(2026, 1, 1),
+            "a number": 5,
+        },
+        lambda s, t, v: s.retain(older_than=v, dry_run=False),
+        "older_than",
+    ),
+    "verify": (
+        {"a dict": {}, "one with a seq": {"seq": 1}, "a hash": "00"},
+        lambda s, t, v: s.verify(against=v),
+        "against",
+    ),
+    "export": (
+        {"a number": 5, "None": None, "text": io.StringIO(), "bytes": b"x", "NUL": "a\0b", "empty": ""},
+        lambda s, t, v: s.export(t.id, v),
+        "file",
+    ),
+    "import": (
+        {"a number": 5, "None": None, "text": io.StringIO("abc"), "bytes": b"x", "NUL": "a\0b", "a folder": "."},
+        lambda s, t, v: s.import_(v),
+        "file",
+    ),
+}
+"""Numbers, times and files: the values to refuse, the call, and the field that must be named."""
+
+
 class Untouched:
     """A tape that a test tries to write bad input to, and the state of everything before it did."""
 
     def __init__(self, backend: Backend, store: tape.Store) -> None:
         self._backend = backend
         self.store = store
+        self.postgres = backend.postgres
         self.chat = prepare(self.store)
         self._info = self.chat.info()
         self._contents = contents(backend)
@@ -213,6 +291,43 @@ class TestBadInput:
     def test_e9_what_is_no_list_is_refused(self, untouched: Untouched, where: str) -> None:
         """A single string, a dict or a number in place of a list is not taken apart."""
         untouched.refuses({"a string": "m1", "a dict": {"role": "user"}, "a number": 5}, *LIST_FIELDS[where])
+
+    @pytest.mark.parametrize("where", BOUNDED)
+    def test_e9_what_no_engine_can_take_is_refused(self, untouched: Untouched, where: str) -> None:
+        """Positions, seqs, limits, cursors, times and files out of bounds are InvalidEntry, never a driver's error."""
+        untouched.refuses(*BOUNDED[where])
+
+    def test_e9_a_position_that_the_engine_cannot_have_is_refused(self, untouched: Untouched) -> None:
+        """On SQLite a position is the number of a row, on PostgreSQL a transaction stands in front of it."""
+        for position in (2**63, 2**70):
+            if untouched.postgres:
+                assert list(untouched.store.feed(position)) == []
+            else:
+                untouched.refuses({"far": position}, lambda s, t, v: s.feed(v), "after")
+                untouched.refuses({"far": position}, lambda s, t, v: s.consumer("c").commit(v), "position")
+
+    def test_e9_a_receipt_is_of_the_tape_that_is_verified(self, untouched: Untouched) -> None:
+        """The receipt of another tape proves nothing about this one, so it is refused."""
+        kept = next(iter(untouched.chat.entries()))
+        other = f"{untouched.chat.id}/child"
+        untouched.refuses({"another": kept}, lambda s, t, v: s.verify(other, against=v), "against")
+
+    def test_e9_the_largest_limits_are_taken(self, store: tape.Store) -> None:
+        """The greatest integer of the platform stands for no limit, as callers write it."""
+        chat = store.create("a", messages=[{"role": "user", "content": "x"}])
+        chat.anchor("b")
+        assert list(chat.messages(limit=sys.maxsize)) == chat.messages()
+        assert chat.anchors(limit=sys.maxsize) == chat.anchors()
+        assert store.search("x", tape=chat.id, limit=sys.maxsize) == store.search("x", tape=chat.id)
+        assert list(chat.entries(after=2**63 - 1, limit=sys.maxsize)) == []
+        assert list(store.follow(2**63 - 1, timeout=0)) == []
+
+    def test_e9_what_cannot_be_written_to_is_told(self, untouched: Untouched, tmp_path: Path) -> None:
+        """An export into a folder that is not there, or onto one, is StoreFailed and leaves no file behind."""
+        for target in (tmp_path / "missing" / "a.jsonl", tmp_path):
+            with pytest.raises(tape.StoreFailed, match="cannot write"):
+                untouched.store.export(untouched.chat.id, target)
+        assert list(tmp_path.parent.glob("*.part")) == []
 
     @each_verb
     def test_e9_every_write_checks_its_common_arguments(self, untouched: Untouched, verb: Verb) -> None:

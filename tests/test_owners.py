@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import logging
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ HIDDEN, UNWRITTEN = "bobs-tape", "no-such-tape"
 WORD = "pelican"
 """What only Bob's tapes say."""
 AGO = datetime(2020, 1, 1, tzinfo=UTC)
+LATER = datetime(3000, 1, 1, tzinfo=UTC)
 Call = Callable[..., Any]
 
 
@@ -289,7 +292,7 @@ ACROSS: dict[str, Call] = {
     "feed": lambda s: {entry.tape for entry in s.feed()},
     "follow": lambda s: {entry.tape for entry in s.follow(timeout=0.05)},
     "list": lambda s: {info.id for info in s.list()},
-    "retain": lambda s: set(s.retain(older_than=timedelta(days=-1)).tapes),
+    "retain": lambda s: set(s.retain(older_than=LATER).tapes),
     "stats": lambda s: {"mine", "my-fork"} if s.stats().tapes == 2 else s.stats(),
     "search": lambda s: {hit.tape for word in (WORD, "heron") for hit in s.search(word)} | {"my-fork"},
     "tools": lambda s: (
@@ -303,6 +306,56 @@ ACROSS: dict[str, Call] = {
 
 ELSEWHERE = {"backup", "close", "owner", "scoped", "tape"}
 """Calls with a test of their own below, or that give a handle, which the tests of tapes are about."""
+
+
+TRACED: dict[str, Call] = {
+    **{name: call for name, call in ACROSS.items() if name != "tools"},
+    "export": lambda s: s.export("mine", io.BytesIO()),
+    "rebuild": lambda s: s.rebuild(),
+    "verify": lambda s: s.verify(),
+}
+"""Calls that leave a trace in the log when a store without an owner makes them."""
+
+
+class TestAudit:
+    """Ruling 34: what looks across owners leaves a trace."""
+
+    @pytest.mark.parametrize("name", TRACED)
+    def test_s4_calls_across_owners_are_logged(
+        self, backend: Backend, caplog: pytest.LogCaptureFixture, name: str
+    ) -> None:
+        """A call across all owners logs tape.administrative with its name; the same call for one owner does not."""
+        root = backend.open()
+        root.create("mine", owner="ann", messages=[{"role": "user", "content": "heron"}])
+        with caplog.at_level(logging.INFO, "tape"):
+            TRACED[name](root.scoped("ann"))
+            assert not [one for one in caplog.messages if "tape.administrative" in one]
+            TRACED[name](root)
+        assert [one for one in caplog.messages if "tape.administrative" in one and f"call='{name}'" in one]
+
+    def test_s4_a_call_about_one_tape_or_owner_is_not_across_owners(
+        self, backend: Backend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A search on one tape or of one owner, and the check of one tape, leave no trace."""
+        root = backend.open()
+        root.create("mine", owner="ann", messages=[{"role": "user", "content": "heron"}])
+        with caplog.at_level(logging.INFO, "tape"):
+            assert root.search("heron", tape="mine") == root.search("heron", owner="ann")
+            root.verify("mine")
+            root.rebuild("mine")
+        assert not [one for one in caplog.messages if "tape.administrative" in one]
+
+    def test_s4_the_async_twin_logs_too(self, backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+        """Following the feed of all owners is logged by the async store as well."""
+
+        async def go() -> None:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                assert [entry async for entry in store.follow(timeout=0.0)] == []
+                assert [entry async for entry in store.scoped("ann").follow(timeout=0.0)] == []
+
+        with caplog.at_level(logging.INFO, "tape"):
+            asyncio.run(go())
+        assert len([one for one in caplog.messages if "call='follow'" in one]) == 1
 
 
 class TestStores:

@@ -16,6 +16,7 @@ from test_list import Clock
 import tape
 from tape.core import words
 from tape.db.schema import Tables
+from tape.db.transaction import Transaction
 
 
 def rows(backend: Backend, table: str, number: int | None = None, *, but: int | None = None) -> list[str]:
@@ -307,7 +308,7 @@ class TestPurge:
         async def go() -> None:
             async with tape.open_async(backend.url, **backend.options) as store:
                 await store.create("a")
-                assert (await store.retain(older_than=timedelta(days=-1))).tapes == ["a"]
+                assert (await store.retain(older_than=timedelta())).tapes == ["a"]
                 assert (await store.purge("a")).tapes == ["a"]
                 assert (await (await store.create("a", reuse=True)).info()).head == 1
 
@@ -461,6 +462,46 @@ class TestRetain:
         assert store.retain(older_than=timedelta(days=5)).kept == {"linked": "tape 't3' links to it"}
         clock.go(10)
         assert store.retain(older_than=timedelta(days=5)).tapes == ["t0", "t1", "t2", "t3", "linked", "t4"]
+
+    def test_s10_each_tape_of_a_family_is_looked_at_once(
+        self, backend: Backend, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A long chain of forks with a young end costs a few statements per tape, not the rest of the chain each."""
+        store = backend.open(clock=clock, durability="normal")
+        chat = store.create("c0")
+        for n in range(1, 40):
+            chat = chat.fork(f"c{n}")
+        clock.go(10)
+        chat.event("seen")
+        looked: list[Any] = []
+        one = Transaction.one
+
+        def counting(self: Transaction, *args: Any) -> Any:
+            looked.append(args)
+            return one(self, *args)
+
+        monkeypatch.setattr(Transaction, "one", counting)
+        told = store.retain(older_than=timedelta(days=5))
+        assert told.kept == {f"c{n}": "its fork 'c39' is not to go" for n in range(39)}
+        assert len(looked) < 3 * 40
+
+    def test_s10_old_branches_of_a_family_that_stays_go(self, backend: Backend, clock: Clock) -> None:
+        """Of a family with one young tape only that one and its ancestors stay; every other branch goes whole."""
+        store = backend.open(clock=clock)
+        root = store.create("root")
+        left, right = root.fork("left"), root.fork("right")
+        left.fork("left/old").fork("left/old/deep")
+        young = left.fork("left/young")
+        right.fork("right/deep")
+        young.fork("left/young/old")
+        clock.go(10)
+        young.event("seen")
+        for dry_run in (True, False):
+            told = store.retain(older_than=timedelta(days=5), dry_run=dry_run)
+            assert sorted(told.tapes) == ["left/old", "left/old/deep", "left/young/old", "right", "right/deep"]
+            assert told.kept == dict.fromkeys(("root", "left"), "its fork 'left/young' is not to go")
+        assert sorted(info.id for info in store.list()) == ["left", "left/young", "root"]
+        assert store.verify().problems == []
 
     def test_s10_more_than_a_page(self, backend: Backend, clock: Clock) -> None:
         """Hundreds of tapes go in one call, each in a transaction of its own."""

@@ -236,6 +236,28 @@ class TestEntries:
             assert first(rich.verify("chat", against=receipt)) == ("chat", receipts[1].seq)
             assert first(rich.tape("chat").verify(against=receipt)) == ("chat", receipts[1].seq)
 
+    def test_e7_a_tape_that_is_gone_is_found_with_a_receipt(self, backend: Backend) -> None:
+        """A tape taken away with all its rows is found by whoever kept a receipt; one that was purged is not missed."""
+        store = backend.open()
+        kept = store.create("lost", owner="ann").append(role="user", content="x")
+        purged = store.create("purged", owner="ann").append(role="user", content="x")
+        store.create("other", owner="bob")
+        store.purge("purged")
+        tamperer = Tamperer(backend)
+        number = tamperer.tape_id("lost")
+        for table in ("live", "heads", "lanes", "entries"):
+            tamperer.run(f"DELETE FROM tape_{table} WHERE tape_id = ?", number)
+        tamperer.run("DELETE FROM tape_tapes WHERE id = ?", number)
+        tamperer.close()
+        for view in (store, store.scoped("ann")):
+            assert view.verify().ok
+            assert view.verify(against=purged).ok
+            (problem,) = view.verify(against=kept).problems
+            assert (problem.tape, problem.seq) == ("lost", 1)
+            assert "the whole tape is missing" in problem.what
+        # What another owner purged is not told either.
+        assert not store.scoped("bob").verify(against=purged).ok
+
     def test_e7_a_recomputed_chain_is_found_with_a_receipt(self, rich: tape.Store, tamperer: Tamperer) -> None:
         """A changed entry with every later hash made right is found by whoever kept a receipt from there on."""
         before, after = rich.tape("chat").event("note", 1), rich.tape("chat").event("note", 2)

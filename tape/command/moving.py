@@ -70,6 +70,11 @@ def export(
             if isinstance(error, BrokenPipeError):
                 raise
             raise Failure(f"cannot write {file!r}: {error.strerror}", None) from error
+        except tape.StoreFailed as error:
+            if isinstance(error.__cause__, OSError):
+                # The file is at fault, not the store.
+                raise Failure(str(error), None) from error
+            raise
     _moved(desk, "exported", done)
 
 

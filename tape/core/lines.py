@@ -11,21 +11,27 @@ line is accepted only if it is, byte for byte, the line that an export writes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tape.core import chain, payloads, strict
-from tape.core.fold import Head, fold
+from tape.core import chain, payloads, reach, strict
+from tape.core.fold import CLOSED, Head, fold
 from tape.core.payloads import Payload, Place
+from tape.core.records import micros
 from tape.errors import Corrupt, ImportFailed, InvalidEntry
 
 __all__ = ["Checker", "End", "EntryLine", "TapeLine", "encode"]
 
 FORMAT = 1
 T = TypeVar("T")
+_LAST = micros(datetime.max.replace(tzinfo=UTC))
+"""The last moment that can be told as a datetime."""
+_STATUSES = CLOSED - {"discarded"} | {"active"}
+"""What a status entry can say: "discarded" has an entry of its own, and a purged tape is never exported."""
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 encode = msgspec.json.Encoder().encode
@@ -93,6 +99,7 @@ class Checker:
         self.ended = False
         self._digest = blake2b(digest_size=32)
         self._head = Head.blank(chain.ZERO)
+        self._ancestors: dict[str, int] = {}
         self._tapes = 0
         self._entries = 0
 
@@ -157,6 +164,20 @@ class Checker:
                 if isinstance(text, str) and "\0" in text:
                     raise self.wrong(f"{field}: must not contain NUL")
 
+    def _says(self, entry: EntryLine, payload: Payload) -> None:
+        """Check that the entry says what a store can have recorded of its tape and what that inherits."""
+        assert self.tape is not None
+        wrong = None
+        if isinstance(payload, payloads.Open):
+            wrong = reach.opened(self.tape.tape, payload, entry.place)
+            layers = payload.parent.layers if payload.parent is not None else []
+            self._ancestors = {layer.tape: layer.asof for layer in layers}
+        elif isinstance(payload, payloads.Status) and payload.status not in _STATUSES:
+            wrong = f"there is no status {payload.status!r}"
+        wrong = wrong or reach.reaches(entry.seq, entry.place, payload, self._ancestors)
+        if wrong is not None:
+            raise self.wrong(wrong)
+
     def _entry(self, entry: EntryLine) -> None:
         assert self.tape is not None
         tape, head = self.tape.tape, self._head
@@ -166,6 +187,8 @@ class Checker:
             raise self.wrong("the first entry of a tape, and only that, opens it")
         if entry.stamp < head.stamp:
             raise self.wrong("the entry is older than the one before it")
+        if entry.stamp > _LAST:
+            raise self.wrong("the entry was recorded at a time that no calendar has")
         self._name(entry.key, "key")
         if entry.actor is not None:
             self._name(entry.actor, "actor")
@@ -194,10 +217,13 @@ class Checker:
                 raise self.wrong("meta is not an object")
             self.payload = payloads.decode(entry.kind, entry.version, raw)
             self._texts(self.payload)
+            self._says(entry, self.payload)
             self._head, _ = fold(head, entry.seq, hash, entry.stamp, place, entry.key, self.payload)
+            if not 0 <= self._head.messages <= entry.seq:
+                raise self.wrong("the entry counts messages that were never there")
         except Corrupt as error:
             raise self.wrong(error.what) from None
-        except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise self.wrong(f"the entry cannot be read: {error}") from None
         if entry.seq == self.tape.entries and entry.hash != self.tape.hash:
             raise self.wrong("the tape does not end as its first line says")

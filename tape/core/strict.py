@@ -17,12 +17,15 @@ from tape.errors import InvalidEntry
 __all__ = [
     "MAX_DEPTH",
     "MAX_ID",
+    "MAX_INT",
     "RESERVED",
     "distinct",
     "encode",
     "identifier",
     "is_identifier",
+    "limit",
     "listed",
+    "most",
     "reason",
     "seq",
     "text",
@@ -30,6 +33,8 @@ __all__ = [
 
 MAX_DEPTH = 200
 MAX_ID = 255
+MAX_INT = 2**63 - 1
+"""The greatest integer that a column or a parameter of both engines takes."""
 RESERVED = "~"
 """Ids and keys that begin with this are the store's own: derived keys, and messages made by the view."""
 
@@ -83,9 +88,23 @@ def reason(value: str | None) -> str | None:
 
 def seq(value: Any, field: str) -> int:
     """Return a seq; 0 stands before the first."""
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= MAX_INT:
         raise InvalidEntry(field, f"must be a seq, not {value!r}")
     return value
+
+
+def limit(value: Any, field: str = "limit") -> int:
+    """Return the length of a page, cut to what every statement takes: no list can be longer."""
+    if type(value) is not int or not 0 < value <= MAX_INT:
+        raise InvalidEntry(field, f"must be a positive number, not {value!r}")
+    return min(value, 2**31 - 2)
+
+
+def most(value: Any, field: str = "limit") -> int | None:
+    """Return how much of something endless is wanted at most; None stands for all."""
+    if value is not None and (type(value) is not int or not 0 <= value <= MAX_INT):
+        raise InvalidEntry(field, f"must be a number or None, not {value!r}")
+    return None if value is None else int(value)
 
 
 def text(value: Any, field: str, *, empty: bool = False) -> str:

@@ -31,9 +31,9 @@ from tape.db.project import (
 from tape.db.read import Reader
 from tape.db.record import Recorder
 from tape.db.transaction import Again, Collision, Database, Lost, Transaction
-from tape.errors import Corrupt, StoreBusy, StoreFailed, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
-__all__ = ["Progress", "in_view", "rebuild", "verify"]
+__all__ = ["Progress", "check_receipt", "in_view", "rebuild", "verify"]
 
 _PAGE = 1_000
 Progress = Callable[[int, int], None]
@@ -95,6 +95,15 @@ def _row(reader: Reader, tape: str, tx: Transaction) -> Any:
     return None if hidden else row
 
 
+def check_receipt(against: Any, tape: str | None) -> None:
+    """Raise InvalidEntry unless ``against`` is a receipt, and of the one tape that is verified, if it is one."""
+    of, seq, hash = (getattr(against, name, None) for name in ("tape", "seq", "hash"))
+    if not isinstance(of, str) or type(seq) is not int or not isinstance(hash, str):
+        raise InvalidEntry("against", f"must be a receipt, not a {type(against).__name__}")
+    if tape is not None and tape != of:
+        raise InvalidEntry("against", f"is a receipt of tape {of!r}, not of {tape!r}")
+
+
 def verify(
     database: Database,
     reader: Reader,
@@ -109,8 +118,10 @@ def verify(
     problems: list[Problem] = []
     erased: list[Problem] = []
     tapes = entries = 0
+    missing = against
     for name in [tape] if tape is not None else _names(database, reader):
         receipt = against if against is not None and against.tape == name else None
+        missing = None if receipt is not None else missing
         # A check of its own for every run: a read whose connection breaks is run again.
         check = database.read(partial(_check, reader, name, meter, receipt))
         problems += sorted(check.problems, key=lambda problem: problem.seq)
@@ -119,8 +130,16 @@ def verify(
         entries += check.entries
         if not check.problems and check.last is not None:
             sound.append(check.last)
+    if missing is not None and not database.read(lambda tx: _purged(tx, reader, missing.tape)):
+        problems.append(Problem(missing.tape, 1, f"the receipt is for seq {missing.seq}, the whole tape is missing"))
     _note(database, sound, now)
     return Report(problems, tapes, entries, erased)
+
+
+def _purged(tx: Transaction, reader: Reader, tape: str) -> bool:
+    """Whether a tape of this owner was purged, so that it is rightly gone."""
+    owners = [row[1] for row in tx.all(tx.statements.tombstone, (tape,))]
+    return any(reader.owner in (None, owner) for owner in owners)
 
 
 def _note(database: Database, sound: list[tuple[int, int, bytes]], now: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from tape.core import payloads
+from tape.core import payloads, strict
 from tape.core.memory import usage_of
 from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, moment
 from tape.db.index import Index
@@ -172,6 +172,9 @@ def _cursor(cursor: str, order: str) -> tuple[int, int]:
     """Return the number, and for the order of change the moment, after which the next page begins."""
     try:
         stamp, number = (0, cursor) if order == "created" else cursor.split(".")
-        return int(number), int(stamp)
+        found = int(number), int(stamp)
+        if isinstance(cursor, str) and min(found) >= 0 and max(found) <= strict.MAX_INT:
+            return found
     except (AttributeError, TypeError, ValueError):
-        raise InvalidEntry("cursor", f"{cursor!r} is not the cursor of a page of this order") from None
+        pass
+    raise InvalidEntry("cursor", f"{cursor!r} is not the cursor of a page of this order")

@@ -28,9 +28,9 @@ _LAST_PAUSE = 0.25
 """Seconds between two looks while nothing rings: a bound transaction rings no bell, and a stalled one may end."""
 
 
-def check_position(position: int, field: str) -> int:
-    """Return ``position`` if it can be one; raises InvalidEntry otherwise."""
-    if type(position) is not int or not 0 <= position < 2**100:
+def check_position(position: int, field: str, *, postgres: bool) -> int:
+    """Return ``position`` if it can be one of this engine; raises InvalidEntry otherwise."""
+    if type(position) is not int or not 0 <= position < 2 ** (100 if postgres else 63):
         raise InvalidEntry(field, f"must be the position of an entry or 0, not {position!r}")
     return position
 

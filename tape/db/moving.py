@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -25,8 +26,9 @@ from tape.db.family import Family, Member, place_at
 from tape.db.project import head_values, tape_of
 from tape.db.read import Reader
 from tape.db.record import Call, Recorder, Writing
+from tape.db.rows import head_from_row
 from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
-from tape.errors import Corrupt, InvalidEntry, StoreBusy, TapeExists, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
 __all__ = ["File", "Moving", "Progress"]
 
@@ -49,11 +51,12 @@ class _Part(Struct):
 
 
 class _Stored(Struct):
-    """A tape of a file: how much of it is stored already, and how much the file has."""
+    """A tape of a file: how much of it is stored already, how much the file has, and whose it is."""
 
     seq: int
     hash: bytes
     entries: int
+    owner: str | None = None
 
 
 class _Moved(Exception):
@@ -75,13 +78,13 @@ class Moving:
     def export(self, tape: str, file: File, *, family: bool, progress: Progress | None = None) -> Transfer:
         """Write a tape and its ancestors up to the fork points, or the whole family, to a file."""
         parts = self._db.read(lambda tx: self._whole(tx, tape) if family else self._line(tx, tape))
-        with _writing(file) as out:
+        with _writing(file) as write:
             digest = blake2b(digest_size=32)
 
             def put(line: Struct) -> None:
                 raw = lines.encode(line) + b"\n"
                 digest.update(raw)
-                out.write(raw)
+                write(raw)
 
             entries, done = sum(part.upto for part in parts), 0
             for part in parts:
@@ -91,7 +94,7 @@ class Moving:
                     done += 1
                     if progress is not None and (done % _PAGE == 0 or done == entries):
                         progress(done, entries)
-            out.write(lines.encode(lines.End(len(parts), entries, digest.hexdigest())) + b"\n")
+            write(lines.encode(lines.End(len(parts), entries, digest.hexdigest())) + b"\n")
         return Transfer(tapes=[part.tape for part in parts], entries=entries)
 
     def _line(self, tx: Transaction, tape: str) -> list[_Part]:
@@ -208,8 +211,8 @@ class Moving:
                 known = next(hashes, None)
                 if known is not None and known != line.hash:
                     raise checker.wrong("another entry is stored under this seq")
-                if isinstance(checker.payload, payloads.Open):
-                    self._opened(checker, checker.payload, stored)
+                if isinstance(checker.payload, payloads.Open) and checker.tape is not None:
+                    self._opened(checker, checker.tape.tape, checker.payload, stored)
         checker.finish()
         return stored
 
@@ -235,17 +238,18 @@ class Moving:
             yield from (bytes(row[1]).hex() for row in rows)
             after = rows[-1][0]
 
-    def _opened(self, checker: Checker, opening: payloads.Open, stored: dict[str, _Stored]) -> None:
+    def _opened(self, checker: Checker, tape: str, opening: payloads.Open, stored: dict[str, _Stored]) -> None:
         if self._owner is not None and opening.owner != self._owner:
             raise checker.wrong(f"the tape does not belong to {self._owner!r}")
-        layers = [] if opening.parent is None else opening.parent.layers
-        for layer in layers:
+        stored[tape].owner = opening.owner
+        for layer in [] if opening.parent is None else opening.parent.layers:
             here = stored.get(layer.tape)
             if here is None:
                 row = self._db.read(lambda tx, layer=layer: self._reader.row(tx, layer.tape))  # type: ignore[misc]
-                here = _Stored(0 if row is None else row[6], b"", 0)
-            if max(here.seq, here.entries) < layer.asof:
-                raise checker.wrong(f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is not there")
+                here = None if row is None else _Stored(row[6], b"", 0, row[1])
+            # A fork has its parent's owner; that another's tape is there is not told.
+            if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
+                raise checker.wrong(_absent(layer))
 
     def _write(
         self, source: BinaryIO, progress: Callable[[int], None], stored: dict[str, _Stored], *, reuse: bool
@@ -290,7 +294,11 @@ class Moving:
                     copy = self._open(tx, line.tape, checker, reuse)
             elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
                 assert checker.payload is not None
-                copy.take(line, checker.payload)
+                try:
+                    copy.take(line, checker.payload)
+                except (OverflowError, TypeError, ValueError) as error:
+                    # Caught here and not around it all: what the caller's file and progress raise is theirs.
+                    raise checker.wrong(f"the entry cannot be stored: {error}") from error
                 count += 1
         if copy is not None:
             copy.settle()
@@ -367,22 +375,27 @@ class _Copy(Writing):
         assert row is not None
         self.tape_id = row[0]
         if opening.parent is not None:
-            self.family = self._lineage_of(opening.parent)
+            self.family = self._lineage_of(opening.parent, opening.owner)
         self.tx.run(self.sql.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
 
-    def _lineage_of(self, point: payloads.ForkPoint) -> Family:
+    def _lineage_of(self, point: payloads.ForkPoint, owner: str | None) -> Family:
         """Return the family of a fork, whose ancestors are all stored by now."""
         members = []
+        beyond: list[Member] | None = None
         for layer in point.layers:
             row = self.tx.one(self.sql.head, (layer.tape,))
-            if row is None:
-                raise self._checker.wrong(f"the fork needs tape {layer.tape!r}, which is not there")
+            if row is None or row[2] == "purged" or row[1] != owner or row[6] < layer.asof:
+                raise self._checker.wrong(_absent(layer))
             members.append(Member(row[0], layer.tape, layer.asof, layer.cleared, layer.overriding))
-            if layer.tape == point.tape and point.seq:
-                entry = self.tx.one(self.sql.entry, (row[0], point.seq))
-                if entry is None or bytes(entry[12]).hex() != point.hash:
+            if beyond is None:
+                family = head_from_row(row)[2]
+                beyond = [] if family is None else family.members
+                entry = self.tx.one(self.sql.entry, (row[0], point.seq)) if point.seq else None
+                if point.hash != ("" if entry is None else bytes(entry[12]).hex()):
                     raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
+        if members[1:] != beyond:
+            raise self._checker.wrong(f"the fork does not inherit what tape {point.tape!r} inherits")
         return Family(members)
 
     def settle(self) -> None:
@@ -390,6 +403,10 @@ class _Copy(Writing):
         self.move_head()
         self.tx.run(self.sql.drop_import, (self.tape_id,))
         self.tx.run(self.sql.insert_import, (self.tape_id, self.head.seq))
+
+
+def _absent(layer: payloads.Layer) -> str:
+    return f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is not there"
 
 
 def _lines(source: BinaryIO, checker: Checker, progress: Callable[[int], None]) -> Iterator[Any]:
@@ -426,22 +443,48 @@ class _Progress:
 
 
 @contextlib.contextmanager
-def _writing(file: File) -> Iterator[BinaryIO]:
-    """Open a file to be written; one with a name appears under it only when it is whole."""
+def _writing(file: File) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes to a file; one with a name appears under it only when it is whole."""
     if not isinstance(file, str | os.PathLike):
-        yield file
+        try:
+            file.write(b"")
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
+        yield file.write
         return
-    path = Path(file)
-    part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(path)
+        path = Path(file)
+        # A name of its own, or two exports to one path at once would write into each other.
+        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        with _failing(file):
+            out = part.open("xb")
+    except (TypeError, ValueError) as error:
+        raise InvalidEntry("file", f"cannot be written: {error}") from error
+
+    def write(raw: bytes) -> None:
+        with _failing(file):
+            out.write(raw)
+
+    try:
+        with out:
+            yield write
+            with _failing(file):
+                out.flush()
+                os.fsync(out.fileno())
+        with _failing(file):
+            part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def _failing(file: str | os.PathLike[str]) -> Iterator[None]:
+    """Tell what the file system refuses as an error of this library."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
@@ -450,13 +493,19 @@ def _reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
     if isinstance(file, str | os.PathLike):
         if not Path(file).is_file():
             raise InvalidEntry("file", f"there is no file {os.fspath(file)!r}")
-        with Path(file).open("rb") as source:
+        with contextlib.ExitStack() as stack:
+            try:
+                source = stack.enter_context(Path(file).open("rb"))
+            except OSError as error:
+                raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
             yield source, 0, os.fstat(source.fileno()).st_size
         return
     try:
+        if not isinstance(file.read(0), bytes):
+            raise TypeError("the file gives text")
         start = file.tell()
         size = file.seek(0, os.SEEK_END) - start
         file.seek(start)
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, TypeError, ValueError) as error:
         raise InvalidEntry("file", "must be a path or a binary file that can be read twice") from error
     yield file, start, size

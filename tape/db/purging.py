@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from tape.core import ids, payloads
 from tape.core.plan import Plain, Planned
 from tape.core.records import Retention
@@ -30,6 +32,16 @@ Tombstone = tuple[str, str | None, int, int, bytes]
 
 class _Young(Exception):
     """A tape of the family was written to since it was chosen."""
+
+
+class _Judged(Struct):
+    """A tape of a family that is judged: its number, parent and forks, and why it has to stay, if it has to."""
+
+    number: int
+    parent: str | None
+    children: list[str] = []
+    entries: int = 0
+    why: str | None = None
 
 
 class Purging:
@@ -157,13 +169,16 @@ class Purging:
         tapes: list[str] = []
         gone: set[str] = set()
         kept: dict[str, str] = {}
+        known: dict[str, _Judged] = {}
         entries = 0
         for page in self._catalog.oldest_first({"updated_before": limit, "status": status}):
             for number, info in page:
                 if info.id in gone:
                     continue
-                # Parents come before their forks, so a family is judged as a whole before its members are.
-                family, why = self._db.read(lambda tx, n=number, i=info.id: self._judge(tx, i, n, old))  # type: ignore[misc]
+                if info.id not in known:
+                    # Parents come before their forks, so a family is judged as a whole, once, before its members are.
+                    known |= self._db.read(lambda tx, n=number, i=info.id: self._judge(tx, i, n, old))  # type: ignore[misc]
+                why = known[info.id].why
                 if why is not None:
                     kept[info.id] = why
                     continue
@@ -173,21 +188,35 @@ class Purging:
                     except (_Young, TapeInUse, TapeNotFound):
                         kept[info.id] = "it was written to in the meantime"
                         continue
-                gone.update(name for name, _ in family)
-                tapes += [name for name, _ in family]
-                entries += sum(count for _, count in family)
+                family = [info.id]
+                for name in family:
+                    family += known[name].children
+                gone.update(family)
+                tapes += family
+                entries += sum(known.pop(name).entries for name in family)
         return Retention(dry_run=dry_run, tapes=tapes, entries=entries, kept=kept)
 
-    def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> tuple[list[tuple[str, int]], str | None]:
-        """Return a tape's family with their entries, and why it has to stay, if it has to."""
-        family = []
-        for name, one in self._descendants(tx, tape, number):
+    def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> dict[str, _Judged]:
+        """Return for a tape and each of its descendants whether it has to stay, with all that descends from it."""
+        found = {tape: _Judged(number, None)}
+        names = [tape]
+        for name in names:
+            judged = found[name]
             row = tx.one(self._sql.head, (name,))
             if row is None or not old(name, row[8], row[2]):
-                return [], f"its fork {name!r} is not to go" if name != tape else "it was written to in the meantime"
-            family.append((name, row[6]))
-            members = {member for member, _ in family}
-            linking = [parent for parent in self._linking(tx, one) if parent not in members]
-            if linking:
-                return [], f"tape {linking[0]!r} links to it"
-        return family, None
+                judged.why = "it was written to in the meantime"
+                above = judged.parent
+                while above is not None and found[above].why is None:
+                    found[above].why = f"its fork {name!r} is not to go"
+                    above = found[above].parent
+            judged.entries = 0 if row is None else row[6]
+            for child, below, *_ in tx.all(self._sql.forks_of, (judged.number,)):
+                found[child] = _Judged(below, name)
+                judged.children.append(child)
+                names.append(child)
+        for judged in found.values():
+            if judged.why is None and (judged.parent is None or found[judged.parent].why is not None):
+                # Only what goes without its parent can be missed by it.
+                linking = self._linking(tx, judged.number)
+                judged.why = f"tape {linking[0]!r} links to it" if linking else None
+        return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tape.core import payloads
+from tape.core import payloads, strict
 from tape.core.memory import usage_of
 from tape.core.payloads import Place
 from tape.core.records import (
@@ -77,12 +77,11 @@ class Reader(Recall):
         max_bytes: int | None,
     ) -> Page[Message]:
         """Return a stretch of the path: the last messages, those before one, or those after one."""
-        for name, value in (("limit", limit), ("max_bytes", max_bytes)):
-            if value is not None and (type(value) is not int or value <= 0):
-                raise InvalidEntry(name, f"must be a positive number, not {value!r}")
+        count = ALL - 1 if limit is None else strict.limit(limit)
+        if max_bytes is not None and (type(max_bytes) is not int or max_bytes <= 0):
+            raise InvalidEntry("max_bytes", f"must be a positive number, not {max_bytes!r}")
         if before is not None and after is not None:
             raise InvalidEntry("after", "give before= or after=, not both")
-        count = limit if limit is not None else ALL - 1
 
         def work(tx: Transaction) -> Page[Message]:
             scope = self.scope(tx, tape, point)
@@ -228,8 +227,7 @@ class Reader(Recall):
 
     def anchors(self, tape: str, point: Point, limit: int, before: int | Anchor | None) -> list[Anchor]:
         """Return the last anchors of the tape, newest last."""
-        if type(limit) is not int or limit <= 0:
-            raise InvalidEntry("limit", f"must be a positive number, not {limit!r}")
+        limit = strict.limit(limit)
         end = _before(tape, before)
 
         def work(tx: Transaction) -> list[Anchor]:

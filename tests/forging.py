@@ -1,0 +1,59 @@
+"""Files that no store exported: entries of any content with hashes that fit, as whoever knows the format can write."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from msgspec import Raw
+
+from tape.core import chain, lines, payloads
+from tape.core.payloads import Payload
+
+Line = lines.TapeLine | lines.EntryLine
+Head = tuple[int, int, str | None]
+ROOT: Head = (0, 0, None)
+
+
+def forged(
+    tape: str, *entries: Payload, head: Head = ROOT, heads: Sequence[Head] = (), stamps: Sequence[int] = ()
+) -> list[Line]:
+    """Return the lines of a tape with these entries; ``head`` is where all leave it, unless ``heads`` differ."""
+    found: list[Line] = []
+    hash = chain.ZERO
+    for number, entry in enumerate(entries):
+        raw, seq, key = payloads.encode(entry), number + 1, f"k{number}"
+        stamp = stamps[number] if stamps else 1
+        at = heads[number] if heads else head
+        place = payloads.Place(*at)
+        hash = chain.link(
+            hash, chain.digest(raw), tape, seq, entry.kind, key, None, None, None, stamp, entry.version, place
+        )
+        found.append(
+            lines.EntryLine(
+                seq, entry.kind, key, None, None, stamp, entry.version, at, hash.hex(), Raw(b"null"), Raw(raw)
+            )
+        )
+    return [lines.TapeLine(tape, len(entries), hash.hex(), lines.FORMAT), *found]
+
+
+def file(*tapes: list[Line]) -> io.BytesIO:
+    """Return a file of forged tapes, with the end that fits."""
+    digest = blake2b(digest_size=32)
+    out = io.BytesIO()
+    for line in (line for tape in tapes for line in tape):
+        raw = lines.encode(line) + b"\n"
+        digest.update(raw)
+        out.write(raw)
+    entries = sum(len(tape) - 1 for tape in tapes)
+    out.write(lines.encode(lines.End(len(tapes), entries, digest.hexdigest())) + b"\n")
+    out.seek(0)
+    return out
+
+
+def opening(owner: str | None, *layers: payloads.Layer, hash: str = "") -> payloads.Open:
+    """Return the first entry of a fork that inherits from these, nearest first."""
+    nearest = layers[0]
+    point = payloads.ForkPoint(tape=nearest.tape, seq=nearest.asof, hash=hash, layers=list(layers))
+    return payloads.Open(owner=owner, parent=point)
