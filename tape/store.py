@@ -299,11 +299,12 @@ class Store:
     def rebuild(self, id: str | None = None, *, progress: audit.Progress | None = None) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
 
-        With all tapes the search index is made anew as well. ``progress`` is called as in ``verify``.
+        With all tapes the search index is made anew as well, unless the store has an owner: it is one for all
+        owners. ``progress`` is called as in ``verify``.
         """
         if id is not None:
             self.get(id)
-        else:
+        elif self._owner is None:
             self._searcher.rebuild()
         return audit.rebuild(self._db, self._reader, self._recorder, id, progress)
 

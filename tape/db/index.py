@@ -15,7 +15,7 @@ from tape.db.feed import Feed
 from tape.db.log import log
 from tape.db.paths import Row
 from tape.db.position import join_position
-from tape.db.transaction import Collision, Database, Transaction
+from tape.db.transaction import Collision, Database, Denied, Transaction
 from tape.errors import Corrupt, StoreFailed
 
 __all__ = ["Index", "place_of"]
@@ -119,20 +119,32 @@ class Index:
         tx.run(self._sql.put_consumer, ("", _NAME, last[1], last[0], words.VERSION))
         return True
 
-    def remake(self) -> None:
-        """Drop the index, whatever is left of it, and begin a new one; the next search fills it."""
+    def remake(self, *, spoilt: bool = False) -> None:
+        """Empty the index, whatever is left of it, and begin a new one; the next search fills it.
+
+        What is ``spoilt`` on disk cannot be emptied row by row.
+        """
 
         def work(tx: Transaction) -> None:
             tx.lock(_LOCK)
-            self._remake(tx)
+            self._remake(tx, spoilt=spoilt)
 
         self._db.write(_LOCK, work)
         log.info("tape.index_remade")
 
-    def _remake(self, tx: Transaction) -> None:
+    def _remake(self, tx: Transaction, *, spoilt: bool = False) -> None:
+        known = tx.one(self._sql.consumer, ("", _NAME)) is not None
+        if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
+            # Row-level security: its own rows this role could delete, but not what says that they are there.
+            raise Denied("the search index is for all owners, and this role may not make it anew")
+        if self._sql.index_stands and tx.execute(self._sql.index_stands).fetchone()[0]:
+            if spoilt:
+                tx.execute(self._sql.truncate_index)
+            else:
+                tx.run(self._sql.empty_index, ())
+            return
         for ddl in self._sql.remake_index:
             tx.execute(ddl)
-        tx.run(self._sql.drop_consumer, ("", _NAME))
 
     def _purged(self, tx: Transaction, tape_id: int) -> bool:
         row = tx.one(self._sql.tape_status, (tape_id,))

@@ -1,0 +1,62 @@
+"""S7, S15: the search index beside other writers, under damage, and while it is made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import Backend
+
+import tape
+
+
+def filled(backend: Backend, texts: int = 10, **options: Any) -> tape.Store:
+    """Return a store with some indexed texts."""
+    store = backend.open(**options)
+    store.tape("t").extend([{"role": "user", "content": f"zebra {n}"} for n in range(texts)])
+    assert len(store.search("zebra", limit=100)) == texts
+    return store
+
+
+class TestRemaking:
+    def test_s7_a_search_beside_it_finds_everything(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A search that began before the index was emptied goes on with the index as it was."""
+        store, other = filled(backend), backend.open()
+        found = store._searcher._found
+
+        def late(*args: Any) -> list[tape.Hit]:
+            other._searcher.index.remake()
+            return found(*args)
+
+        monkeypatch.setattr(store._searcher, "_found", late)
+        assert len(store.search("zebra")) == 10
+
+    @pytest.mark.parametrize("spoilt", [False, True])
+    def test_s4_keeps_who_may_read_the_table(self, backend: Backend, spoilt: bool) -> None:
+        """On PostgreSQL row-level security and grants outlive a new index, also when the old one was damaged."""
+        store = filled(backend)
+        raw = backend.raw()
+        query = "SELECT relrowsecurity, relacl::text FROM pg_class WHERE oid = 'tape_texts'::regclass"
+        if backend.postgres:
+            raw.execute("ALTER TABLE tape_texts ENABLE ROW LEVEL SECURITY")
+            raw.execute("GRANT SELECT ON tape_texts TO PUBLIC")
+            before = raw.execute(query).fetchone()
+        store._searcher.index.remake(spoilt=spoilt)
+        assert raw.execute("SELECT count(*) FROM tape_texts").fetchone()[0] == 0
+        store.rebuild()
+        assert len(store.search("zebra")) == 10
+        if backend.postgres:
+            assert before[0]
+            assert raw.execute(query).fetchone() == before
+        raw.close()
+
+    def test_s4_a_scoped_store_leaves_the_index_of_all_owners(self, backend: Backend) -> None:
+        """A rebuild of one owner's tapes does not touch the index, which is one for all."""
+        store = filled(backend)
+        raw = backend.raw()
+        raw.execute("DELETE FROM tape_texts")
+        raw.close()
+        backend.open(owner="ann").rebuild()
+        assert store.search("zebra") == []
+        store.rebuild()
+        assert len(store.search("zebra")) == 10
