@@ -60,3 +60,43 @@ class TestRemaking:
         assert store.search("zebra") == []
         store.rebuild()
         assert len(store.search("zebra")) == 10
+
+
+class TestFaults:
+    def test_s7_a_search_that_takes_too_long_leaves_the_index(self, backend: Backend) -> None:
+        """A statement that the server cancels says nothing of the index: the search fails, and the index stays."""
+        if not backend.postgres:
+            pytest.skip("SQLite cancels no statement")
+        filled(backend)
+        hasty = backend.open()
+        for connection in hasty._db._idle:  # type: ignore[attr-defined]
+            connection.execute("SET statement_timeout = 100")
+        raw, blocker = backend.raw(), backend.raw()
+        before = raw.execute("SELECT seq, xmin::text FROM tape_texts").fetchall()
+        blocker.execute("BEGIN")
+        blocker.execute("LOCK TABLE tape_live IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(tape.StoreFailed, match="statement timeout"):
+            hasty.search("zebra")
+        blocker.close()
+        after = raw.execute("SELECT seq, xmin::text FROM tape_texts").fetchall()
+        assert after == before
+        assert len(hasty.search("zebra")) == 10
+        raw.close()
+
+    def test_s7_an_index_that_cannot_be_filled_is_done_without(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """When the index cannot be written what it lacks is scanned, and what it has is kept."""
+        store = filled(backend)
+        store.tape("t").append(role="user", content="zebra more")
+
+        def full(*args: Any) -> None:
+            raise tape.StoreFailed("the disk is full")
+
+        monkeypatch.setattr(store._searcher.index, "_store", full)
+        monkeypatch.setattr(store._searcher.index, "_remake", full)
+        assert len(store.search("zebra")) == 11
+        monkeypatch.undo()
+        raw = backend.raw()
+        assert raw.execute("SELECT count(*) FROM tape_texts").fetchone()[0] == 10
+        raw.close()

@@ -15,8 +15,8 @@ from tape.db.feed import Feed
 from tape.db.log import log
 from tape.db.paths import Row
 from tape.db.position import join_position
-from tape.db.transaction import Collision, Database, Denied, Transaction
-from tape.errors import Corrupt, StoreFailed
+from tape.db.transaction import Broken, Collision, Database, Denied, Transaction
+from tape.errors import Corrupt
 
 __all__ = ["Index", "place_of"]
 
@@ -132,6 +132,11 @@ class Index:
         self._db.write(_LOCK, work)
         log.info("tape.index_remade")
 
+    def mend(self, error: Broken | Collision) -> None:
+        """Make the index anew after an error that tells of damage to it."""
+        log.warning("tape.index_broken", error=str(error))
+        self.remake(spoilt=isinstance(error, Broken) and error.spoilt)
+
     def _remake(self, tx: Transaction, *, spoilt: bool = False) -> None:
         known = tx.one(self._sql.consumer, ("", _NAME)) is not None
         if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
@@ -156,11 +161,8 @@ class Index:
         while True:
             try:
                 after = self._db.write(_LOCK, lambda tx, a=after: self.forget(tx, tape_id, a))  # type: ignore[misc]
-            except (StoreFailed, Collision) as error:
-                if self._db.closed:
-                    raise
-                log.warning("tape.index_broken", error=str(error))
-                self.remake()
+            except (Broken, Collision) as error:
+                self.mend(error)
                 return
             if not after:
                 return

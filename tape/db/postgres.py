@@ -15,6 +15,7 @@ from tape.db.bell import watch_postgres
 from tape.db.sql import Statement, Statements
 from tape.db.transaction import (
     Again,
+    Broken,
     Collision,
     Database,
     Denied,
@@ -36,6 +37,8 @@ _KNOCKS = 3
 """How often a connection is tried before the database counts as away."""
 _IDLE = 0
 """What libpq calls a connection outside a transaction and without a statement under way."""
+_DAMAGE = {"42P01": False, "42703": False, "XX001": True, "XX002": True}
+"""What PostgreSQL calls a missing table or column, and a damaged table or index; whether the disk is at fault."""
 
 
 class PostgresDatabase(Database):
@@ -247,6 +250,8 @@ def postgres_error(error: BaseException, waited: float, connection: Any = None) 
         return StoreBusy(waited)
     if state == "42501":
         return Denied(f"PostgreSQL refused: {error}")
+    if state in _DAMAGE:
+        return Broken(f"PostgreSQL failed: {error}", spoilt=_DAMAGE[state])
     if state in ("40001", "40P01"):
         return Again(str(error))
     if connection is not None and connection.closed:

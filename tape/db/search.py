@@ -19,11 +19,10 @@ from tape.core.text import text_of
 from tape.db.database import Bound
 from tape.db.feed import Feed
 from tape.db.index import Index, place_of
-from tape.db.log import log
 from tape.db.paths import Point, Row, Scope
 from tape.db.position import join_position
 from tape.db.read import Reader
-from tape.db.transaction import Again, Collision, Database, Denied, Lost, Transaction
+from tape.db.transaction import Again, Broken, Collision, Database, Lost, Transaction
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["Asked", "Searcher"]
@@ -125,26 +124,27 @@ class Searcher:
         self.index.catch_up()
 
     def _mended(self, asked: Asked, tape: str | None, point: Point) -> list[Hit]:
-        """Search with the index up to date; if it is broken make it anew; and if that fails do without."""
-        for last in (False, True):
+        """Search with the index up to date; if it is damaged make it anew; and if that fails do without."""
+        for _ in range(2):
             try:
-                self.index.catch_up()
+                self._catch_up()
                 return self._ask(asked, tape, point, indexed=True)
-            except (Again, Lost, StoreBusy, Denied):
-                # Somebody else writes, or only others may: no fault of the index. What it lacks is scanned.
-                break
-            except (Collision, StoreFailed) as error:
-                log.warning("tape.index_broken", error=str(error))
-                if last or self._db.closed:
-                    break
+            except (Broken, Collision) as error:
                 try:
-                    self.index.remake()
+                    self.index.mend(error)
                 except (Again, Lost, StoreBusy, StoreFailed, Collision):
-                    return self._ask(asked, tape, point, indexed=False)
+                    break
+        return self._ask(asked, tape, point, indexed=False)
+
+    def _catch_up(self) -> None:
+        """Let the index catch up, if it can be had: what it lacks is scanned."""
         try:
-            return self._ask(asked, tape, point, indexed=True)
-        except StoreFailed:
-            return self._ask(asked, tape, point, indexed=False)
+            self.index.catch_up()
+        except Broken:
+            raise
+        except (Again, Lost, StoreBusy, StoreFailed):
+            # Somebody else writes, only others may, or it takes longer than is allowed: no fault of the index.
+            pass
 
     def _ask(self, asked: Asked, tape: str | None, point: Point, *, indexed: bool) -> list[Hit]:
         def work(tx: Transaction) -> list[Hit]:

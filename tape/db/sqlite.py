@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from tape.db.bell import watch_sqlite
 from tape.db.connect import is_memory
-from tape.db.transaction import Collision, Database, Transaction, inherited_connections
+from tape.db.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.turn import Turn
 from tape.errors import StoreBusy, StoreFailed
 
@@ -253,4 +253,7 @@ def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
         return Collision(str(error))
     if code & 0xFF in _BUSY:
         return StoreBusy(waited)
+    # A missing table has no code of its own, so that here the text has to tell.
+    if code & 0xFF == sqlite3.SQLITE_CORRUPT or str(error).startswith("no such table"):
+        return Broken(f"SQLite failed: {error}", spoilt=code & 0xFF == sqlite3.SQLITE_CORRUPT)
     return StoreFailed(f"SQLite failed: {error}")

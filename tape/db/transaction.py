@@ -23,7 +23,17 @@ from tape.db.schema import Tables
 from tape.db.sql import Statement, Statements
 from tape.errors import StoreFailed
 
-__all__ = ["Again", "Collision", "Database", "Denied", "Lost", "Transaction", "inherited_connections", "lock_key"]
+__all__ = [
+    "Again",
+    "Broken",
+    "Collision",
+    "Database",
+    "Denied",
+    "Lost",
+    "Transaction",
+    "inherited_connections",
+    "lock_key",
+]
 
 R = TypeVar("R")
 Row = Sequence[Any]
@@ -31,6 +41,14 @@ Row = Sequence[Any]
 
 class Denied(StoreFailed):
     """The role of this connection may not do it."""
+
+
+class Broken(StoreFailed):
+    """A table is missing, has lost a column, or is damaged on disk (``spoilt``)."""
+
+    def __init__(self, message: str, *, spoilt: bool = False) -> None:
+        super().__init__(message)
+        self.spoilt = spoilt
 
 
 class Collision(Exception):
