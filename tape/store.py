@@ -32,8 +32,8 @@ from tape.db.purging import Purging
 from tape.db.record import Call, Recorder
 from tape.db.search import Searcher
 from tape.db.splitting import split
-from tape.db.transaction import Again, Database, Lost, Transaction
-from tape.errors import InvalidEntry, StoreFailed, TapeNotFound
+from tape.db.transaction import Database, Transaction
+from tape.errors import InvalidEntry, TapeNotFound
 from tape.handle import Tape
 
 if TYPE_CHECKING:
@@ -440,13 +440,7 @@ class Store:
                 Store(joined, owner=self._owner, clock=self._clock, slow=self._slow, settings=self._reader.settings)
             )
 
-        for last in (False, False, True):
-            try:
-                result = self._db.write(tape, attempt)
-                break
-            except (Again, Lost) as error:
-                if last:
-                    raise StoreFailed(str(error)) from error
+        result = self._db.repeat(tape, attempt)
         self._recorder.forget(tape)
         return result
 

@@ -132,6 +132,10 @@ class Joined(Database):
             done()
         return result
 
+    def repeat(self, tape: str, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` once: it is the whole transaction that would have to be run again."""
+        return self.write(tape, work)
+
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` where it sees what was written before."""
         return work(self._transaction)

@@ -70,7 +70,7 @@ class Index:
             place, rows, ready = self._db.read(self._batch)
             if rows:
                 last = rows[-1]
-                stored = self._db.write(_LOCK, lambda tx, p=place, r=ready, e=last: self._store(tx, p, r, e))  # type: ignore[misc]
+                stored = self._db.repeat(_LOCK, lambda tx, p=place, r=ready, e=last: self._store(tx, p, r, e))  # type: ignore[misc]
                 total += len(rows) if stored else 0
             if len(rows) < _BATCH or (most is not None and total >= most):
                 return total
@@ -129,7 +129,7 @@ class Index:
             tx.lock(_LOCK)
             self._remake(tx, spoilt=spoilt)
 
-        self._db.write(_LOCK, work)
+        self._db.repeat(_LOCK, work)
         log.info("tape.index_remade")
 
     def mend(self, error: Broken | Collision) -> None:
@@ -160,7 +160,7 @@ class Index:
         after = 0
         while True:
             try:
-                after = self._db.write(_LOCK, lambda tx, a=after: self.forget(tx, tape_id, a))  # type: ignore[misc]
+                after = self._db.repeat(_LOCK, lambda tx, a=after: self.forget(tx, tape_id, a))  # type: ignore[misc]
             except (Broken, Collision) as error:
                 self.mend(error)
                 return

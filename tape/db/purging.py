@@ -140,9 +140,9 @@ class Purging:
         self._index.drop(number)
         steps: list[tuple[Any, Sequence[int]]] = [(statement, (number,)) for statement in self._sql.purge_rows]
         for statement, params in [*steps, (self._sql.purge_entries, (number, last))]:
-            while self._db.write(tape, lambda tx, s=statement, p=params: tx.run(s, p)):  # type: ignore[misc]
+            while self._db.repeat(tape, lambda tx, s=statement, p=params: tx.run(s, p)):  # type: ignore[misc]
                 pass
-        self._db.write(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
+        self._db.repeat(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
 
     def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
         """Purge, or tell, the tapes last written before ``limit``."""

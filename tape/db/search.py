@@ -22,7 +22,7 @@ from tape.db.index import Index, place_of
 from tape.db.paths import Point, Row, Scope
 from tape.db.position import join_position
 from tape.db.read import Reader
-from tape.db.transaction import Again, Broken, Collision, Database, Lost, Transaction
+from tape.db.transaction import Broken, Collision, Database, Transaction
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["Asked", "Searcher"]
@@ -132,7 +132,7 @@ class Searcher:
             except (Broken, Collision) as error:
                 try:
                     self.index.mend(error)
-                except (Again, Lost, StoreBusy, StoreFailed, Collision):
+                except (StoreBusy, StoreFailed, Collision):
                     break
         return self._ask(asked, tape, point, indexed=False)
 
@@ -142,7 +142,7 @@ class Searcher:
             self.index.catch_up()
         except Broken:
             raise
-        except (Again, Lost, StoreBusy, StoreFailed):
+        except (StoreBusy, StoreFailed):
             # Somebody else writes, only others may, or it takes longer than is allowed: no fault of the index.
             pass
 
