@@ -338,8 +338,9 @@ class Store:
     def purge(self, id: str, *, forks: bool = False) -> Retention:
         """Remove a tape for good; with ``forks``, its forks and theirs as well. Returns what went.
 
-        It vanishes at once, its rows go in batches. What stays is a tombstone: id, last seq and hash. The id is
-        refused afterwards. Raises TapeInUse while another tape inherits from it or links to it.
+        It vanishes at once, its rows go in batches; a call that was interrupted in between is finished by the next
+        one. What stays is a tombstone: id, last seq and hash. The id is refused afterwards. Raises TapeInUse while
+        another tape inherits from it or links to it.
         """
         return self._purging.purge(strict.identifier(id, "id"), forks=forks)
 

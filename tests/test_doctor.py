@@ -40,7 +40,7 @@ class TestHealthy:
         done = fresh("doctor", "--json")
         assert (done.code, done.json["ok"]) == (0, True)
         found = findings(done)
-        shared = ["schema", "engine", "guards", "index", "chain", "view"]
+        shared = ["schema", "engine", "guards", "purges", "index", "chain", "view"]
         own = ["transactions"] if fresh.backend.postgres else ["log", "integrity"]
         assert sorted(found) == sorted(shared + own)
         levels = {name: one["level"] for name, one in found.items()}
@@ -188,6 +188,30 @@ class TestThresholds:
         assert (found["level"], found["mend"]) == ("note", "tape search anything")
         fresh(*found["mend"].split()[1:])
         assert findings(fresh("doctor", "--quick", "--json"))["index"]["level"] == "ok"
+
+    def test_an_interrupted_purge(self, fresh: Shell) -> None:
+        """A purged tape with rows left is a warning, and what mends it spares a tape that has the id by now."""
+        store = fresh.backend.open()
+
+        def interrupted(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        store._purging._empty = interrupted  # type: ignore[method-assign,assignment]
+        for name in ("a", "b"):
+            store.create(name, messages=[{"role": "user", "content": "x"}])
+            with pytest.raises(KeyboardInterrupt):
+                store.purge(name)
+        store.create("b", reuse=True)
+        told = [one for one in fresh("doctor", "--quick", "--json").json["findings"] if one["check"] == "purges"]
+        assert [(one["level"], one["mend"]) for one in told] == [
+            ("warning", "tape purge a"),
+            ("warning", doctor.FINISH),
+        ]
+        for one in told:
+            assert fresh(*one["mend"].split()[1:]).code == 0
+        assert findings(fresh("doctor", "--quick", "--json"))["purges"]["level"] == "ok"
+        assert [info.id for info in store.list().items] == ["b"]
+        assert fresh("purge", "a").code != 0
 
     def test_an_open_transaction(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """On PostgreSQL the transaction that has been open for longest is named, with how to end it."""
