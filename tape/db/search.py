@@ -185,7 +185,7 @@ class Searcher:
         """Whether a text of this tape may be a hit at all."""
         if status == "purged" or asked.owner not in (None, owner):
             return False
-        return scope is None or any(layer[0] == tape_id for layer in scope.layers())
+        return scope is None or any(number == tape_id for number, _ in scope.tapes())
 
     # -- what is
 
@@ -222,8 +222,8 @@ class Searcher:
     def _query(self, asked: Asked, scope: Scope | None) -> str:
         """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""
         either: list[str] = []
-        if scope is not None and len(scope.layers()) <= _MOST_TAPES:
-            either = [words.tape_word(layer[0]) for layer in scope.layers()]
+        if scope is not None and len(scope.tapes()) <= _MOST_TAPES:
+            either = [words.tape_word(number) for number, _ in scope.tapes()]
         elif asked.owner is not None:
             either = [words.owner_word(asked.owner)]
         # No word holds a quote of either engine: it is letters, digits and marks.
@@ -251,13 +251,16 @@ class Searcher:
         layers = scope.layers()
         seen = {layer[0]: layer for layer in layers}
         home = origin or tape_id
-        if seq > seen[tape_id][1] or home not in seen:
+        if seq > dict(scope.tapes())[tape_id]:
             return False
         said = tx.one(self._sql.overrides_at, (scope.lineage(), home, lane, ordinal))
         if said is not None:
             # The nearest tape that says something of an inherited message decides.
             n, _, body_tape, body, since, _ = said
             return body is not None and since > layers[n][2] and (body_tape, body) == (tape_id, seq)
+        if home not in seen:
+            # Behind a clear, from under which a nearer tape would have had to say that it came back.
+            return False
         _, asof, cleared, _ = seen[home]
         row = tx.one(self._sql.rows_then, (home, lane, ordinal - 1, ordinal, cleared, asof, 1))
         return row is not None and home == tape_id and row[2] == seq
