@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from conftest import Backend
 
 import tape
+from tape.db.transaction import lock_key
+from tape.db.turn import Turn
 
 
 def filled(backend: Backend, texts: int = 10, **options: Any) -> tape.Store:
@@ -90,7 +96,7 @@ class TestFaults:
         store = filled(backend)
         store.tape("t").append(role="user", content="zebra more")
 
-        def full(*args: Any) -> None:
+        def full(*args: Any, **options: Any) -> None:
             raise tape.StoreFailed("the disk is full")
 
         monkeypatch.setattr(store._searcher.index, "_store", full)
@@ -100,3 +106,55 @@ class TestFaults:
         raw = backend.raw()
         assert raw.execute("SELECT count(*) FROM tape_texts").fetchone()[0] == 10
         raw.close()
+
+
+@contextlib.contextmanager
+def writing(backend: Backend, by: str) -> Iterator[None]:
+    """Hold what a writer of the index needs: the lock of the database, or the turn of another process."""
+    raw = backend.raw()
+    if backend.postgres:
+        raw.execute("BEGIN")
+        raw.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key("\0index"),))
+    elif by == "lock":
+        raw.execute("BEGIN IMMEDIATE")
+    turn = Turn(f"{backend.url.database}-writer" if by == "turn" and not backend.postgres else None)
+    assert turn.take(1.0)
+    yield
+    turn.give()
+    turn.close()
+    raw.close()
+
+
+class TestBesideWriters:
+    @pytest.mark.parametrize("by", ["lock", "turn"])
+    @pytest.mark.parametrize("damaged", [False, True])
+    def test_s7_a_search_does_not_wait_for_them(self, backend: Backend, by: str, damaged: bool) -> None:
+        """While another writer keeps the index from being filled or mended, a search reads what it lacks, at once."""
+        store = filled(backend)
+        store.tape("t").append(role="user", content="zebra more")
+        if damaged:
+            raw = backend.raw()
+            raw.execute("DROP TABLE tape_texts")
+            raw.close()
+        with writing(backend, by):
+            began = time.monotonic()
+            assert len(store.search("zebra")) == 11
+            assert time.monotonic() - began < 10
+            assert store._searcher.index.lag() > 0
+        assert len(store.search("zebra")) == 11
+        assert store._searcher.index.lag() == 0
+
+    def test_s7_a_write_after_it_waits_as_before(self, backend: Backend) -> None:
+        """The short wait of a search is not that of the next write."""
+        store = filled(backend)
+        store.tape("t").append(role="user", content="zebra more")
+        with writing(backend, "lock"):
+            store.search("zebra")
+            if backend.postgres:
+                return
+            late = threading.Thread(target=lambda: store.tape("t").append(role="user", content="zebra late"))
+            late.start()
+            time.sleep(0.3)
+            assert late.is_alive()
+        late.join()
+        assert len(store.search("zebra")) == 12

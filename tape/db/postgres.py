@@ -108,13 +108,14 @@ class PostgresDatabase(Database):
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
 
-    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Run ``work``; the transaction begins when it locks the tape or writes."""
         self._check_open()
         # Threads of one process queue here rather than each holding a connection that waits.
         queue = self._locks[hash(tape) % len(self._locks)]
-        if not queue.acquire(timeout=self.timeout):
-            raise StoreBusy(self.timeout)
+        patience = self.timeout if patience is None else patience
+        if not queue.acquire(timeout=patience):
+            raise StoreBusy(patience)
         try:
             connection = self._take()
             broken = True
@@ -203,6 +204,10 @@ class _PostgresTransaction(Transaction):
     def lock(self, tape: str) -> None:
         self._begin()
         super().lock(tape)
+
+    def try_lock(self, tape: str) -> bool:
+        self._begin()
+        return super().try_lock(tape)
 
     def run(self, statement: Statement, params: Row) -> int:
         self._begin()

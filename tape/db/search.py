@@ -32,6 +32,8 @@ _LARGEST_PAGE = 2_048
 _SCANNED = 500
 _MOST_TAPES = 100
 _END = 2**63 - 1
+_PATIENCE = 0.05
+"""Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
 
 
 class Asked(Struct):
@@ -131,7 +133,7 @@ class Searcher:
                 return self._ask(asked, tape, point, indexed=True)
             except (Broken, Collision) as error:
                 try:
-                    self.index.mend(error)
+                    self.index.mend(error, patience=_PATIENCE)
                 except (StoreBusy, StoreFailed, Collision):
                     break
         return self._ask(asked, tape, point, indexed=False)
@@ -139,7 +141,7 @@ class Searcher:
     def _catch_up(self) -> None:
         """Let the index catch up, if it can be had: what it lacks is scanned."""
         try:
-            self.index.catch_up()
+            self.index.catch_up(patience=_PATIENCE)
         except Broken:
             raise
         except (StoreBusy, StoreFailed):
