@@ -150,6 +150,13 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
     """Tell which transaction holds back the feed, and the cleaning up of the tables."""
     if oldest is None or oldest.seconds < LONG_TRANSACTION:
         return Finding("transactions", "ok", "none is open for long")
+    if oldest.prepared is not None:
+        where = f"in {oldest.application!r} for {oldest.seconds:,.0f} s"
+        what = f"{oldest.prepared!r} stands prepared {where}; the feed waits for it"
+        name = oldest.prepared.replace("'", "''")
+        return Finding(
+            "transactions", "warning", what, f"psql -d {oldest.application} -c \"ROLLBACK PREPARED '{name}'\""
+        )
     by = f" of {oldest.application!r}" if oldest.application else ""
     what = f"process {oldest.pid}{by} has one open for {oldest.seconds:,.0f} s ({oldest.state}); the feed waits for it"
     return Finding("transactions", "warning", what, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
