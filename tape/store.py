@@ -32,8 +32,8 @@ from tape.db.purging import Purging
 from tape.db.record import Call, Recorder
 from tape.db.search import Searcher
 from tape.db.splitting import split
-from tape.db.transaction import Again, Database, Lost, Transaction
-from tape.errors import InvalidEntry, StoreFailed, TapeNotFound
+from tape.db.transaction import Database, Transaction
+from tape.errors import InvalidEntry, TapeNotFound
 from tape.handle import Tape
 
 if TYPE_CHECKING:
@@ -308,11 +308,12 @@ class Store:
     def rebuild(self, id: str | None = None, *, progress: audit.Progress | None = None) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
 
-        With all tapes the search index is made anew as well. ``progress`` is called as in ``verify``.
+        With all tapes the search index is made anew as well, unless the store has an owner: it is one for all
+        owners. ``progress`` is called as in ``verify``.
         """
         if id is not None:
             self.get(id)
-        else:
+        elif self._owner is None:
             self._administrative("rebuild")
             self._searcher.rebuild()
         return audit.rebuild(self._db, self._reader, self._recorder, id, progress)
@@ -347,8 +348,9 @@ class Store:
     def purge(self, id: str, *, forks: bool = False) -> Retention:
         """Remove a tape for good; with ``forks``, its forks and theirs as well. Returns what went.
 
-        It vanishes at once, its rows go in batches. What stays is a tombstone: id, last seq and hash. The id is
-        refused afterwards. Raises TapeInUse while another tape inherits from it or links to it.
+        It vanishes at once, its rows go in batches; a call that was interrupted in between is finished by the next
+        one. What stays is a tombstone: id, last seq and hash. The id is refused afterwards. Raises TapeInUse while
+        another tape inherits from it or links to it.
         """
         return self._purging.purge(strict.identifier(id, "id"), forks=forks)
 
@@ -455,13 +457,7 @@ class Store:
                 Store(joined, owner=self._owner, clock=self._clock, slow=self._slow, settings=self._reader.settings)
             )
 
-        for last in (False, False, True):
-            try:
-                result = self._db.write(tape, attempt)
-                break
-            except (Again, Lost) as error:
-                if last:
-                    raise StoreFailed(str(error)) from error
+        result = self._db.repeat(tape, attempt)
         self._recorder.forget(tape)
         return result
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy as sa
 from conftest import Backend
 from damage import Tamperer, contents
 from make_old_store import DATA
@@ -20,7 +23,9 @@ from tape.command.desk import Desk
 from tape.db.audit import in_view
 from tape.db.condition import Oldest, look, oldest_transaction, wal_size
 from tape.db.connect import parse_url, sqlite_loses_pages
+from tape.db.mending import fold_wal
 from tape.db.schema import REVISION
+from tape.db.turn import Turn
 
 
 def findings(done: Any) -> dict[str, dict[str, Any]]:
@@ -40,7 +45,7 @@ class TestHealthy:
         done = fresh("doctor", "--json")
         assert (done.code, done.json["ok"]) == (0, True)
         found = findings(done)
-        shared = ["schema", "engine", "guards", "index", "chain", "view"]
+        shared = ["schema", "engine", "guards", "purges", "index", "chain", "view"]
         own = ["transactions"] if fresh.backend.postgres else ["log", "integrity"]
         assert sorted(found) == sorted(shared + own)
         levels = {name: one["level"] for name, one in found.items()}
@@ -180,6 +185,22 @@ class TestThresholds:
             done = findings(tape_command("-s", file, "doctor", "--checkpoint", "--json"))["log"]
             assert (done["level"], done["what"]) == ("ok", "write-ahead log of 0 B")
 
+    def test_a_log_beside_a_writer_is_not_folded(self, tmp_path: Path) -> None:
+        """While another process has the turn to write the log is left alone, and the caller is told."""
+        with tape.open(tmp_path / "a.db", timeout=0.2) as store:
+            store.create("c")
+            turn = Turn(f"{tmp_path / 'a.db'}-writer")
+            assert turn.take(1.0)
+            before = wal_size(store._db)
+            with pytest.raises(tape.StoreBusy):
+                fold_wal(store._db, 0.1)
+            assert before
+            assert wal_size(store._db) == before
+            turn.give()
+            turn.close()
+            assert fold_wal(store._db, 0.1)
+            assert wal_size(store._db) == 0
+
     def test_an_index_that_is_behind(self, fresh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """An index far behind is a note, and a search catches up."""
         family(fresh.backend.open())
@@ -188,6 +209,30 @@ class TestThresholds:
         assert (found["level"], found["mend"]) == ("note", "tape search anything")
         fresh(*found["mend"].split()[1:])
         assert findings(fresh("doctor", "--quick", "--json"))["index"]["level"] == "ok"
+
+    def test_an_interrupted_purge(self, fresh: Shell) -> None:
+        """A purged tape with rows left is a warning, and what mends it spares a tape that has the id by now."""
+        store = fresh.backend.open()
+
+        def interrupted(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        store._purging._empty = interrupted  # type: ignore[method-assign,assignment]
+        for name in ("a", "b"):
+            store.create(name, messages=[{"role": "user", "content": "x"}])
+            with pytest.raises(KeyboardInterrupt):
+                store.purge(name)
+        store.create("b", reuse=True)
+        told = [one for one in fresh("doctor", "--quick", "--json").json["findings"] if one["check"] == "purges"]
+        assert [(one["level"], one["mend"]) for one in told] == [
+            ("warning", "tape purge a"),
+            ("warning", doctor.FINISH),
+        ]
+        for one in told:
+            assert fresh(*one["mend"].split()[1:]).code == 0
+        assert findings(fresh("doctor", "--quick", "--json"))["purges"]["level"] == "ok"
+        assert [info.id for info in store.list().items] == ["b"]
+        assert fresh("purge", "a").code != 0
 
     def test_an_open_transaction(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """On PostgreSQL the transaction that has been open for longest is named, with how to end it."""
@@ -205,6 +250,43 @@ class TestThresholds:
         raw.close()
         assert found["level"] == "warning"
         assert f"pg_terminate_backend({pid})" in found["mend"]
+
+    def test_what_stalls_the_feed_is_named(self, backend: Backend, postgres_url: sa.URL) -> None:
+        """On PostgreSQL it is the lowest id that counts, whichever database has it; who only reads is not blamed."""
+        store = backend.open()
+        if not backend.postgres:
+            return
+        reader, low, high, admin = (backend.raw() for _ in range(4))
+        name = f"other_{backend.schema}"
+        admin.execute(f"CREATE DATABASE {name}")
+        other = psycopg.connect(postgres_url.set(drivername="postgresql", database=name).render_as_string(False))
+        try:
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            reader.execute("SELECT count(*) FROM tape_entries")
+            high.execute("BEGIN")
+            idle = [reader.info.backend_pid, high.info.backend_pid]
+            assert getattr(oldest_transaction(store._db), "pid", 0) not in idle
+            (pid,) = other.execute("SELECT pg_backend_pid() FROM pg_current_xact_id()").fetchone() or (0,)
+            low.execute("BEGIN")
+            low.execute("SELECT pg_current_xact_id()")
+            high.execute("SELECT pg_current_xact_id()")
+            for end, expected in ((other.rollback, pid), (low.rollback, low.info.backend_pid)):
+                # The server's own housekeeping may have been there first, for a moment.
+                deadline = time.monotonic() + 30
+                while getattr(oldest_transaction(store._db), "pid", 0) != expected:
+                    assert time.monotonic() < deadline
+                end()
+        finally:
+            for connection in (reader, low, high, other):
+                connection.close()
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            admin.close()
+
+    def test_a_prepared_transaction_is_named(self) -> None:
+        """One that was prepared has no process to end, so it is rolled back by its name."""
+        found = doctor.transaction_finding(Oldest(0, 90.0, "prepared", "db", "it's"))
+        assert found.mend == """psql -d db -c "ROLLBACK PREPARED 'it''s'\""""
+        assert "the feed waits for it" in found.what
 
     def test_a_short_transaction_is_fine(self) -> None:
         """A transaction of a few seconds is work, not a fault."""

@@ -54,6 +54,14 @@ class TestFeed:
         assert (again.duplicate, again.position) == (True, told["a", 2])
         assert [(entry.tape, entry.seq) for entry in store.feed(again.position or 0)] == [("b", 1), ("b", 2), ("a", 3)]
 
+    def test_s12_a_repeated_discard_has_the_position_of_the_first(self, store: tape.Store) -> None:
+        """The receipt of a discard that was made before names the place of its entry in the feed."""
+        fork = store.create("a").fork("b")
+        fork.discard(key="k")
+        again = fork.discard(key="k")
+        told = {(entry.tape, entry.seq): entry.position for entry in store.feed()}
+        assert (again.duplicate, again.position) == (True, told["b", again.seq])
+
     def test_s12_resumes_behind_any_position(self, store: tape.Store) -> None:
         """Reading on from the position of any entry gives exactly those after it; a limit stops early."""
         for n in range(7):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 import threading
 import time
@@ -20,7 +21,7 @@ from proxy import Proxy
 from workers import PATIENCE, Crew, scaled
 
 import tape
-from tape.db.transaction import lock_key
+from tape.db.transaction import Again, Lost, lock_key
 
 pytestmark = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 
@@ -303,6 +304,31 @@ class TestDeadConnections:
             assert len(chat.messages()) == (2 if first == "read" else 3)
             assert chat.verify().ok
 
+    def test_s1_what_is_no_entry_goes_on_as_well(self, backend: Backend) -> None:
+        """The place of a reader, the rows of a purged tape and the search index are written after such an end, too."""
+        url = backend.url.update_query_dict({"application_name": "victim"})
+        with self.warmed(backend, url) as store, backend.raw() as other:
+
+            def end() -> None:
+                other.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'victim'"
+                )
+
+            end()
+            store.consumer("c").commit(0)
+            store._searcher.rebuild()
+            end()
+            store._searcher.rebuild()
+            empty = store._purging._empty
+
+            def cut(*args: Any) -> None:
+                end()
+                empty(*args)
+
+            store._purging._empty = cut  # type: ignore[method-assign,assignment]
+            store.purge("t")
+            assert other.execute("SELECT count(*) FROM tape_entries").fetchone() == (1,)
+
     def test_s1_idle_for_too_long(self, backend: Backend) -> None:
         """A server that ends sessions which idle for too long is no trouble either."""
         url = backend.url.update_query_dict({"application_name": "victim", "options": "-c idle_session_timeout=100ms"})
@@ -521,6 +547,49 @@ class _Aside:
 
     def tape(self, id: str) -> tape.Tape:
         return self._store.tape(f"{id} aside")
+
+
+class TestRepeated:
+    @pytest.mark.parametrize("signal", [Again, Lost])
+    def test_s1_what_comes_to_the_same_is_written_again(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch, signal: type[Exception]
+    ) -> None:
+        """A write that may or may not be there is run once more where that changes nothing, and the call succeeds."""
+        store = backend.open()
+        store.create("t", messages=[{"role": "user", "content": f"zebra {n}"} for n in range(20)])
+        store.create("gone", messages=[{"role": "user", "content": f"zebra {n}"} for n in range(20)])
+        write, calls = store._db.write, itertools.count()
+
+        def unsure(name: str, work: Any, **options: Any) -> Any:
+            if next(calls) % 2:
+                return write(name, work, **options)
+            if signal is Lost:
+                write(name, work, **options)
+            raise signal("the connection broke")
+
+        monkeypatch.setattr(store._db, "write", unsure)
+        position = list(store.feed())[-1].position or 0
+        store.consumer("c").commit(position)
+        assert store.consumer("c").position == position
+        store._searcher.rebuild()
+        assert store.purge("gone").tapes == ["gone"]
+        assert [hit.tape for hit in store.search("zebra", limit=50)] == ["t"] * 20
+        assert [hit.tape for hit in backend.open().search("zebra", limit=50)] == ["t"] * 20
+        with backend.raw() as raw:
+            assert raw.execute("SELECT count(*) FROM tape_tombstones WHERE emptied = 0").fetchone()[0] == 0
+
+    def test_s1_it_ends_in_an_error_of_the_library(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """When every attempt is cut off the caller meets StoreFailed."""
+        store = backend.open()
+
+        def cut(*args: Any, **options: Any) -> Any:
+            raise Lost("the connection broke")
+
+        monkeypatch.setattr(store._db, "write", cut)
+        with pytest.raises(tape.StoreFailed):
+            store.consumer("c").commit(0)
+        with pytest.raises(tape.StoreFailed):
+            store._searcher.rebuild()
 
 
 def test_s1_errors_of_the_driver_never_escape(backend: Backend) -> None:

@@ -276,6 +276,32 @@ class TestPurge:
         assert len(rows(backend, "tape_entries", number)) == 1
         assert len(rows(backend, "tape_live", number)) == 0
 
+    @pytest.mark.parametrize("forks", [False, True])
+    def test_s9_an_interrupted_purge_is_finished_by_the_next(self, backend: Backend, forks: bool) -> None:
+        """Purging a tape that is gone but for its rows takes those away; then there is no such tape."""
+        store = backend.open()
+        chat = store.create("a", owner="ann", messages=[{"role": "user", "content": "x"}] * 20)
+        if forks:
+            chat.fork("b").fork("c")
+        numbers = [number_of(backend, name) for name in ("a", "b", "c")[: 3 if forks else 1]]
+
+        def interrupted(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        store._purging._empty = interrupted  # type: ignore[method-assign,assignment]
+        with pytest.raises(KeyboardInterrupt):
+            store.purge("a", forks=forks)
+        store = backend.open()
+        for other in (backend.open(owner="bob"), store):
+            with pytest.raises(tape.TapeNotFound):
+                other.purge("a" if other is not store else "nobody", forks=forks)
+        done = backend.open(owner="ann").purge("a", forks=forks)
+        assert (sorted(done.tapes), done.dry_run) == (["a", "b", "c"][: len(numbers)], False)
+        assert done.entries >= 21
+        assert [len(rows(backend, "tape_entries", number)) for number in numbers] == [1] * len(numbers)
+        with pytest.raises(tape.TapeNotFound):
+            store.purge("a", forks=forks)
+
     def test_s9_is_an_audit_event(self, store: tape.Store, caplog: pytest.LogCaptureFixture) -> None:
         """Each purge is logged with tape, owner, seq and hash."""
         chat = store.create("a", owner="ann")

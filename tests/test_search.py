@@ -525,6 +525,26 @@ class TestForks:
         assert fork.search("zebra") == []
         assert len(grandchild.search("zebra")) == 4
 
+    def test_s7_what_came_back_from_under_a_clear_is_found(self, store: tape.Store) -> None:
+        """A fork that cleared what it inherits finds the messages that it restored since, and so do its own forks."""
+        parent = store.tape("parent")
+        parent.append(role="user", content="zebra one", id="a")
+        parent.append(role="user", content="zebra two", id="b")
+        fork = parent.fork("fork")
+        fork.revise("b", content="fork zebra")
+        fork.clear()
+        before = fork.info().head
+        for name, snippet in (("a", "«zebra» one"), ("b", "fork «zebra»")):
+            fork.restore(name)
+            grandchild = fork.fork()
+            for chat in (fork, grandchild):
+                assert snippet in [hit.snippet for hit in chat.search("zebra")]
+                assert sorted(hit.message_id for hit in chat.search("zebra")) == sorted(m.id for m in chat.messages())
+        assert fork.at(before).search("zebra") == []
+        fork.retract("a")
+        assert ids(fork.search("zebra")) == ["b"]
+        assert sorted(ids(grandchild.search("zebra"))) == ["a", "b"]
+
     def test_f9_a_linked_fork_is_searched_up_to_its_frozen_head(self, store: tape.Store) -> None:
         """A linked child finds what it had when it was linked."""
         parent = store.tape("parent")

@@ -30,6 +30,8 @@ LONG_LAG = 10_000
 """Entries; a search indexes so many in a second or two."""
 PATIENCE = 5.0
 """Seconds for which --checkpoint waits for readers."""
+FINISH = "tape retain --older-than 36500d --apply --yes"
+"""Finishes what other purges left, and finds nothing old enough to begin one."""
 _MOST = 5
 
 
@@ -105,6 +107,7 @@ def examine(store: tape.Store, *, quick: bool = False, progress: Any = None) -> 
         ("log", lambda: [wal_finding(found) for found in [wal_size(database)] if found is not None]),
         ("guards", lambda: [guards_finding(missing_guards(database))]),
         ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if database.postgres else []),
+        ("purges", lambda: purge_findings(store)),
         ("index", lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]),
     ]
     if quick:
@@ -147,9 +150,28 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
     """Tell which transaction holds back the feed, and the cleaning up of the tables."""
     if oldest is None or oldest.seconds < LONG_TRANSACTION:
         return Finding("transactions", "ok", "none is open for long")
+    if oldest.prepared is not None:
+        where = f"in {oldest.application!r} for {oldest.seconds:,.0f} s"
+        what = f"{oldest.prepared!r} stands prepared {where}; the feed waits for it"
+        name = oldest.prepared.replace("'", "''")
+        return Finding(
+            "transactions", "warning", what, f"psql -d {oldest.application} -c \"ROLLBACK PREPARED '{name}'\""
+        )
     by = f" of {oldest.application!r}" if oldest.application else ""
     what = f"process {oldest.pid}{by} has one open for {oldest.seconds:,.0f} s ({oldest.state}); the feed waits for it"
     return Finding("transactions", "warning", what, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
+
+
+def purge_findings(store: tape.Store) -> Iterator[Finding]:
+    """Tell which purged tapes still have rows."""
+    left = store._purging.unemptied()
+    if not left:
+        yield Finding("purges", "ok", "of purged tapes nothing is left")
+    for _, name, _, _ in left[:_MOST]:
+        what = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
+        # When the id is in use again, to purge it would be to purge another tape; nothing is as old as this.
+        mend = FINISH if store._reader.exists(name) else f"tape purge {name}"
+        yield Finding("purges", "warning", what, mend)
 
 
 def lag_finding(lag: int) -> Finding:

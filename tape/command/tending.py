@@ -119,10 +119,12 @@ def purge(
 ) -> None:
     """Remove a tape for good; a tombstone with its id, last seq and hash stays."""
     with desk.open() as store:
-        chat = store.get(tape_)
-        also = chat.lineage().descendants if forks else []
-        what = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
-        _sure(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
+        # What an interrupted purge left is gone for every reader already, so that there is nothing to be sure of.
+        if store._reader.exists(tape_) or all(row[1] != tape_ for row in store._purging.unemptied()):
+            chat = store.get(tape_)
+            also = chat.lineage().descendants if forks else []
+            what = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
+            _sure(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
         done = store.purge(tape_, forks=forks)
     _gone(desk, done)
 

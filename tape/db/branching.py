@@ -33,6 +33,7 @@ from tape.core.records import MergeReceipt, Receipt
 from tape.db.carry import Carry
 from tape.db.lookup import inherited
 from tape.db.paths import Point, Scope
+from tape.db.position import join_position
 from tape.db.read import Reader
 from tape.db.record import Call, Opener, Recorder, Writing, message_of
 from tape.db.rows import merge_receipt
@@ -220,7 +221,8 @@ class Branching:
         stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
         if stored != given:
             raise ProvenanceConflict(tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
-        return Receipt(tape, row[2], row[4], message_of(payload), bytes(row[12]).hex(), True, row[0])
+        position = join_position(row[16], row[0])
+        return Receipt(tape, row[2], row[4], message_of(payload), bytes(row[12]).hex(), True, position)
 
     # -- merge
 

@@ -53,12 +53,14 @@ class Found(Struct, frozen=True):
 
 
 class Oldest(Struct, frozen=True):
-    """The transaction on a PostgreSQL server that has been open for longest, and holds the feed back."""
+    """The transaction on a PostgreSQL server that has the lowest id of those open, and so holds the feed back."""
 
     pid: int
     seconds: float
     state: str
     application: str
+    prepared: str | None = None
+    """The name of one that was prepared: no process has it, and ``application`` is the database it belongs to."""
 
 
 def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> Found:
@@ -143,18 +145,22 @@ def missing_guards(database: Database) -> list[str]:
 
 
 def oldest_transaction(database: Database) -> Oldest | None:
-    """Return the oldest transaction that other connections of a PostgreSQL database hold open, if any."""
+    """Return the oldest transaction on the PostgreSQL server that has an id and is not over, if any.
+
+    Of whichever database: ids are drawn from one row for all of them. Those that only read have none and stall nothing.
+    """
     if not database.postgres:
         return None
     query = (
-        "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), "
-        "coalesce(application_name, '') FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL "
-        "AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL OR state LIKE 'idle in transaction%') "
-        "AND backend_type = 'client backend' ORDER BY xact_start LIMIT 1"
+        "SELECT pid, extract(epoch FROM clock_timestamp() - since)::float8, state, application, prepared FROM ("
+        "SELECT pid, xact_start AS since, coalesce(state, '') AS state, coalesce(application_name, '') AS application, "
+        "NULL AS prepared, backend_xid AS xid FROM pg_stat_activity "
+        "WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() "
+        "UNION ALL SELECT 0, prepared, 'prepared', database::text, gid, transaction FROM pg_prepared_xacts"
+        ") AS running ORDER BY age(xid) DESC LIMIT 1"
     )
     row = database.read(lambda tx: tx.execute(query).fetchone())
-    return None if row is None else Oldest(int(row[0]), float(row[1]), row[2], row[3])
+    return None if row is None else Oldest(int(row[0]), float(row[1] or 0.0), row[2], row[3], row[4])
 
 
 def feed_now(database: Database) -> int:

@@ -56,7 +56,7 @@ class Bound(Database):
             driver.execute("BEGIN IMMEDIATE")
         return driver.cursor() if driver is not None else None
 
-    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Run ``work`` inside a savepoint of the caller's transaction."""
         try:
             cursor = self._cursor()
@@ -109,7 +109,7 @@ class Joined(Database):
         self._closed = False
         self._transaction = transaction
 
-    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Run ``work`` inside a savepoint, so that a refused call leaves nothing and the others can go on."""
         transaction = self._transaction
         execute = transaction.execute
@@ -131,6 +131,10 @@ class Joined(Database):
         if done is not None:
             done()
         return result
+
+    def repeat(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work`` once: it is the whole transaction that would have to be run again."""
+        return self.write(tape, work)
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` where it sees what was written before."""

@@ -125,7 +125,7 @@ class Feed:
         """Keep the position of a named reader."""
         xid, number = split_position(self._db.postgres, position)
         values = (self._owner or "", name, xid, number, 0)
-        self._db.write("\0consumer", lambda tx: tx.run(self._sql.put_consumer, values))
+        self._db.repeat("\0consumer", lambda tx: tx.run(self._sql.put_consumer, values))
 
 
 class Following:
@@ -186,4 +186,4 @@ def rebase_restored(database: Database) -> None:
             log.info("tape.rebased")
 
     if database.read(behind):
-        database.write("\0schema", raise_base)
+        database.repeat("\0schema", raise_base)

@@ -15,8 +15,8 @@ from tape.db.feed import Feed
 from tape.db.log import log
 from tape.db.paths import Row
 from tape.db.position import join_position
-from tape.db.transaction import Collision, Database, Transaction
-from tape.errors import Corrupt, StoreFailed
+from tape.db.transaction import Broken, Collision, Database, Denied, Transaction
+from tape.errors import Corrupt, StoreBusy
 
 __all__ = ["Index", "place_of"]
 
@@ -63,14 +63,22 @@ class Index:
 
         return self._db.read(work)
 
-    def catch_up(self, most: int | None = None) -> int:
-        """Index all that is final and not indexed yet, or about ``most`` of it; returns how many entries that were."""
+    def catch_up(self, most: int | None = None, *, patience: float | None = None) -> int:
+        """Index all that is final and not indexed yet, or about ``most`` of it; returns how many entries that were.
+
+        With ``patience`` it is StoreBusy as soon as other writers have to be waited for longer.
+        """
+        brief = patience is not None
         total = 0
         while True:
             place, rows, ready = self._db.read(self._batch)
             if rows:
                 last = rows[-1]
-                stored = self._db.write(_LOCK, lambda tx, p=place, r=ready, e=last: self._store(tx, p, r, e))  # type: ignore[misc]
+                stored = self._db.repeat(
+                    _LOCK,
+                    lambda tx, p=place, r=ready, e=last: self._store(tx, p, r, e, brief=brief),  # type: ignore[misc]
+                    patience=patience,
+                )
                 total += len(rows) if stored else 0
             if len(rows) < _BATCH or (most is not None and total >= most):
                 return total
@@ -98,9 +106,16 @@ class Index:
             return None
         return Indexed(position, xid, tape_id, seq, origin, lane, ordinal, _words(text, tape_id, owner))
 
-    def _store(self, tx: Transaction, place: int, ready: list[Indexed], last: Row) -> bool:
+    def _hold(self, tx: Transaction, *, brief: bool) -> None:
+        """Be the only one to write the index, or be refused at once if there is no time to wait."""
+        if not brief:
+            tx.lock(_LOCK)
+        elif not tx.try_lock(_LOCK):
+            raise StoreBusy(0.0)
+
+    def _store(self, tx: Transaction, place: int, ready: list[Indexed], last: Row, *, brief: bool = False) -> bool:
         """Store a batch, unless another process was faster."""
-        tx.lock(_LOCK)
+        self._hold(tx, brief=brief)
         row = tx.one(self._sql.consumer, ("", _NAME))
         if row is not None and row[2] != words.VERSION:
             self._remake(tx)
@@ -119,20 +134,37 @@ class Index:
         tx.run(self._sql.put_consumer, ("", _NAME, last[1], last[0], words.VERSION))
         return True
 
-    def remake(self) -> None:
-        """Drop the index, whatever is left of it, and begin a new one; the next search fills it."""
+    def remake(self, *, spoilt: bool = False, patience: float | None = None) -> None:
+        """Empty the index, whatever is left of it, and begin a new one; the next search fills it.
+
+        What is ``spoilt`` on disk cannot be emptied row by row.
+        """
 
         def work(tx: Transaction) -> None:
-            tx.lock(_LOCK)
-            self._remake(tx)
+            self._hold(tx, brief=patience is not None)
+            self._remake(tx, spoilt=spoilt)
 
-        self._db.write(_LOCK, work)
+        self._db.repeat(_LOCK, work, patience=patience)
         log.info("tape.index_remade")
 
-    def _remake(self, tx: Transaction) -> None:
+    def mend(self, error: Broken | Collision, *, patience: float | None = None) -> None:
+        """Make the index anew after an error that tells of damage to it."""
+        log.warning("tape.index_broken", error=str(error))
+        self.remake(spoilt=isinstance(error, Broken) and error.spoilt, patience=patience)
+
+    def _remake(self, tx: Transaction, *, spoilt: bool = False) -> None:
+        known = tx.one(self._sql.consumer, ("", _NAME)) is not None
+        if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
+            # Row-level security: its own rows this role could delete, but not what says that they are there.
+            raise Denied("the search index is for all owners, and this role may not make it anew")
+        if self._sql.index_stands and tx.execute(self._sql.index_stands).fetchone()[0]:
+            if spoilt:
+                tx.execute(self._sql.truncate_index)
+            else:
+                tx.run(self._sql.empty_index, ())
+            return
         for ddl in self._sql.remake_index:
             tx.execute(ddl)
-        tx.run(self._sql.drop_consumer, ("", _NAME))
 
     def _purged(self, tx: Transaction, tape_id: int) -> bool:
         row = tx.one(self._sql.tape_status, (tape_id,))
@@ -143,12 +175,9 @@ class Index:
         after = 0
         while True:
             try:
-                after = self._db.write(_LOCK, lambda tx, a=after: self.forget(tx, tape_id, a))  # type: ignore[misc]
-            except (StoreFailed, Collision) as error:
-                if self._db.closed:
-                    raise
-                log.warning("tape.index_broken", error=str(error))
-                self.remake()
+                after = self._db.repeat(_LOCK, lambda tx, a=after: self.forget(tx, tape_id, a))  # type: ignore[misc]
+            except (Broken, Collision) as error:
+                self.mend(error)
                 return
             if not after:
                 return

@@ -9,6 +9,7 @@ from tape.db.condition import missing_guards
 from tape.db.schema import guards
 from tape.db.sqlite import SqliteDatabase
 from tape.db.transaction import Database
+from tape.errors import StoreBusy
 
 __all__ = ["fold_wal", "restore_guards"]
 
@@ -40,12 +41,13 @@ def fold_wal(database: Database, patience: float = 5.0) -> bool:
     """Fold the write-ahead log of an SQLite file into it and cut it to nothing; False while a reader keeps it.
 
     Readers are waited for as long as ``patience`` says, in seconds. It is done under the writers' lock, since a
-    checkpoint beside a writer is what SQLite's known fault needs.
+    checkpoint beside a writer is what SQLite's known fault needs; without the turn it is StoreBusy.
     """
     if not isinstance(database, SqliteDatabase):
         return True
     with database._lock:
-        database._turn.take(database.timeout)
+        if not database._turn.take(database.timeout):
+            raise StoreBusy(database.timeout)
         try:
             with contextlib.closing(database._connect()) as connection:
                 connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")

@@ -15,6 +15,7 @@ from tape.db.bell import watch_postgres
 from tape.db.sql import Statement, Statements
 from tape.db.transaction import (
     Again,
+    Broken,
     Collision,
     Database,
     Denied,
@@ -36,6 +37,8 @@ _KNOCKS = 3
 """How often a connection is tried before the database counts as away."""
 _IDLE = 0
 """What libpq calls a connection outside a transaction and without a statement under way."""
+_DAMAGE = {"42P01": False, "42703": False, "XX001": True, "XX002": True}
+"""What PostgreSQL calls a missing table or column, and a damaged table or index; whether the disk is at fault."""
 
 
 class PostgresDatabase(Database):
@@ -105,13 +108,14 @@ class PostgresDatabase(Database):
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
 
-    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Run ``work``; the transaction begins when it locks the tape or writes."""
         self._check_open()
         # Threads of one process queue here rather than each holding a connection that waits.
         queue = self._locks[hash(tape) % len(self._locks)]
-        if not queue.acquire(timeout=self.timeout):
-            raise StoreBusy(self.timeout)
+        patience = self.timeout if patience is None else patience
+        if not queue.acquire(timeout=patience):
+            raise StoreBusy(patience)
         try:
             connection = self._take()
             broken = True
@@ -201,6 +205,10 @@ class _PostgresTransaction(Transaction):
         self._begin()
         super().lock(tape)
 
+    def try_lock(self, tape: str) -> bool:
+        self._begin()
+        return super().try_lock(tape)
+
     def run(self, statement: Statement, params: Row) -> int:
         self._begin()
         return super().run(statement, params)
@@ -247,6 +255,8 @@ def postgres_error(error: BaseException, waited: float, connection: Any = None) 
         return StoreBusy(waited)
     if state == "42501":
         return Denied(f"PostgreSQL refused: {error}")
+    if state in _DAMAGE:
+        return Broken(f"PostgreSQL failed: {error}", spoilt=_DAMAGE[state])
     if state in ("40001", "40P01"):
         return Again(str(error))
     if connection is not None and connection.closed:

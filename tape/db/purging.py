@@ -17,6 +17,7 @@ from tape.core.records import Retention
 from tape.db.catalog import Catalog
 from tape.db.index import Index
 from tape.db.log import log
+from tape.db.paths import Row
 from tape.db.read import Reader
 from tape.db.record import Call, Opener, Recorder, Writing
 from tape.db.transaction import Transaction
@@ -56,17 +57,43 @@ class Purging:
         self._sql = reader._sql
 
     def purge(self, tape: str, *, forks: bool, check: Check | None = None) -> Retention:
-        """Purge a tape, or with ``forks`` the tape and all that descends from it."""
-        # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
-        keys = {name: ids.new_id() for name in (self._family(tape) if forks else [tape])}
-        buried = self._recorder.several(
-            list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks)
-        )
+        """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
+        try:
+            # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
+            keys = {name: ids.new_id() for name in (self._family(tape) if forks else [tape])}
+            buried = self._recorder.several(
+                list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks)
+            )
+        except TapeNotFound:
+            left = [] if check is not None else self._left(tape, forks=forks)
+            if not left:
+                raise
+            for number, name, seq, _ in left:
+                self._empty(name, number, seq)
+            return Retention(dry_run=False, tapes=[row[1] for row in left], entries=sum(row[2] - 1 for row in left))
         for name, owner, number, seq, hash in buried:
             self._recorder.forget(name)
             log.warning("tape.purged", tape=name, owner=owner, seq=seq, hash=hash.hex())
             self._empty(name, number, seq)
         return Retention(dry_run=False, tapes=[one[0] for one in buried], entries=sum(one[3] - 1 for one in buried))
+
+    def unemptied(self) -> list[Row]:
+        """Return the purged tapes whose rows are not all gone: number, id, seq and owner."""
+        rows = self._db.read(lambda tx: tx.all(self._sql.unemptied, ()))
+        return [row for row in rows if self._reader.owner in (None, row[3])]
+
+    def _left(self, tape: str, *, forks: bool) -> list[Row]:
+        """Return what an interrupted purge of a tape that is gone left unemptied."""
+
+        def gone(tx: Transaction) -> bool:
+            owners = [row[1] for row in tx.all(self._sql.tombstone, (tape,))]
+            seen = self._reader.owner is None or self._reader.owner in owners
+            return bool(owners) and seen and self._reader.row(tx, tape) is None
+
+        if not self._db.read(gone):
+            return []
+        # Which of them were its forks went with their rows; but whatever is left has to go, whoever asks for it.
+        return [row for row in self.unemptied() if forks or row[1] == tape]
 
     def _family(self, tape: str) -> list[str]:
         """Return a tape and its descendants, parents first."""
@@ -152,14 +179,14 @@ class Purging:
         self._index.drop(number)
         steps: list[tuple[Any, Sequence[int]]] = [(statement, (number,)) for statement in self._sql.purge_rows]
         for statement, params in [*steps, (self._sql.purge_entries, (number, last))]:
-            while self._db.write(tape, lambda tx, s=statement, p=params: tx.run(s, p)):  # type: ignore[misc]
+            while self._db.repeat(tape, lambda tx, s=statement, p=params: tx.run(s, p)):  # type: ignore[misc]
                 pass
-        self._db.write(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
+        self._db.repeat(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
 
     def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
         """Purge, or tell, the tapes last written before ``limit``."""
         if not dry_run:
-            for number, tape, seq in self._db.read(lambda tx: tx.all(self._sql.unemptied, ())):
+            for number, tape, seq, _ in self.unemptied():
                 # An earlier run was interrupted between a tombstone and the last of its rows.
                 self._empty(tape, number, seq)
 

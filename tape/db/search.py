@@ -19,11 +19,10 @@ from tape.core.text import text_of
 from tape.db.database import Bound
 from tape.db.feed import Feed
 from tape.db.index import Index, place_of
-from tape.db.log import log
 from tape.db.paths import Point, Row, Scope
 from tape.db.position import join_position
 from tape.db.read import Reader
-from tape.db.transaction import Again, Collision, Database, Denied, Lost, Transaction
+from tape.db.transaction import Broken, Collision, Database, Transaction
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["Asked", "Searcher"]
@@ -33,6 +32,8 @@ _LARGEST_PAGE = 2_048
 _SCANNED = 500
 _MOST_TAPES = 100
 _END = 2**63 - 1
+_PATIENCE = 0.05
+"""Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
 
 
 class Asked(Struct):
@@ -125,26 +126,27 @@ class Searcher:
         self.index.catch_up()
 
     def _mended(self, asked: Asked, tape: str | None, point: Point) -> list[Hit]:
-        """Search with the index up to date; if it is broken make it anew; and if that fails do without."""
-        for last in (False, True):
+        """Search with the index up to date; if it is damaged make it anew; and if that fails do without."""
+        for _ in range(2):
             try:
-                self.index.catch_up()
+                self._catch_up()
                 return self._ask(asked, tape, point, indexed=True)
-            except (Again, Lost, StoreBusy, Denied):
-                # Somebody else writes, or only others may: no fault of the index. What it lacks is scanned.
-                break
-            except (Collision, StoreFailed) as error:
-                log.warning("tape.index_broken", error=str(error))
-                if last or self._db.closed:
-                    break
+            except (Broken, Collision) as error:
                 try:
-                    self.index.remake()
-                except (Again, Lost, StoreBusy, StoreFailed, Collision):
-                    return self._ask(asked, tape, point, indexed=False)
+                    self.index.mend(error, patience=_PATIENCE)
+                except (StoreBusy, StoreFailed, Collision):
+                    break
+        return self._ask(asked, tape, point, indexed=False)
+
+    def _catch_up(self) -> None:
+        """Let the index catch up, if it can be had: what it lacks is scanned."""
         try:
-            return self._ask(asked, tape, point, indexed=True)
-        except StoreFailed:
-            return self._ask(asked, tape, point, indexed=False)
+            self.index.catch_up(patience=_PATIENCE)
+        except Broken:
+            raise
+        except (StoreBusy, StoreFailed):
+            # Somebody else writes, only others may, or it takes longer than is allowed: no fault of the index.
+            pass
 
     def _ask(self, asked: Asked, tape: str | None, point: Point, *, indexed: bool) -> list[Hit]:
         def work(tx: Transaction) -> list[Hit]:
@@ -185,7 +187,7 @@ class Searcher:
         """Whether a text of this tape may be a hit at all."""
         if status == "purged" or asked.owner not in (None, owner):
             return False
-        return scope is None or any(layer[0] == tape_id for layer in scope.layers())
+        return scope is None or any(number == tape_id for number, _ in scope.tapes())
 
     # -- what is
 
@@ -222,8 +224,8 @@ class Searcher:
     def _query(self, asked: Asked, scope: Scope | None) -> str:
         """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""
         either: list[str] = []
-        if scope is not None and len(scope.layers()) <= _MOST_TAPES:
-            either = [words.tape_word(layer[0]) for layer in scope.layers()]
+        if scope is not None and len(scope.tapes()) <= _MOST_TAPES:
+            either = [words.tape_word(number) for number, _ in scope.tapes()]
         elif asked.owner is not None:
             either = [words.owner_word(asked.owner)]
         # No word holds a quote of either engine: it is letters, digits and marks.
@@ -251,13 +253,16 @@ class Searcher:
         layers = scope.layers()
         seen = {layer[0]: layer for layer in layers}
         home = origin or tape_id
-        if seq > seen[tape_id][1] or home not in seen:
+        if seq > dict(scope.tapes())[tape_id]:
             return False
         said = tx.one(self._sql.overrides_at, (scope.lineage(), home, lane, ordinal))
         if said is not None:
             # The nearest tape that says something of an inherited message decides.
             n, _, body_tape, body, since, _ = said
             return body is not None and since > layers[n][2] and (body_tape, body) == (tape_id, seq)
+        if home not in seen:
+            # Behind a clear, from under which a nearer tape would have had to say that it came back.
+            return False
         _, asof, cleared, _ = seen[home]
         row = tx.one(self._sql.rows_then, (home, lane, ordinal - 1, ordinal, cleared, asof, 1))
         return row is not None and home == tape_id and row[2] == seq

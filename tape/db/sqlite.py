@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from tape.db.bell import watch_sqlite
 from tape.db.connect import is_memory
-from tape.db.transaction import Collision, Database, Transaction, inherited_connections
+from tape.db.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.turn import Turn
 from tape.errors import StoreBusy, StoreFailed
 
@@ -63,11 +63,13 @@ class SqliteDatabase(Database):
             raise sqlite_error(error, self.timeout) from error
         return connection
 
-    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
         if self._closed:
             self._check_open()
-        lock, turn, patience = self._lock, self._turn, self.timeout
+        lock, turn, brief = self._lock, self._turn, patience
+        if patience is None:
+            patience = self.timeout
         if not lock.acquire(False):
             began = time.monotonic()
             if not lock.acquire(timeout=patience):
@@ -83,12 +85,30 @@ class SqliteDatabase(Database):
                 if not turn.take(patience):
                     raise StoreBusy(self.timeout)
                 self._writing = True
+                if brief is not None:
+                    return self._run_briefly(driver, transaction, work, patience)
                 return self._run(driver, transaction, work)
             finally:
                 self._writing = False
                 turn.give()
         finally:
             lock.release()
+
+    def _run_briefly(
+        self,
+        connection: sqlite3.Connection,
+        transaction: Transaction,
+        work: Callable[[Transaction], R],
+        patience: float,
+    ) -> R:
+        """Run ``work`` unless a writer that takes no turns, another program's, holds the file for longer than that."""
+        connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+        try:
+            return self._run(connection, transaction, work)
+        finally:
+            # The connection may be closed by now, and the next one begins with the usual wait.
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
 
     def _open_writer(self) -> tuple[sqlite3.Connection, Transaction]:
         """Return the one connection that writes, and what runs its statements.
@@ -253,4 +273,7 @@ def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
         return Collision(str(error))
     if code & 0xFF in _BUSY:
         return StoreBusy(waited)
+    # A missing table has no code of its own, so that here the text has to tell.
+    if code & 0xFF == sqlite3.SQLITE_CORRUPT or str(error).startswith("no such table"):
+        return Broken(f"SQLite failed: {error}", spoilt=code & 0xFF == sqlite3.SQLITE_CORRUPT)
     return StoreFailed(f"SQLite failed: {error}")

@@ -23,7 +23,17 @@ from tape.db.schema import Tables
 from tape.db.sql import Statement, Statements
 from tape.errors import StoreFailed
 
-__all__ = ["Again", "Collision", "Database", "Denied", "Lost", "Transaction", "inherited_connections", "lock_key"]
+__all__ = [
+    "Again",
+    "Broken",
+    "Collision",
+    "Database",
+    "Denied",
+    "Lost",
+    "Transaction",
+    "inherited_connections",
+    "lock_key",
+]
 
 R = TypeVar("R")
 Row = Sequence[Any]
@@ -31,6 +41,14 @@ Row = Sequence[Any]
 
 class Denied(StoreFailed):
     """The role of this connection may not do it."""
+
+
+class Broken(StoreFailed):
+    """A table is missing, has lost a column, or is damaged on disk (``spoilt``)."""
+
+    def __init__(self, message: str, *, spoilt: bool = False) -> None:
+        super().__init__(message)
+        self.spoilt = spoilt
 
 
 class Collision(Exception):
@@ -83,6 +101,12 @@ class Transaction:
         if self.postgres:
             self._cursor.execute(self.statements.lock, (lock_key(tape),))
 
+    def try_lock(self, tape: str) -> bool:
+        """Make this the only writer of ``tape`` if there is no other now; tells whether it is."""
+        if not self.postgres:
+            return True
+        return bool(self._cursor.execute(self.statements.try_lock, (lock_key(tape),)).fetchone()[0])
+
     def hot(self, statement: Statement, params: Row) -> bool:
         """Run a statement that is a transaction by itself; tells whether it wrote."""
         raise AssertionError("only PostgreSQL has one")
@@ -122,9 +146,22 @@ class Database:
         self._closed = False
         _open_databases.add(self)
 
-    def write(self, tape: str, work: Callable[[Transaction], R]) -> R:
-        """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it."""
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it.
+
+        With ``patience`` other writers are waited for so many seconds, instead of the store's timeout.
+        """
         raise AssertionError("each engine writes in its own way")
+
+    def repeat(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Write like ``write``, and once more when it is not known to be done: for work that comes to the same then."""
+        for last in (False, False, True):
+            try:
+                return self.write(tape, work, patience=patience)
+            except (Again, Lost) as error:
+                if last:
+                    raise StoreFailed(str(error)) from error
+        raise AssertionError("the loop returns or raises")
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` against one unchanging state of the database."""

@@ -140,7 +140,9 @@ class Catalog(Compiler):
         )
         self.unemptied = make(
             "unemptied",
-            sa.select(tb.tape_id, tb.tape, tb.seq).where(tb.emptied == sa.literal_column("0")).order_by(tb.tape_id),
+            sa.select(tb.tape_id, tb.tape, tb.seq, tb.owner)
+            .where(tb.emptied == sa.literal_column("0"))
+            .order_by(tb.tape_id),
             [],
         )
         self.rename_tape = make(

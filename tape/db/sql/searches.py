@@ -224,6 +224,18 @@ class Searches(Feeds):
             )
             options = "words, content='', detail=none, columnsize=0, tokenize='ascii'"
             self.make_words = [f"CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING fts5({options})"]
+        # Readers keep the state that they began with only if rows are deleted: a table that was dropped or truncated is
+        # empty for them as well. Grants and policies stay, too.
+        self.empty_index = make("empty_index", sa.delete(t.texts), [])
+        self.truncate_index = self.index_stands = ""
+        if self.postgres:
+            name = self._dialect.identifier_preparer.format_table(t.texts)
+            columns = ", ".join(f"'{column.name}'" for column in x)
+            self.truncate_index = f"TRUNCATE {name}"
+            self.index_stands = (
+                f"SELECT count(*) = {len(x)} FROM pg_attribute WHERE attrelid = to_regclass($tape${name}$tape$) "
+                f"AND NOT attisdropped AND attname IN ({columns})"
+            )
         self.remake_index = [
             *([] if self.postgres else [f"DROP TABLE IF EXISTS {WORDS}"]),
             *(str(ddl.compile(dialect=self._dialect)) for ddl in remake),

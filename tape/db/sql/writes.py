@@ -197,6 +197,7 @@ class Writes(Feeds):
             ["t", "id"],
         )
         self.lock = "SELECT pg_advisory_xact_lock(%s)" if self.postgres else ""
+        self.try_lock = "SELECT pg_try_advisory_xact_lock(%s)" if self.postgres else ""
         self.append_hot = self._append_hot() if self.postgres else None
 
     def _define_projection(self) -> None:
