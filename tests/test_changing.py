@@ -14,6 +14,7 @@ from damage import Tamperer, contents
 from make_old_store import DATA
 from shell import Done, Shell, family, tape_command
 
+import tape
 from tape.db.schema import REVISION
 from tape.transcripts import FORMATS
 
@@ -61,6 +62,22 @@ class TestWriting:
         assert tape_command("-s", str(file), "append", "c", "Hello", "--create").code == 0
         assert [path.name for path in tmp_path.iterdir()] == ["new.db"]
         assert tape_command("-s", str(file), "verify").out == "2 entries of 1 tape: nothing wrong\n"
+
+    def test_append_creates_no_store_beside_a_log_that_was_left(self, tmp_path: Path) -> None:
+        """What was acknowledged is never lost to the log of a store that is gone: nothing is created over it."""
+        with tape.open(tmp_path / "live.db") as live:
+            live.create("lost")
+            shutil.copy(tmp_path / "live.db-wal", tmp_path / "gone.db-wal")
+        done = tape_command("-s", str(tmp_path / "gone.db"), "append", "c", "Hello", "--create")
+        assert (done.code, done.out, "was not closed" in done.err) == (1, "", True)
+        assert not (tmp_path / "gone.db").exists()
+        (tmp_path / "gone.db-wal").write_bytes(b"")
+        assert tape_command("-s", str(tmp_path / "gone.db"), "append", "c", "Hello", "--create").code == 1
+        (tmp_path / "gone.db-wal").unlink()
+        assert tape_command("-s", str(tmp_path / "gone.db"), "append", "c", "Hello", "--create").code == 0
+        assert (
+            tape_command("-s", str(tmp_path / "gone.db"), "cat", "c", "--json").json[0]["message"]["content"] == "Hello"
+        )
 
     def test_retract(self, lite: Shell) -> None:
         """retract takes messages out, with a reason."""

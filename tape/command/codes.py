@@ -58,6 +58,9 @@ def judge(error: tape.TapeError) -> tuple[int, str | None]:
         return DAMAGED, "see: tape doctor"
     if isinstance(error, tape.StoreFailed) and str(error).startswith("cannot connect"):
         return UNAVAILABLE, "check the address, and that the server runs"
+    if isinstance(error, tape.StoreFailed) and "was not closed" in str(error):
+        # The message says what to do, and trying again does not help.
+        return FAILED, None
     for kind, code, hint in _JUDGED:
         if isinstance(error, kind):
             return code, hint

@@ -14,7 +14,7 @@ from tape.command.codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import Out, count
 from tape.command.values import point
 from tape.db.condition import Found, look
-from tape.db.connect import is_memory, parse_url
+from tape.db.connect import check_orphan, check_replaceable, is_memory, parse_url
 from tape.db.schema import REVISION
 
 __all__ = ["DEFAULT", "Desk"]
@@ -48,7 +48,10 @@ class Desk:
 
     def found(self) -> Found:
         """Look at the store without opening it."""
-        return look(self.url, self.schema)
+        url = self.url
+        if url.get_backend_name() == "sqlite" and not is_memory(url):
+            check_orphan(url.database or "")
+        return look(url, self.schema)
 
     def absent(self) -> Failure:
         """Return the error that there is no store."""
@@ -86,6 +89,7 @@ class Desk:
             # Somebody's database, or an empty file: tables appear in it only when that was asked for.
             raise Failure(f"{self.shown!r} holds no store", "create one in it with: tape migrate --create", NOT_FOUND)
         target = Path(self.url.database or "")
+        check_replaceable(target)
         part = target.with_name(f"{target.name}.part-{os.getpid()}")
         try:
             with tape.open(part, owner=self.owner) as store:
@@ -97,6 +101,7 @@ class Desk:
 
     def _appear(self, part: Path, target: Path) -> None:
         """Give a new store its name, unless somebody else made a file of that name meanwhile."""
+        check_replaceable(target)
         try:
             # Unlike a rename, a link never takes the place of another file.
             os.link(part, target)
