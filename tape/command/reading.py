@@ -14,13 +14,14 @@ import tape
 from tape.command import shapes
 from tape.command.codes import NOT_FOUND, USAGE, Failure
 from tape.command.declare import command, one_of
-from tape.command.describe import changes, entry_lines, label, message_lines, oneline
+from tape.command.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
 from tape.command.desk import Desk
 from tape.command.family import backwards, drawn, recent
 from tape.command.finding import AtOption, TapeArgument
 from tape.command.output import clean, moment
 from tape.command.values import at_moment
 from tape.core import payloads
+from tape.core.diff import align
 from tape.db.condition import feed_now
 
 __all__ = ["cat", "context", "context_lines", "diff", "follow", "log", "show"]
@@ -297,21 +298,32 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="Another; @POINT is a point of the same tape.")],
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
 ) -> None:
-    """Show what changed from one point, or one tape, to another."""
+    """Show what changed from one point, or one tape, to another; of tapes that are no family, where they part."""
     with desk.open() as store:
         chat, before = desk.place(store, a)
-        _, after = desk.place(store, b, beside=chat)
+        other, after = desk.place(store, b, beside=chat)
         found = chat.diff(before, after)
+        # Tapes that are no family have no ids in common, and are the same only in what they say.
+        strangers = chat.id != other.id and _root(chat) != _root(other)
+        aligned = align(before.messages(), after.messages()) if strangers else None
+        if aligned is not None:
+            found = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], found.anchored)
     if desk.out.as_json:
-        desk.out.json(shapes.diff(found))
+        desk.out.json(shapes.diff(found, aligned.parted if aligned is not None else None))
     elif not found:
         desk.out.note("no difference")
     else:
         desk.out.line([(f"--- {clean(a)}", "head")])
         desk.out.line([(f"+++ {clean(b)}", "head")])
-        desk.out.lines(changes(found))
+        desk.out.lines(changes(found) if aligned is None else side_by_side(aligned, found))
     if exit_code and found:
         raise typer.Exit(1)
+
+
+def _root(chat: tape.Tape) -> str:
+    """Return the tape from which a tape's family comes."""
+    above = chat.lineage().ancestors
+    return above[-1].tape if above else chat.id
 
 
 @command(
