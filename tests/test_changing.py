@@ -295,6 +295,9 @@ class TestTending:
         assert lite("verify", "c", "--seq", "2", "--hash", "0" * 64).code == 4
         assert lite("verify", "c", "--seq", "9", "--hash", receipt.hash).code == 4
         assert lite("verify", "--seq", "2", "--hash", receipt.hash).code == 2
+        for mistyped in (receipt.hash[:-1], receipt.hash + "0", "g" * 64, ""):
+            done = lite("verify", "c", "--seq", "2", "--hash", mistyped)
+            assert (done.code, done.out, "is no hash" in done.err) == (2, "", True)
 
     def test_damage_to_the_view_is_mended_by_rebuild(self, fresh: Shell) -> None:
         """verify exits with 4 and names the command; after it all is well."""

@@ -74,6 +74,12 @@ class TestHelp:
         assert tape_command("--version").out == f"tape {tape.__version__}\n"
 
 
+def tape_of(file: Path) -> str:
+    """Return the id of the tape in a demo's store that is no fork."""
+    with tape.open(file) as store:
+        return next(info.id for info in store.list() if info.parent is None)
+
+
 READING = [
     ["ls"],
     ["info", "x"],
@@ -157,7 +163,9 @@ class TestBadInput:
             ("post gres://nobody:secret@host/db", 2, "url"),
             ("postgresql://nobody:secret@127.0.0.1:1/none?connect_timeout=2", 6, "cannot connect"),
             (":memory:", 3, "there is no store"),
-            (".", 6, "is not a file"),
+            (".", 2, "is a folder; name a file in it"),
+            ("/dev/null", 2, "is not a file"),
+            ("no/such.db", 3, "nor its folder; create the folder first"),
             ("", 3, "there is no store at 'tape.db'"),
         ],
     )
@@ -169,6 +177,15 @@ class TestBadInput:
         assert says in done.err
         assert "secret" not in done.err
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("command", [["ls"], ["append", "c", "Hello", "--create"], ["migrate", "--create"]])
+    def test_a_link_to_nothing(self, command: list[str], tmp_path: Path) -> None:
+        """A link whose file is gone is no store, and none is made behind it."""
+        (tmp_path / "link.db").symlink_to(tmp_path / "gone.db")
+        done = tape_command("--store", str(tmp_path / "link.db"), *command)
+        assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+        assert "which is not there; mend the link, or remove it" in done.err
+        assert [path.name for path in tmp_path.iterdir()] == ["link.db"]
 
     @pytest.mark.parametrize(
         ("command", "code", "says"),
@@ -333,7 +350,20 @@ class TestEnvironment:
         assert "10. Verify" in done.out
         assert not (tmp_path / "real.db").exists()
         assert len(tape_command("-s", str(tmp_path / "demo.db"), "log", "Lisbon", "--graph").lines) == 16
-        assert tape_command("demo", str(tmp_path / "no" / "demo.db")).code == 1
+        assert f"look at it:  tape --store {tmp_path}/demo.db log {tape_of(tmp_path / 'demo.db')} --graph\n" in done.err
+        assert tape_command("demo", str(tmp_path / "no" / "demo.db")).code == 3
+
+    def test_the_demo_is_told_in_a_new_file_only(self, tmp_path: Path, fresh: Shell) -> None:
+        """What is there already, a store or anything else, is not for the demo."""
+        (tmp_path / "notes.txt").write_text("mine")
+        before = fresh.state()
+        for place in (str(tmp_path / "notes.txt"), fresh.backend.address):
+            schema = ["--schema", fresh.backend.schema] if fresh.backend.schema and "://" in place else []
+            done = tape_command("demo", place, *schema)
+            assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+            assert "is there already; name a new file for the demo" in done.err
+        assert (tape_command("demo", str(tmp_path)).code, tape_command("demo", ":memory:").code) == (2, 2)
+        assert (fresh.state(), (tmp_path / "notes.txt").read_text()) == (before, "mine")
 
     def test_warnings_of_the_log_stay_out_of_the_output(self, lite: Shell) -> None:
         """A purge is logged as a warning, which the user has not asked to see."""

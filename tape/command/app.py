@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge
 from tape.command.declare import ReaderGone, app, command
 from tape.command.desk import Desk
 from tape.command.output import clean
+from tape.db.connect import is_memory
 
 __all__ = ["run"]
 
@@ -35,12 +37,23 @@ def demo(
     ] = None,
 ) -> None:
     """Tell a short story on a real store, every claim of it checked."""
-    from tape.demo import main as tell
+    from tape import demo as told
 
-    # The store of the environment is not used: a demo has no business in somebody's real one.
-    tell([] if path is None else [path])
-    if path is not None:
-        desk.out.note(f"\nlook at it:  tape --store {path} log Lisbon --graph")
+    if path is None:
+        told.main([])
+        return
+    # The store of the environment is not used: a demo has no business in somebody's real one, named or not.
+    place = Desk(path, desk.schema, None)
+    found = place.found()
+    file = place.url.get_backend_name() == "sqlite"
+    if is_memory(place.url):
+        raise Failure("a demo in memory leaves nothing to look at", "name a file, or none", USAGE)
+    if found.revision is not None or (file and found.there):
+        raise Failure(f"{place.shown!r} is there already", "name a new file for the demo")
+    with tape.open(place.url, schema=place.schema) as store:
+        desk.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")
+        id = told.story(store)
+    desk.out.note(f"\nlook at it:  tape --store {shlex.quote(place.shown)} log {id} --graph")
 
 
 @functools.cache

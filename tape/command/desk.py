@@ -50,8 +50,21 @@ class Desk:
         """Look at the store without opening it."""
         url = self.url
         if url.get_backend_name() == "sqlite" and not is_memory(url):
+            self._check_path(Path(url.database or ""))
             check_orphan(url.database or "")
         return look(url, self.schema)
+
+    def _check_path(self, path: Path) -> None:
+        """Raise Failure for a path at which no store is and none can be made."""
+        if path.is_dir():
+            raise Failure(f"{self.shown!r} is a folder", "name a file in it", USAGE)
+        if path.exists() and not path.is_file():
+            raise Failure(f"{self.shown!r} is not a file", "name another with --store or TAPE_STORE", USAGE)
+        if path.is_symlink() and not path.exists():
+            what = f"there is no store at {self.shown!r}: it is a link to {os.readlink(path)!r}, which is not there"
+            raise Failure(what, "mend the link, or remove it", NOT_FOUND)
+        if not path.exists() and not path.resolve().parent.is_dir():
+            raise Failure(f"there is no store at {self.shown!r}, nor its folder", "create the folder first", NOT_FOUND)
 
     def absent(self) -> Failure:
         """Return the error that there is no store."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -49,6 +50,9 @@ def verify(
         raise Failure("--seq and --hash come from one receipt", "give both", USAGE)
     if seq is not None and tape_ is None:
         raise Failure("a receipt is of one tape", "name the TAPE", USAGE)
+    if hash is not None and not re.fullmatch("[0-9a-fA-F]{64}", hash):
+        # A mistyped hash is no evidence of damage.
+        raise Failure(f"--hash: {hash!r} is no hash", "give all 64 digits of the receipt's", USAGE)
     with desk.open() as store, progress("verifying") as told:
         id = None if tape_ is None else desk.find(store, tape_).id
         kept = None
