@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -275,9 +276,39 @@ class TestMoving:
         assert take("--from", "codex", str(TRANSCRIPTS / "anthropic.json")).code == 4
         unknown = take("--from", "word", str(file))
         assert (unknown.code, unknown.err) == (2, f"tape: --from: 'word' is unknown; one of {', '.join(FORMATS)}\n")
-        assert take("--from", "codex", "nowhere").code == 3
+        nowhere = take("--from", "codex", "nowhere")
+        assert (nowhere.code, nowhere.err) == (3, "tape: cannot read 'nowhere': No such file or directory\n")
         assert take("--tape", "t", str(file)).code == 2
         assert not store.exists()
+
+    def test_a_transcript_comes_from_anything_that_can_be_read(self, tmp_path: Path) -> None:
+        """Stdin and a pipe are read, into the tape that is named; a folder, and no name, are refused."""
+        whole, store = (TRANSCRIPTS / "openai-messages.jsonl").read_bytes(), tmp_path / "new.db"
+
+        def take(*arguments: str, stdin: bytes = b"") -> Done:
+            return tape_command("-s", str(store), "import", "--from", "openai", *arguments, stdin=stdin)
+
+        nameless = take("-", stdin=whole)
+        assert (nameless.code, nameless.err) == (2, "tape: stdin has no name for a tape; name one with --tape\n")
+        folder = take(str(tmp_path))
+        assert (folder.code, folder.err) == (2, f"tape: {str(tmp_path)!r} is a folder; name a file\n")
+        assert take("-", "--tape", "t", "--reuse", stdin=whole).code == 2
+        assert take("/dev/null").code == 2
+        assert not store.exists()
+        first = take("-", "--tape", "t", "--json", stdin=whole).json
+        os.mkfifo(tmp_path / "pipe")
+        thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(whole))
+        thread.start()
+        again = take(str(tmp_path / "pipe"), "--tape", "t", "--json").json
+        thread.join()
+        assert [(one["tape"], one["added"]) for one in first + again] == [("t", first[0]["added"]), ("t", 0)]
+
+    def test_a_refused_transcript_tells_the_right_next_step(self, tmp_path: Path) -> None:
+        """Nobody is told to export a transcript again: its format may be another, or its tape."""
+        store, file = str(tmp_path / "new.db"), tmp_path / "talk.json"
+        file.write_text("{")
+        done = tape_command("-s", store, "import", "--from", "openai", str(file))
+        assert (done.code, done.err.endswith("; nothing was imported; is it a transcript of openai?\n")) == (4, True)
 
 
 class TestTending:
