@@ -229,11 +229,19 @@ class TestBadInput:
             (["import", "/no/such/file"], 3, "cannot read"),
             (["import", "."], 2, "is a folder"),
             (["follow", "--after", "-1"], 2, "--after"),
+            (["follow", "--after", "9" * 30], 2, "is no number that can be used"),
+            (["follow", "--timeout", "inf"], 2, "is no number that can be used"),
+            (["show", "chat", str(2**63)], 2, "is no number that can be used"),
+            (["log", "chat", "-n", "1" + "0" * 4000], 2, "is no number that can be used"),
+            (["search", "x", "-n", str(2**63)], 2, "is no number that can be used"),
+            (["append", "chat", "x", "--expected-head", str(2**64)], 2, "is no number that can be used"),
+            (["append", "chat", "x", "--meta", '{"a": ' * 100_000], 2, "--meta: nested too deeply"),
+            (["append", "chat", "--message", '{"a": ' * 900 + "1" + "}" * 900], 2, ""),
             (["log"], 2, "Missing argument"),
             (["log", "chat", "--what"], 2, "--what"),
             (["rewind"], 2, "No such command 'rewind'"),
         ],
-        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+        ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
     )
     def test_one_line_a_code_and_nothing_changed(self, command: list[str], code: int, says: str, known: Shell) -> None:
         """Whatever is wrong: one line on stderr, nothing on stdout, an exit code that tells what it was."""
@@ -243,6 +251,22 @@ class TestBadInput:
         assert done.err.startswith("tape: ")
         assert says in done.err
         assert known.state() == before
+
+    @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+    def test_closed_streams(self, closed: str, tmp_path: Path) -> None:
+        """A command whose input or output is closed does its work, and writes into no file of the store."""
+        store = str(tmp_path / "new.db")
+        words = [sys.executable, "-m", "tape.command", "-s", store, "append", "c", "-", "--create"]
+        done = subprocess.run(
+            ["sh", "-c", f"{shlex.join(words)} {closed}"],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert tape_command("-s", store, "verify").out == "2 entries of 1 tape: nothing wrong\n"
 
     def test_debug_shows_the_traceback(self, known: Shell) -> None:
         """With --debug, and only then, there is a traceback in front of the line."""

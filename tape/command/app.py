@@ -62,10 +62,21 @@ def _built() -> Any:
     return get_command(app)
 
 
+def _stand_in() -> None:
+    """Put something in the place of streams that were closed (``<&-``), which Python leaves at None.
+
+    Taken in the order of their numbers, so that no file of the store gets one of them and is then written to as output.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. Nothing but an exit code leaves this function."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    _stand_in()
     logger = logging.getLogger("tape")
     if debug:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
@@ -105,6 +116,8 @@ def _explain(error: Exception) -> int:
         context: Any = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "tape"
         return _fail(usage().rstrip("."), f"see: {where} --help", USAGE)
+    if isinstance(error, RecursionError):
+        return _fail("what was given is nested too deeply", None, USAGE)
     if isinstance(error, UnicodeDecodeError):
         return _fail(f"the input is not UTF-8: {error}", None, USAGE)
     if isinstance(error, OSError):

@@ -106,7 +106,7 @@ def import_(
         raise Failure("--tape is for transcripts", "add --from FORMAT", USAGE)
     if source is not None:
         if reuse:
-            raise Failure("--reuse is for exports", "leave it out, or purge nothing that you import again", USAGE)
+            raise Failure("--reuse is for exports", "leave it out", USAGE)
         _transcript(desk, source, file, tape_)
         return
     with _given(file) as lines, desk.open(create=True) as store, progress("importing") as told:
