@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -16,10 +17,16 @@ from make_old_store import DATA
 from shell import Done, Shell, family, tape_command
 
 import tape
-from tape.db.schema import REVISION
+from tape.db.schema import REVISION, guards
 from tape.transcripts import FORMATS
 
 TRANSCRIPTS = DATA / "transcripts"
+
+
+def guard_names(shell: Shell) -> list[str]:
+    """Return the names of the triggers that keep entries immutable."""
+    engine = shell.backend.open()._db.engine.dialect.name
+    return re.findall(r"CREATE TRIGGER (\w+)", "\n".join(guards(engine, shell.backend.schema)))
 
 
 class TestWriting:
@@ -337,7 +344,8 @@ class TestTending:
         raw.execute("DELETE FROM tape_live")
         raw.close()
         done = fresh("verify")
-        assert (done.code, done.err) == (4, "the entries are sound: mend the view with: tape rebuild\n")
+        assert done.code == 4
+        assert done.err.startswith("the entries are sound: mend the view with: tape rebuild --store ")
         assert done.out.splitlines()[0] == "c:2 a row of tape_live is missing"
         problems = json.loads(fresh("verify", "--json").out)["problems"]
         assert problems == [{"tape": "c", "seq": 2, "what": "a row of tape_live is missing", "mend": "rebuild"}]
@@ -387,6 +395,21 @@ class TestTending:
         }
         assert [one["id"] for one in fresh("ls", "--json").json["tapes"]] == ["new"]
 
+    def test_migrate_tells_of_missing_guards(self, fresh: Shell) -> None:
+        """--check names the guards that are gone and exits with 5; migrate puts them back, and then all is well."""
+        assert fresh("migrate", "--check", "--json").json["guards"] == []
+        raw = fresh.backend.raw()
+        names = guard_names(fresh)[1:2]
+        for name in names:
+            raw.execute(f"DROP TRIGGER {name}" + (" ON tape_entries" if fresh.backend.postgres else ""))
+        raw.close()
+        done = fresh("migrate", "--check")
+        assert (done.code, done.out.splitlines()[-1]) == (5, f"missing {', '.join(names)}")
+        found = fresh("migrate", "--check", "--json")
+        assert (found.code, json.loads(found.out)["guards"], json.loads(found.out)["done"]) == (5, names, False)
+        assert fresh("migrate").lines[-1] == f"put back {', '.join(names)}"
+        assert fresh("migrate", "--check").code == 0
+
     def test_migrate(self, backend: Backend) -> None:
         """migrate creates only when asked, and tells what is to be done."""
         shell = Shell(backend)
@@ -421,7 +444,7 @@ class TestOldAndNewSchemas:
         before = old.read_bytes()
         for command in (["ls"], ["append", "x", "y", "--create"], ["verify"]):
             done = tape_command("-s", str(old), *command)
-            assert (done.code, done.err.endswith("take a backup, then run: tape migrate\n")) == (5, True)
+            assert (done.code, "take a backup, then run: tape migrate --store " in done.err) == (5, True)
         check = tape_command("-s", str(old), "migrate", "--check", "--json")
         assert (check.code, json.loads(check.out)["found"]) == (5, "0001")
         assert old.read_bytes() == before

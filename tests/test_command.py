@@ -268,6 +268,20 @@ class TestBadInput:
         assert (done.returncode, done.stderr) == (0, b"")
         assert tape_command("-s", store, "verify").out == "2 entries of 1 tape: nothing wrong\n"
 
+    def test_suggested_commands_can_be_typed(self, tmp_path: Path) -> None:
+        """The next step names the store if this command did, and quotes what a shell would take apart."""
+        file = tmp_path / "my store.db"
+        with tape.open(file) as store:
+            store.create("it's; a tape")
+            store.create("b")
+        where, quoted = f"--store {shlex.quote(str(file))}", shlex.quote("it's; a tape")
+        done = tape_command("-s", str(file), "show", "it's; a tape", "9")
+        assert done.err.endswith(f"see: tape log {quoted} {where}\n")
+        assert tape_command("info", "no", "-s", str(file)).err.endswith(f"see: tape ls {where}\n")
+        more = tape_command("-s", str(file), "--owner", "", "ls", "-n", "1").err
+        assert tape_command(*shlex.split(more.partition(": tape ")[2])).lines[1].startswith("it's; a tape")
+        assert tape_command("-s", str(file), "append", "b").err.endswith("see: tape append --help\n")
+
     def test_debug_shows_the_traceback(self, known: Shell) -> None:
         """With --debug, and only then, there is a traceback in front of the line."""
         plain, debug = known("info", "nobody"), known("info", "nobody", "--debug")

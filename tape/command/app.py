@@ -17,7 +17,7 @@ from typer.main import get_command
 
 import tape
 from tape.command import changing, doctor, finding, moving, reading, replaying, tending
-from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge
+from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge, words
 from tape.command.declare import ReaderGone, app, command
 from tape.command.desk import Desk
 from tape.command.output import clean
@@ -109,7 +109,7 @@ def _explain(error: Exception) -> int:
         return _fail(str(error), error.hint, error.code)
     if isinstance(error, tape.TapeError):
         code, hint = judge(error)
-        return _fail(_words(error), hint, code)
+        return _fail(words(error), hint, code)
     # Typer has its errors from click or, in newer releases, from a copy of it: what they share is this method.
     usage: Any = getattr(error, "format_message", None)
     if usage is not None:
@@ -125,16 +125,6 @@ def _explain(error: Exception) -> int:
         return _fail(f"{error.strerror or error}{named}", None, FAILED)
     what = f"unexpected: {type(error).__name__}: {error}"
     return _fail(what, "run it again with --debug and report what it prints", FAILED)
-
-
-def _words(error: tape.TapeError) -> str:
-    if isinstance(error, tape.MergeConflict):
-        named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
-        return f"{error}: {named}"
-    if isinstance(error, tape.InvalidEntry) and error.field == "tape":
-        # The line begins with the name of the command, which is the same word.
-        return error.why
-    return str(error)
 
 
 def _fail(what: str, hint: str | None, code: int) -> int:

@@ -6,7 +6,19 @@ import sqlite3
 
 import tape
 
-__all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOT_FOUND", "OK", "SCHEMA", "UNAVAILABLE", "USAGE", "Failure", "judge"]
+__all__ = [
+    "DAMAGED",
+    "FAILED",
+    "INTERRUPTED",
+    "NOT_FOUND",
+    "OK",
+    "SCHEMA",
+    "UNAVAILABLE",
+    "USAGE",
+    "Failure",
+    "judge",
+    "words",
+]
 
 OK = 0
 FAILED = 1
@@ -49,6 +61,17 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
     (tape.TapeInUse, FAILED, "purge those first, or add --forks"),
     (tape.BudgetExceeded, FAILED, "raise --budget"),
 ]
+
+
+def words(error: tape.TapeError) -> str:
+    """Return what a library's error says, for the one line of the command."""
+    if isinstance(error, tape.MergeConflict):
+        named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
+        return f"{error}: {named}"
+    if isinstance(error, tape.InvalidEntry) and error.field == "tape":
+        # The line begins with the name of the command, which is the same word.
+        return error.why
+    return str(error)
 
 
 def judge(error: tape.TapeError) -> tuple[int, str | None]:

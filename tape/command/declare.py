@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import tape
-from tape.command.codes import USAGE, Failure
+from tape.command.codes import USAGE, Failure, judge, words
 from tape.command.desk import Desk
 
 __all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape", "one_of"]
@@ -150,9 +150,16 @@ def command(
             given.pop("debug", None)
             as_json = bool(given.pop("as_json", False))
             _check_numbers(given)
+            desk = Desk(**picked, as_json=as_json)
             try:
-                work(Desk(**picked, as_json=as_json), **given)
+                work(desk, **given)
                 sys.stdout.flush()
+            except Failure as error:
+                error.hint = error.hint and desk.here(error.hint)
+                raise
+            except tape.TapeError as error:
+                code, hint = judge(error)
+                raise Failure(words(error), hint and desk.here(hint), code) from error
             except BrokenPipeError as error:
                 raise ReaderGone from error
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +37,7 @@ class Desk:
         self.schema = schema or os.environ.get("TAPE_SCHEMA") or None
         self.owner = owner or os.environ.get("TAPE_OWNER") or None
         self.out = Out(as_json=as_json)
+        self._given = [("--store", store), ("--schema", schema), ("--owner", owner)]
 
     @property
     def url(self) -> sa.URL:
@@ -45,6 +48,13 @@ class Desk:
     def shown(self) -> str:
         """The store as it may be printed: a URL without its password."""
         return self.url.render_as_string(hide_password=True) if "://" in self.named else self.named
+
+    def here(self, hint: str) -> str:
+        """Return a hint so that a command at its end can be typed as it is: with the store that this one was given."""
+        if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
+            return hint
+        told = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
+        return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *told]))
 
     def found(self) -> Found:
         """Look at the store without opening it."""
@@ -158,15 +168,14 @@ class Desk:
         try:
             return chat.at(where)
         except tape.InvalidEntry as error:
-            raise Failure(error.why, f"see: tape anchors {chat.id}", NOT_FOUND) from None
+            raise Failure(error.why, f"see: tape anchors {shlex.quote(chat.id)}", NOT_FOUND) from None
 
     def within(self, chat: tape.Tape, seq: int) -> int:
         """Return a seq that the tape has; raises Failure for one beyond its end."""
         head = chat.info().head
         if not 0 <= seq <= head:
-            raise Failure(
-                f"tape {chat.id!r} has no seq {seq}: it ends at {head}", f"see: tape log {chat.id}", NOT_FOUND
-            )
+            what = f"tape {chat.id!r} has no seq {seq}: it ends at {head}"
+            raise Failure(what, f"see: tape log {shlex.quote(chat.id)}", NOT_FOUND)
         return seq
 
     def place(self, store: tape.Store, named: str, beside: tape.Tape | None = None) -> tuple[tape.Tape, tape.Snapshot]:

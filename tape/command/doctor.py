@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
@@ -79,7 +80,7 @@ def doctor(
         for one in findings:
             desk.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", clean(one.what)])
             if one.mend is not None:
-                desk.out.line([" " * 21, ("mend: ", "head"), clean(one.mend)])
+                desk.out.line([" " * 21, ("mend: ", "head"), clean(desk.here(one.mend))])
     if worst:
         raise typer.Exit(worst)
 
@@ -180,7 +181,9 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
     if not view:
         yield Finding("view", "ok", "as the entries give it")
     for one in _first(view):
-        yield Finding("view", "error", f"{one.tape}:{one.seq} {one.what}", f"tape rebuild {one.tape}", DAMAGED)
+        yield Finding(
+            "view", "error", f"{one.tape}:{one.seq} {one.what}", f"tape rebuild {shlex.quote(one.tape)}", DAMAGED
+        )
 
 
 def _first(problems: list[tape.Problem]) -> list[tape.Problem]:

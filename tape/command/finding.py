@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -80,7 +81,7 @@ def ls(
     header = ("TAPE", "NAME", "STATUS", "ENTRIES", "MESSAGES", "UPDATED")
     desk.out.lines(columns(header, rows, ("seq", "", "", "", "", "quiet")))
     if page.cursor is not None:
-        desk.out.note(f"there are more: tape ls --cursor {page.cursor}")
+        desk.out.note(desk.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
 
 
 @command(SECTION, "tape info chat-1", "tape info chat-1 --json | jq .usage")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
@@ -127,7 +128,7 @@ def show(
         desk.within(chat, seq)
         entry = next(chat.entries(after=seq - 1, limit=1), None)
         if entry is None or entry.seq != seq:
-            raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {chat.id}", NOT_FOUND)
+            raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {shlex.quote(chat.id)}", NOT_FOUND)
         if desk.out.as_json:
             desk.out.json(shapes.entry(entry))
             return

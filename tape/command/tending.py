@@ -15,6 +15,7 @@ from tape.command.desk import Desk
 from tape.command.output import clean, count, progress
 from tape.command.values import span
 from tape.db.audit import in_view
+from tape.db.condition import missing_guards
 from tape.db.connect import is_memory
 from tape.db.mending import restore_guards
 from tape.db.migrate import KNOWN
@@ -78,7 +79,7 @@ def verify(
         desk.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {found}")
     if not report.ok:
         if not desk.out.as_json:
-            desk.out.note(_advice(report))
+            desk.out.note(desk.here(_advice(report)))
         raise typer.Exit(DAMAGED)
 
 
@@ -181,12 +182,15 @@ def migrate(
     if found.revision is None and not create:
         raise Failure(f"there is no store at {desk.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
     steps = [one for one in KNOWN if found.revision is None or one > found.revision]
-    restored: list[str] = []
+    lacking: list[str] = []
     if not check:
         with tape.open(desk.url, schema=desk.schema) as store:
-            restored = restore_guards(store._db)
+            lacking = restore_guards(store._db)
+    elif found.current:
+        with desk.open() as store:
+            lacking = missing_guards(store._db)
     if desk.out.as_json:
-        facts = {"found": found.revision, "known": REVISION, "steps": steps, "done": not check, "guards": restored}
+        facts = {"found": found.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}
         desk.out.json(facts)
     elif found.revision is None:
         desk.out.line(f"{'would create' if check else 'created'} {clean(desk.shown)} with schema {REVISION}")
@@ -194,7 +198,7 @@ def migrate(
         desk.out.line(f"schema {found.revision}, {'to be upgraded' if check else 'upgraded'} to {REVISION}")
     else:
         desk.out.line(f"schema {REVISION} is that of this release")
-    if restored and not desk.out.as_json:
-        desk.out.line(f"put back {', '.join(restored)}")
-    if check and steps:
+    if lacking and not desk.out.as_json:
+        desk.out.line(f"{'missing' if check else 'put back'} {', '.join(lacking)}")
+    if check and (steps or lacking):
         raise typer.Exit(SCHEMA)
