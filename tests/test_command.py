@@ -160,6 +160,8 @@ class TestBadInput:
         [
             ("mysql://host/db", 2, "use SQLite or PostgreSQL"),
             ("://", 2, "url"),
+            ("postgres://nobody:secret@host/db", 2, "write it as postgresql://"),
+            ("sqlite:///x.db?mode=ro", 2, "SQLite takes no 'mode' here"),
             ("post gres://nobody:secret@host/db", 2, "url"),
             ("postgresql://nobody:secret@127.0.0.1:1/none?connect_timeout=2", 6, "cannot connect"),
             (":memory:", 3, "there is no store"),
@@ -237,6 +239,16 @@ class TestBadInput:
             (["append", "chat", "x", "--expected-head", str(2**64)], 2, "is no number that can be used"),
             (["append", "chat", "x", "--meta", '{"a": ' * 100_000], 2, "--meta: nested too deeply"),
             (["append", "chat", "--message", '{"a": ' * 900 + "1" + "}" * 900], 2, ""),
+            (["context", "chat", "--recorded", "2", "--format", "openai"], 2, "leave out every other option"),
+            (["context", "chat", "--recorded", "2", "--manifest"], 2, "leave out every other option"),
+            (["context", "chat", "--recorded", "2", "--at", "3"], 2, "leave out every other option"),
+            (["context", "chat", "--manifest", "--format", "openai"], 2, "leave out one of them"),
+            (["replay", "chat", "--at", "3", "--from", "2"], 2, "leave it out, or add --step"),
+            (["tree", "chat", "--forks", "--at", "3"], 2, "leave out --at"),
+            (["follow", "--all", "--after", "3"], 2, "leave out --after"),
+            (["ls", "--status", "bogus"], 2, "one of active, abandoned, completed, discarded, ended"),
+            (["retain", "--older-than", "1d", "--status", "bogus"], 2, "'bogus' is unknown"),
+            (["info", "..otel"], 3, "there is no tape '..otel'"),
             (["log"], 2, "Missing argument"),
             (["log", "chat", "--what"], 2, "--what"),
             (["rewind"], 2, "No such command 'rewind'"),
@@ -267,6 +279,29 @@ class TestBadInput:
         )
         assert (done.returncode, done.stderr) == (0, b"")
         assert tape_command("-s", store, "verify").out == "2 entries of 1 tape: nothing wrong\n"
+
+    def test_no_name_forges_a_line(self, lite: Shell) -> None:
+        """What somebody named stays on its line, and characters that break or turn one are shown as escapes."""
+        chat = lite.backend.open().create("c", name="a\nstatus    completed\u2028b\u2029c\u061cd")
+        chat.append({"role": "user\nforged\x1b[2J", "content": "word"})
+        lines = lite("info", "c").lines
+        assert lines[1] == r"name      a\nstatus    completed\u2028b\u2029c\u061cd"
+        assert sum(line.startswith("status") for line in lines) == 1
+        for command in (["search", "word"], ["cat", "c"], ["context", "c"]):
+            assert [line for line in lite(*command).lines if line.startswith("forged") or "\x1b" in line] == []
+
+    def test_the_end_of_an_id_names_a_tape(self, lite: Shell) -> None:
+        """What is printed for a long id can be given back; if several end so, it names none."""
+        store = lite.backend.open()
+        chat = store.create("0199b2f0-0000-7000-8000-00004f3fd2cd", messages=[{"role": "user", "content": "x"}])
+        store.create("another-long-identifier-of-4f3fd2cd")
+        told = lite("follow", "--all", "--timeout", "0").out.split()
+        (shown,) = {word.partition(":")[0] for word in told if word.startswith("..")}
+        assert shown == "..4f3fd2cd"
+        assert lite("info", shown).code == 3
+        assert lite("info", "..00004f3fd2cd", "--json").json["id"] == chat.id
+        assert lite("diff", "..00004f3fd2cd@1", "@2").code == 0
+        assert lite("info", "..cd").code == 3
 
     def test_suggested_commands_can_be_typed(self, tmp_path: Path) -> None:
         """The next step names the store if this command did, and quotes what a shell would take apart."""

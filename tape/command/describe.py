@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 import tape
-from tape.command.output import Line, clean, count, cut, moment
+from tape.command.output import Line, clean, count, cut, flat, moment
 from tape.core import payloads, shapes
 from tape.core.diff import Aligned
 
@@ -150,7 +150,7 @@ def entry_lines(entry: tape.Entry) -> list[Line]:
 def message_lines(one: tape.Message) -> list[Line]:
     """Return a message in full: a heading, then what it says."""
     revised = f", revised at {one.revision}" if one.revision != one.seq else ""
-    role = clean(str(one.role or one.data.get("type") or "item"))
+    role = flat(str(one.role or one.data.get("type") or "item"))
     heading: Line = [(f"{one.seq} ", "seq"), (role, "head"), (f"  {clean(one.id)}{revised}", "quiet")]
     return [heading, *(f"    {line}" for line in clean(body(one.data)).split("\n")), ""]
 
@@ -179,7 +179,7 @@ def side_by_side(aligned: Aligned, diff: tape.Diff, most: int = _SHOWN) -> list[
 
 def _anchored(diff: tape.Diff, most: int) -> list[Line]:
     return [
-        [(f"@ {clean(one.name)}{f': {cut(one.summary, most)}' if one.summary else ''}", "change")]
+        [(f"@ {flat(one.name)}{f': {cut(one.summary, most)}' if one.summary else ''}", "change")]
         for one in diff.anchored
     ]
 

@@ -137,7 +137,7 @@ class Desk:
     # -- tapes
 
     def find(self, store: tape.Store, named: str) -> tape.Tape:
-        """Return the tape with this id, or the only one with this name or whose id begins so."""
+        """Return the tape with this id, or the only one with this name or whose id begins or (``..end``) ends so."""
         try:
             return store.get(named)
         except tape.TapeNotFound:
@@ -151,9 +151,13 @@ class Desk:
 
     def _close(self, store: tape.Store, named: str) -> list[tape.TapeInfo]:
         page = store.list(limit=_MOST)
-        return [info for info in page if info.name == named] or [
-            info for info in page if len(named) >= _SHORTEST and info.id.startswith(named)
-        ]
+        found = [info for info in page if info.name == named]
+        if not found and len(named) >= _SHORTEST:
+            found = [info for info in page if info.id.startswith(named)]
+        if not found and named.startswith("..") and len(named) >= _SHORTEST + 2:
+            # So a long id is shown where there is little room.
+            found = [info for info in page if info.id.endswith(named[2:])]
+        return found
 
     def at(self, chat: tape.Tape, named: str | None) -> tape.Snapshot:
         """Return a tape as of a point, or as of now. A point beyond its end is an error, not the end."""

@@ -13,7 +13,7 @@ import tape
 from tape.command.codes import DAMAGED, OK, SCHEMA
 from tape.command.declare import command
 from tape.command.desk import Desk
-from tape.command.output import clean, count, progress, size
+from tape.command.output import clean, count, flat, progress, size
 from tape.command.tending import SECTION
 from tape.db.audit import in_view
 from tape.db.condition import Found, Oldest, integrity, missing_guards, oldest_transaction, wal_size
@@ -78,7 +78,7 @@ def doctor(
     else:
         styles = {"ok": "good", "note": "", "warning": "warn", "error": "bad"}
         for one in findings:
-            desk.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", clean(one.what)])
+            desk.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", flat(one.what)])
             if one.mend is not None:
                 desk.out.line([" " * 21, ("mend: ", "head"), clean(desk.here(one.mend))])
     if worst:

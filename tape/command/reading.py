@@ -19,7 +19,7 @@ from tape.command.describe import changes, entry_lines, label, message_lines, on
 from tape.command.desk import Desk
 from tape.command.family import backwards, drawn, recent
 from tape.command.finding import AtOption, TapeArgument
-from tape.command.output import clean, moment
+from tape.command.output import clean, flat, moment
 from tape.command.values import at_moment
 from tape.core import payloads
 from tape.core.diff import align
@@ -188,16 +188,23 @@ def context(
         str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
     ] = None,
     format: Annotated[
-        str, typer.Option(metavar="FORMAT", help="openai, anthropic or text.", autocompletion=one_of(*_FORMATS))
-    ] = "text",
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="openai, anthropic or text [default: text].", autocompletion=one_of(*_FORMATS)
+        ),
+    ] = None,
     manifest: Annotated[bool, typer.Option("--manifest", help="What is in, what is out, and why.")] = False,
     recorded: Annotated[
         int | None, typer.Option(metavar="SEQ", help="Rebuild the context whose manifest this entry recorded.")
     ] = None,
 ) -> None:
     """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
-    if format not in _FORMATS:
+    if format is not None and format not in _FORMATS:
         raise Failure(f"--format: {format!r} is unknown", f"one of {', '.join(_FORMATS)}", USAGE)
+    if recorded is not None and (manifest or any(one is not None for one in (at, budget, branch, format))):
+        raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
+    if manifest and format is not None:
+        raise Failure("--manifest has no --format", "leave out one of them", USAGE)
     with desk.open() as store:
         chat = desk.find(store, tape_)
         if recorded is not None:
@@ -206,7 +213,7 @@ def context(
         built = desk.at(chat, at).context(budget=budget, branch=branch)
     if manifest:
         _manifest(desk, built.manifest)
-    elif format != "text":
+    elif format not in (None, "text"):
         # The request itself is JSON, with or without --json.
         desk.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
     elif desk.out.as_json:
@@ -238,15 +245,15 @@ def context_lines(built: tape.Context) -> Iterator[Any]:
         yield from (f"    {line}" for line in clean(built.prompt).split("\n"))
         yield ""
     if built.anchor is not None:
-        yield [(f"anchor {clean(built.anchor.name)}", "head"), (f"  seq {built.anchor.seq}", "quiet")]
+        yield [(f"anchor {flat(built.anchor.name)}", "head"), (f"  seq {built.anchor.seq}", "quiet")]
         if built.anchor.summary:
             yield from (f"    {line}" for line in clean(built.anchor.summary).split("\n"))
-        yield from (f"    next: {clean(step)}" for step in built.anchor.next_steps)
+        yield from (f"    next: {flat(step)}" for step in built.anchor.next_steps)
         yield ""
     for one in built.messages:
         yield from message_lines(one)
     for repair in built.repairs:
-        yield [("repaired ", "warn"), f"{repair.what} {clean(repair.call)} in {clean(repair.message_id)}"]
+        yield [("repaired ", "warn"), f"{repair.what} {flat(repair.call)} in {clean(repair.message_id)}"]
 
 
 def _manifest(desk: Desk, found: tape.Manifest) -> None:
@@ -263,7 +270,7 @@ def _manifest(desk: Desk, found: tape.Manifest) -> None:
     for out in found.excluded:
         desk.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
     for repair in found.repairs:
-        desk.out.line([("~ ", "change"), f"{repair.what} {clean(repair.call)} in {clean(repair.message_id)}"])
+        desk.out.line([("~ ", "change"), f"{repair.what} {flat(repair.call)} in {clean(repair.message_id)}"])
 
 
 def _ranged(name: str, first: int, last: int) -> str:
@@ -345,6 +352,8 @@ def follow(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
 ) -> None:
     """Print entries as they are recorded, by whichever process, until interrupted."""
+    if everything and after is not None:
+        raise Failure("--all begins before every position", "leave out --after", USAGE)
     kinds = _kinds(kind)
     with desk.open() as store:
         only = None if tape_ is None else desk.find(store, tape_).id

@@ -12,6 +12,7 @@ import tape
 from tape.command.codes import DAMAGED, FAILED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.declare import command, complete_tape
 from tape.command.desk import Desk
+from tape.command.finding import known_status
 from tape.command.output import clean, count, progress
 from tape.command.values import span
 from tape.db.audit import in_view
@@ -142,6 +143,7 @@ def retain(
 ) -> None:
     """Tell which tapes are old enough to go, and with --apply purge them."""
     age = span(older_than)
+    known_status(status)
     with desk.open() as store:
         if apply:
             planned = store.retain(older_than=age, status=status)

@@ -42,8 +42,13 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
     backend = parsed.get_backend_name()
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
+    if backend == "postgres":
+        raise InvalidEntry("url", "'postgres' is not supported; write it as postgresql://")
     if backend != "sqlite":
         raise InvalidEntry("url", f"{backend!r} is not supported; use SQLite or PostgreSQL")
+    if parsed.query:
+        # Taken silently, a mode or a cache that was asked for would not hold.
+        raise InvalidEntry("url", f"SQLite takes no {next(iter(parsed.query))!r} here; leave out what is behind '?'")
     return parsed.set(drivername="sqlite+pysqlite")
 
 
