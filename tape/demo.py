@@ -35,8 +35,8 @@ def _expect(holds: bool, claim: str) -> None:
     print(f"   {claim}")
 
 
-def story(store: tape.Store) -> None:
-    """Tell the story on a new tape of ``store``."""
+def story(store: tape.Store) -> str:
+    """Tell the story on a new tape of ``store``, and return the tape's id."""
     chat = store.create(name="Lisbon")
     question = "Plan two days in Lisbon."
 
@@ -96,6 +96,7 @@ def story(store: tape.Store) -> None:
     _say("10. Verify: every hash and every row of the view, computed again from the entries.")
     report = store.verify()
     _expect(report.ok, f"{report.entries} entries of {report.tapes} tapes, nothing wrong")
+    return chat.id
 
 
 def main(arguments: Sequence[str]) -> None:

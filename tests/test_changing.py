@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,17 @@ from damage import Tamperer, contents
 from make_old_store import DATA
 from shell import Done, Shell, family, tape_command
 
-from tape.db.schema import REVISION
+import tape
+from tape.db.schema import REVISION, guards
 from tape.transcripts import FORMATS
 
 TRANSCRIPTS = DATA / "transcripts"
+
+
+def guard_names(shell: Shell) -> list[str]:
+    """Return the names of the triggers that keep entries immutable."""
+    engine = shell.backend.open()._db.engine.dialect.name
+    return re.findall(r"CREATE TRIGGER (\w+)", "\n".join(guards(engine, shell.backend.schema)))
 
 
 class TestWriting:
@@ -61,6 +70,22 @@ class TestWriting:
         assert tape_command("-s", str(file), "append", "c", "Hello", "--create").code == 0
         assert [path.name for path in tmp_path.iterdir()] == ["new.db"]
         assert tape_command("-s", str(file), "verify").out == "2 entries of 1 tape: nothing wrong\n"
+
+    def test_append_creates_no_store_beside_a_log_that_was_left(self, tmp_path: Path) -> None:
+        """What was acknowledged is never lost to the log of a store that is gone: nothing is created over it."""
+        with tape.open(tmp_path / "live.db") as live:
+            live.create("lost")
+            shutil.copy(tmp_path / "live.db-wal", tmp_path / "gone.db-wal")
+        done = tape_command("-s", str(tmp_path / "gone.db"), "append", "c", "Hello", "--create")
+        assert (done.code, done.out, "was not closed" in done.err) == (1, "", True)
+        assert not (tmp_path / "gone.db").exists()
+        (tmp_path / "gone.db-wal").write_bytes(b"")
+        assert tape_command("-s", str(tmp_path / "gone.db"), "append", "c", "Hello", "--create").code == 1
+        (tmp_path / "gone.db-wal").unlink()
+        assert tape_command("-s", str(tmp_path / "gone.db"), "append", "c", "Hello", "--create").code == 0
+        assert (
+            tape_command("-s", str(tmp_path / "gone.db"), "cat", "c", "--json").json[0]["message"]["content"] == "Hello"
+        )
 
     def test_retract(self, lite: Shell) -> None:
         """retract takes messages out, with a reason."""
@@ -258,9 +283,39 @@ class TestMoving:
         assert take("--from", "codex", str(TRANSCRIPTS / "anthropic.json")).code == 4
         unknown = take("--from", "word", str(file))
         assert (unknown.code, unknown.err) == (2, f"tape: --from: 'word' is unknown; one of {', '.join(FORMATS)}\n")
-        assert take("--from", "codex", "nowhere").code == 3
+        nowhere = take("--from", "codex", "nowhere")
+        assert (nowhere.code, nowhere.err) == (3, "tape: cannot read 'nowhere': No such file or directory\n")
         assert take("--tape", "t", str(file)).code == 2
         assert not store.exists()
+
+    def test_a_transcript_comes_from_anything_that_can_be_read(self, tmp_path: Path) -> None:
+        """Stdin and a pipe are read, into the tape that is named; a folder, and no name, are refused."""
+        whole, store = (TRANSCRIPTS / "openai-messages.jsonl").read_bytes(), tmp_path / "new.db"
+
+        def take(*arguments: str, stdin: bytes = b"") -> Done:
+            return tape_command("-s", str(store), "import", "--from", "openai", *arguments, stdin=stdin)
+
+        nameless = take("-", stdin=whole)
+        assert (nameless.code, nameless.err) == (2, "tape: stdin has no name for a tape; name one with --tape\n")
+        folder = take(str(tmp_path))
+        assert (folder.code, folder.err) == (2, f"tape: {str(tmp_path)!r} is a folder; name a file\n")
+        assert take("-", "--tape", "t", "--reuse", stdin=whole).code == 2
+        assert take("/dev/null").code == 2
+        assert not store.exists()
+        first = take("-", "--tape", "t", "--json", stdin=whole).json
+        os.mkfifo(tmp_path / "pipe")
+        thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(whole))
+        thread.start()
+        again = take(str(tmp_path / "pipe"), "--tape", "t", "--json").json
+        thread.join()
+        assert [(one["tape"], one["added"]) for one in first + again] == [("t", first[0]["added"]), ("t", 0)]
+
+    def test_a_refused_transcript_tells_the_right_next_step(self, tmp_path: Path) -> None:
+        """Nobody is told to export a transcript again: its format may be another, or its tape."""
+        store, file = str(tmp_path / "new.db"), tmp_path / "talk.json"
+        file.write_text("{")
+        done = tape_command("-s", store, "import", "--from", "openai", str(file))
+        assert (done.code, done.err.endswith("; nothing was imported; is it a transcript of openai?\n")) == (4, True)
 
 
 class TestTending:
@@ -278,6 +333,9 @@ class TestTending:
         assert lite("verify", "c", "--seq", "2", "--hash", "0" * 64).code == 4
         assert lite("verify", "c", "--seq", "9", "--hash", receipt.hash).code == 4
         assert lite("verify", "--seq", "2", "--hash", receipt.hash).code == 2
+        for mistyped in (receipt.hash[:-1], receipt.hash + "0", "g" * 64, ""):
+            done = lite("verify", "c", "--seq", "2", "--hash", mistyped)
+            assert (done.code, done.out, "is no hash" in done.err) == (2, "", True)
 
     def test_damage_to_the_view_is_mended_by_rebuild(self, fresh: Shell) -> None:
         """verify exits with 4 and names the command; after it all is well."""
@@ -286,7 +344,8 @@ class TestTending:
         raw.execute("DELETE FROM tape_live")
         raw.close()
         done = fresh("verify")
-        assert (done.code, done.err) == (4, "the entries are sound: mend the view with: tape rebuild\n")
+        assert done.code == 4
+        assert done.err.startswith("the entries are sound: mend the view with: tape rebuild --store ")
         assert done.out.splitlines()[0] == "c:2 a row of tape_live is missing"
         problems = json.loads(fresh("verify", "--json").out)["problems"]
         assert problems == [{"tape": "c", "seq": 2, "what": "a row of tape_live is missing", "mend": "rebuild"}]
@@ -336,6 +395,21 @@ class TestTending:
         }
         assert [one["id"] for one in fresh("ls", "--json").json["tapes"]] == ["new"]
 
+    def test_migrate_tells_of_missing_guards(self, fresh: Shell) -> None:
+        """--check names the guards that are gone and exits with 5; migrate puts them back, and then all is well."""
+        assert fresh("migrate", "--check", "--json").json["guards"] == []
+        raw = fresh.backend.raw()
+        names = guard_names(fresh)[1:2]
+        for name in names:
+            raw.execute(f"DROP TRIGGER {name}" + (" ON tape_entries" if fresh.backend.postgres else ""))
+        raw.close()
+        done = fresh("migrate", "--check")
+        assert (done.code, done.out.splitlines()[-1]) == (5, f"missing {', '.join(names)}")
+        found = fresh("migrate", "--check", "--json")
+        assert (found.code, json.loads(found.out)["guards"], json.loads(found.out)["done"]) == (5, names, False)
+        assert fresh("migrate").lines[-1] == f"put back {', '.join(names)}"
+        assert fresh("migrate", "--check").code == 0
+
     def test_migrate(self, backend: Backend) -> None:
         """migrate creates only when asked, and tells what is to be done."""
         shell = Shell(backend)
@@ -370,7 +444,7 @@ class TestOldAndNewSchemas:
         before = old.read_bytes()
         for command in (["ls"], ["append", "x", "y", "--create"], ["verify"]):
             done = tape_command("-s", str(old), *command)
-            assert (done.code, done.err.endswith("take a backup, then run: tape migrate\n")) == (5, True)
+            assert (done.code, "take a backup, then run: tape migrate --store " in done.err) == (5, True)
         check = tape_command("-s", str(old), "migrate", "--check", "--json")
         assert (check.code, json.loads(check.out)["found"]) == (5, "0001")
         assert old.read_bytes() == before

@@ -74,6 +74,12 @@ class TestHelp:
         assert tape_command("--version").out == f"tape {tape.__version__}\n"
 
 
+def tape_of(file: Path) -> str:
+    """Return the id of the tape in a demo's store that is no fork."""
+    with tape.open(file) as store:
+        return next(info.id for info in store.list() if info.parent is None)
+
+
 READING = [
     ["ls"],
     ["info", "x"],
@@ -154,10 +160,14 @@ class TestBadInput:
         [
             ("mysql://host/db", 2, "use SQLite or PostgreSQL"),
             ("://", 2, "url"),
+            ("postgres://nobody:secret@host/db", 2, "write it as postgresql://"),
+            ("sqlite:///x.db?mode=ro", 2, "SQLite takes no 'mode' here"),
             ("post gres://nobody:secret@host/db", 2, "url"),
             ("postgresql://nobody:secret@127.0.0.1:1/none?connect_timeout=2", 6, "cannot connect"),
             (":memory:", 3, "there is no store"),
-            (".", 6, "is not a file"),
+            (".", 2, "is a folder; name a file in it"),
+            ("/dev/null", 2, "is not a file"),
+            ("no/such.db", 3, "nor its folder; create the folder first"),
             ("", 3, "there is no store at 'tape.db'"),
         ],
     )
@@ -169,6 +179,15 @@ class TestBadInput:
         assert says in done.err
         assert "secret" not in done.err
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("command", [["ls"], ["append", "c", "Hello", "--create"], ["migrate", "--create"]])
+    def test_a_link_to_nothing(self, command: list[str], tmp_path: Path) -> None:
+        """A link whose file is gone is no store, and none is made behind it."""
+        (tmp_path / "link.db").symlink_to(tmp_path / "gone.db")
+        done = tape_command("--store", str(tmp_path / "link.db"), *command)
+        assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+        assert "which is not there; mend the link, or remove it" in done.err
+        assert [path.name for path in tmp_path.iterdir()] == ["link.db"]
 
     @pytest.mark.parametrize(
         ("command", "code", "says"),
@@ -212,11 +231,29 @@ class TestBadInput:
             (["import", "/no/such/file"], 3, "cannot read"),
             (["import", "."], 2, "is a folder"),
             (["follow", "--after", "-1"], 2, "--after"),
+            (["follow", "--after", "9" * 30], 2, "is no number that can be used"),
+            (["follow", "--timeout", "inf"], 2, "is no number that can be used"),
+            (["show", "chat", str(2**63)], 2, "is no number that can be used"),
+            (["log", "chat", "-n", "1" + "0" * 4000], 2, "is no number that can be used"),
+            (["search", "x", "-n", str(2**63)], 2, "is no number that can be used"),
+            (["append", "chat", "x", "--expected-head", str(2**64)], 2, "is no number that can be used"),
+            (["append", "chat", "x", "--meta", '{"a": ' * 100_000], 2, "--meta: nested too deeply"),
+            (["append", "chat", "--message", '{"a": ' * 900 + "1" + "}" * 900], 2, ""),
+            (["context", "chat", "--recorded", "2", "--format", "openai"], 2, "leave out every other option"),
+            (["context", "chat", "--recorded", "2", "--manifest"], 2, "leave out every other option"),
+            (["context", "chat", "--recorded", "2", "--at", "3"], 2, "leave out every other option"),
+            (["context", "chat", "--manifest", "--format", "openai"], 2, "leave out one of them"),
+            (["replay", "chat", "--at", "3", "--from", "2"], 2, "leave it out, or add --step"),
+            (["tree", "chat", "--forks", "--at", "3"], 2, "leave out --at"),
+            (["follow", "--all", "--after", "3"], 2, "leave out --after"),
+            (["ls", "--status", "bogus"], 2, "one of active, abandoned, completed, discarded, ended"),
+            (["retain", "--older-than", "1d", "--status", "bogus"], 2, "'bogus' is unknown"),
+            (["info", "..otel"], 3, "there is no tape '..otel'"),
             (["log"], 2, "Missing argument"),
             (["log", "chat", "--what"], 2, "--what"),
             (["rewind"], 2, "No such command 'rewind'"),
         ],
-        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+        ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
     )
     def test_one_line_a_code_and_nothing_changed(self, command: list[str], code: int, says: str, known: Shell) -> None:
         """Whatever is wrong: one line on stderr, nothing on stdout, an exit code that tells what it was."""
@@ -226,6 +263,59 @@ class TestBadInput:
         assert done.err.startswith("tape: ")
         assert says in done.err
         assert known.state() == before
+
+    @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+    def test_closed_streams(self, closed: str, tmp_path: Path) -> None:
+        """A command whose input or output is closed does its work, and writes into no file of the store."""
+        store = str(tmp_path / "new.db")
+        words = [sys.executable, "-m", "tape.command", "-s", store, "append", "c", "-", "--create"]
+        done = subprocess.run(
+            ["sh", "-c", f"{shlex.join(words)} {closed}"],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert tape_command("-s", store, "verify").out == "2 entries of 1 tape: nothing wrong\n"
+
+    def test_no_name_forges_a_line(self, lite: Shell) -> None:
+        """What somebody named stays on its line, and characters that break or turn one are shown as escapes."""
+        chat = lite.backend.open().create("c", name="a\nstatus    completed\u2028b\u2029c\u061cd")
+        chat.append({"role": "user\nforged\x1b[2J", "content": "word"})
+        lines = lite("info", "c").lines
+        assert lines[1] == r"name      a\nstatus    completed\u2028b\u2029c\u061cd"
+        assert sum(line.startswith("status") for line in lines) == 1
+        for command in (["search", "word"], ["cat", "c"], ["context", "c"]):
+            assert [line for line in lite(*command).lines if line.startswith("forged") or "\x1b" in line] == []
+
+    def test_the_end_of_an_id_names_a_tape(self, lite: Shell) -> None:
+        """What is printed for a long id can be given back; if several end so, it names none."""
+        store = lite.backend.open()
+        chat = store.create("0199b2f0-0000-7000-8000-00004f3fd2cd", messages=[{"role": "user", "content": "x"}])
+        store.create("another-long-identifier-of-4f3fd2cd")
+        told = lite("follow", "--all", "--timeout", "0").out.split()
+        (shown,) = {word.partition(":")[0] for word in told if word.startswith("..")}
+        assert shown == "..4f3fd2cd"
+        assert lite("info", shown).code == 3
+        assert lite("info", "..00004f3fd2cd", "--json").json["id"] == chat.id
+        assert lite("diff", "..00004f3fd2cd@1", "@2").code == 0
+        assert lite("info", "..cd").code == 3
+
+    def test_suggested_commands_can_be_typed(self, tmp_path: Path) -> None:
+        """The next step names the store if this command did, and quotes what a shell would take apart."""
+        file = tmp_path / "my store.db"
+        with tape.open(file) as store:
+            store.create("it's; a tape")
+            store.create("b")
+        where, quoted = f"--store {shlex.quote(str(file))}", shlex.quote("it's; a tape")
+        done = tape_command("-s", str(file), "show", "it's; a tape", "9")
+        assert done.err.endswith(f"see: tape log {quoted} {where}\n")
+        assert tape_command("info", "no", "-s", str(file)).err.endswith(f"see: tape ls {where}\n")
+        more = tape_command("-s", str(file), "--owner", "", "ls", "-n", "1").err
+        assert tape_command(*shlex.split(more.partition(": tape ")[2])).lines[1].startswith("it's; a tape")
+        assert tape_command("-s", str(file), "append", "b").err.endswith("see: tape append --help\n")
 
     def test_debug_shows_the_traceback(self, known: Shell) -> None:
         """With --debug, and only then, there is a traceback in front of the line."""
@@ -333,7 +423,20 @@ class TestEnvironment:
         assert "10. Verify" in done.out
         assert not (tmp_path / "real.db").exists()
         assert len(tape_command("-s", str(tmp_path / "demo.db"), "log", "Lisbon", "--graph").lines) == 16
-        assert tape_command("demo", str(tmp_path / "no" / "demo.db")).code == 1
+        assert f"look at it:  tape --store {tmp_path}/demo.db log {tape_of(tmp_path / 'demo.db')} --graph\n" in done.err
+        assert tape_command("demo", str(tmp_path / "no" / "demo.db")).code == 3
+
+    def test_the_demo_is_told_in_a_new_file_only(self, tmp_path: Path, fresh: Shell) -> None:
+        """What is there already, a store or anything else, is not for the demo."""
+        (tmp_path / "notes.txt").write_text("mine")
+        before = fresh.state()
+        for place in (str(tmp_path / "notes.txt"), fresh.backend.address):
+            schema = ["--schema", fresh.backend.schema] if fresh.backend.schema and "://" in place else []
+            done = tape_command("demo", place, *schema)
+            assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+            assert "is there already; name a new file for the demo" in done.err
+        assert (tape_command("demo", str(tmp_path)).code, tape_command("demo", ":memory:").code) == (2, 2)
+        assert (fresh.state(), (tmp_path / "notes.txt").read_text()) == (before, "mine")
 
     def test_warnings_of_the_log_stay_out_of_the_output(self, lite: Shell) -> None:
         """A purge is logged as a warning, which the user has not asked to see."""

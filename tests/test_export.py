@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import io
 import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -530,6 +531,36 @@ class TestBackup:
                 done.set()
                 thread.join(timeout=60)
         assert sorted(path.name for path in tmp_path.glob("*.part")) == []
+
+    def test_s14_a_log_that_was_left_is_not_replayed_over_a_backup(self, tmp_path: Path) -> None:
+        """A backup never takes the name of a store whose write-ahead log is still there; opened once, it may."""
+        with tape.open(tmp_path / "live.db") as live:
+            live.create("lost")
+            for end in ("", "-wal"):
+                shutil.copy(tmp_path / f"live.db{end}", tmp_path / f"old.db{end}")
+        with tape.open(tmp_path / "a.db") as store:
+            store.create("chat")
+            with pytest.raises(tape.StoreFailed, match="was not closed: open it once, or remove both"):
+                store.backup(tmp_path / "old.db")
+            assert list(tmp_path.glob("*.part")) == []
+            with tape.open(tmp_path / "old.db") as old:
+                assert [info.id for info in old.list()] == ["lost"]
+            store.backup(tmp_path / "old.db")
+        with tape.open(tmp_path / "old.db") as copy:
+            assert [info.id for info in copy.list()] == ["chat"]
+
+    @pytest.mark.parametrize("empty", [False, True], ids=["gone", "empty"])
+    def test_a_store_does_not_begin_beside_a_log_that_was_left(self, tmp_path: Path, empty: bool) -> None:
+        """A file that is gone or empty while its log is there is no new store: the log may be all that is left."""
+        with tape.open(tmp_path / "live.db") as live:
+            live.create("lost")
+            shutil.copy(tmp_path / "live.db-wal", tmp_path / "gone.db-wal")
+        if empty:
+            (tmp_path / "gone.db").touch()
+        before = (tmp_path / "gone.db-wal").read_bytes()
+        with pytest.raises(tape.StoreFailed, match=r"was not closed, and .* is gone or empty"):
+            tape.open(tmp_path / "gone.db")
+        assert (tmp_path / "gone.db-wal").read_bytes() == before
 
     def test_s14_a_store_in_memory_can_be_kept(self, tmp_path: Path) -> None:
         """A store in memory is written to a file."""

@@ -28,7 +28,7 @@ class TestFinding:
         first = shell("ls", "-n", "3", "--json").json
         rest = shell("ls", "-n", "3", "--cursor", first["cursor"], "--json").json
         assert [one["id"] for one in rest["tapes"]] == ["chat"]
-        assert shell("ls", "-n", "3").err == f"there are more: tape ls --cursor {first['cursor']}\n"
+        assert shell("ls", "-n", "3").err.startswith(f"there are more: tape ls --cursor {first['cursor']} --store ")
 
     def test_info(self, shell: Shell) -> None:
         """info tells status, family and anchor."""
@@ -287,6 +287,43 @@ class TestReading:
             "[8/13] there is no seq 99 between 1 and 13",
             "[8/13] ",
         ]
+
+    def test_diff_of_two_runs(self, fresh: Shell) -> None:
+        """Tapes that are no family are compared by what they say: where they part, and what only one of them has."""
+
+        def run(id: str, city: str, result: str, answer: str) -> None:
+            call = {"id": f"call-{id}", "type": "function", "function": {"name": "weather", "arguments": city}}
+            fresh.backend.open().create(
+                id,
+                messages=[
+                    {"role": "user", "content": "How is the weather?", "id": f"ask-{id}"},
+                    {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": call["id"], "content": result},
+                    {"role": "assistant", "content": answer},
+                    {"role": "user", "content": "Thanks."},
+                ],
+            )
+
+        run("worked", '{"city": "Lisbon"}', "24 C", "Sunny.")
+        run("failed", '{"city":"Lisbon"}', "timeout", "I cannot tell.")
+        run("again", '{"city": "Lisbon"}', "24 C", "Sunny.")
+        done = fresh("diff", "worked", "failed")
+        assert [line[:60] for line in done.lines] == [
+            "--- worked",
+            "+++ failed",
+            '  same up to 3 assistant: calls weather({"city": "Lisbon"})',
+            "- 4 tool: result of call-worked: 24 C",
+            "- 5 assistant: Sunny.",
+            "+ 4 tool: result of call-failed: timeout",
+            "+ 5 assistant: I cannot tell.",
+        ]
+        found = fresh("diff", "worked", "failed", "--json").json
+        assert found["same_up_to"] == {"a": 3, "b": 3}
+        assert [one["seq"] for one in found["added"]] == [one["seq"] for one in found["retracted"]] == [4, 5]
+        same = fresh("diff", "worked", "again", "--exit-code")
+        assert (same.code, same.out, same.err) == (0, "", "no difference\n")
+        fresh("append", "other", "Hi", "--create")
+        assert fresh("diff", "other", "worked").lines[2] == "different from the first message on"
 
     def test_diff(self, shell: Shell) -> None:
         """diff compares points of a tape, or tapes."""

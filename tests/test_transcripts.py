@@ -397,6 +397,65 @@ class TestConversations:
             assert kept == ["a1"]
 
 
+class TestNames:
+    """The name of a file names its tape, but does not make the tape of that name its own."""
+
+    def write(self, folder: Path, *contents: str) -> Path:
+        """Write a conversation that begins with a system prompt, in a file that is always called the same."""
+        folder.mkdir(exist_ok=True)
+        roles = ["system", *["user", "assistant"] * 5]
+        talk = [{"role": role, "content": text} for role, text in zip(roles, ("Be brief.", *contents), strict=False)]
+        (folder / "talk.json").write_text(json.dumps(talk))
+        return folder / "talk.json"
+
+    def test_two_conversations_in_files_of_one_name_are_two_tapes(self, backend: Backend, tmp_path: Path) -> None:
+        """Also with the same system prompt; each is found again by a second import and when it has grown."""
+        store = backend.open()
+        one, two = self.write(tmp_path / "a", "Hello", "Hi."), self.write(tmp_path / "b", "Weather?", "Sunny.")
+        (first,), (second,) = import_transcript(store, "openai", one), import_transcript(store, "openai", two)
+        assert (first.tape, first.added, second.added, second.known) == ("talk", 3, 3, 0)
+        assert second.tape.startswith("talk-")
+        self.write(tmp_path / "a", "Hello", "Hi.", "Bye")
+        self.write(tmp_path / "b", "Weather?", "Sunny.", "Thanks")
+        for file, before in ((one, first), (two, second)):
+            assert import_transcript(store, "openai", file) == [ImportedTranscript(before.tape, 1, 3)]
+            assert import_transcript(store, "openai", file) == [ImportedTranscript(before.tape, 0, 4)]
+        assert [len(store.get(one.tape).heads()) for one in (first, second)] == [1, 1]
+
+    def test_a_tape_of_ones_own_is_left_alone(self, quick: Backend, tmp_path: Path) -> None:
+        """A tape that no import made, or one of another format, does not become a transcript's."""
+        store = quick.open()
+        mine = store.create("talk", messages=[{"role": "user", "content": "mine"}])
+        (done,) = import_transcript(store, "openai", self.write(tmp_path / "a", "Hello"))
+        (other,) = import_transcript(store, "anthropic", self.write(tmp_path / "a", "Hello"))
+        assert texts(mine) == ["mine"]
+        assert len({"talk", done.tape, other.tape}) == 3
+
+    def test_a_beginning_that_grows_stays_one_tape(self, quick: Backend, tmp_path: Path) -> None:
+        """A file with nothing but a system prompt is known again when it has grown, whatever its tape is called."""
+        store = quick.open()
+        for taken in (False, True):
+            folder = tmp_path / str(taken)
+            (first,) = import_transcript(store, "openai", self.write(folder))
+            (grown,) = import_transcript(store, "openai", self.write(folder, "Hello", "Hi."))
+            assert (grown.tape, grown.added, grown.known) == (first.tape, 2, 1)
+            store.purge(first.tape)
+            if not taken:
+                store.create("talk", reuse=True)
+
+    def test_when_no_name_is_left_one_must_be_given(self, quick: Backend, tmp_path: Path) -> None:
+        """Should even the name with the digest be taken, the import asks for another and writes nothing."""
+        store = quick.open()
+        file = self.write(tmp_path / "a", "Hello")
+        store.create("talk")
+        (done,) = import_transcript(store, "openai", file)
+        store.purge(done.tape)
+        store.create(done.tape, reuse=True)
+        with pytest.raises(tape.ImportFailed, match="name one with tape="):
+            import_transcript(store, "openai", file)
+        assert import_transcript(store, "openai", file, tape="mine")[0].added == 2
+
+
 class TestRefusal:
     """A file that cannot be imported is one error with the line, and nothing is written."""
 

@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from typer.main import get_command
 
 import tape
 from tape.command import changing, doctor, finding, moving, reading, replaying, tending
-from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge
+from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge, words
 from tape.command.declare import ReaderGone, app, command
 from tape.command.desk import Desk
 from tape.command.output import clean
+from tape.db.connect import is_memory
 
 __all__ = ["run"]
 
@@ -35,12 +37,23 @@ def demo(
     ] = None,
 ) -> None:
     """Tell a short story on a real store, every claim of it checked."""
-    from tape.demo import main as tell
+    from tape import demo as told
 
-    # The store of the environment is not used: a demo has no business in somebody's real one.
-    tell([] if path is None else [path])
-    if path is not None:
-        desk.out.note(f"\nlook at it:  tape --store {path} log Lisbon --graph")
+    if path is None:
+        told.main([])
+        return
+    # The store of the environment is not used: a demo has no business in somebody's real one, named or not.
+    place = Desk(path, desk.schema, None)
+    found = place.found()
+    file = place.url.get_backend_name() == "sqlite"
+    if is_memory(place.url):
+        raise Failure("a demo in memory leaves nothing to look at", "name a file, or none", USAGE)
+    if found.revision is not None or (file and found.there):
+        raise Failure(f"{place.shown!r} is there already", "name a new file for the demo")
+    with tape.open(place.url, schema=place.schema) as store:
+        desk.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")
+        id = told.story(store)
+    desk.out.note(f"\nlook at it:  tape --store {shlex.quote(place.shown)} log {id} --graph")
 
 
 @functools.cache
@@ -49,10 +62,21 @@ def _built() -> Any:
     return get_command(app)
 
 
+def _stand_in() -> None:
+    """Put something in the place of streams that were closed (``<&-``), which Python leaves at None.
+
+    Taken in the order of their numbers, so that no file of the store gets one of them and is then written to as output.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. Nothing but an exit code leaves this function."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    _stand_in()
     logger = logging.getLogger("tape")
     if debug:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
@@ -85,13 +109,15 @@ def _explain(error: Exception) -> int:
         return _fail(str(error), error.hint, error.code)
     if isinstance(error, tape.TapeError):
         code, hint = judge(error)
-        return _fail(_words(error), hint, code)
+        return _fail(words(error), hint, code)
     # Typer has its errors from click or, in newer releases, from a copy of it: what they share is this method.
     usage: Any = getattr(error, "format_message", None)
     if usage is not None:
         context: Any = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "tape"
         return _fail(usage().rstrip("."), f"see: {where} --help", USAGE)
+    if isinstance(error, RecursionError):
+        return _fail("what was given is nested too deeply", None, USAGE)
     if isinstance(error, UnicodeDecodeError):
         return _fail(f"the input is not UTF-8: {error}", None, USAGE)
     if isinstance(error, OSError):
@@ -99,16 +125,6 @@ def _explain(error: Exception) -> int:
         return _fail(f"{error.strerror or error}{named}", None, FAILED)
     what = f"unexpected: {type(error).__name__}: {error}"
     return _fail(what, "run it again with --debug and report what it prints", FAILED)
-
-
-def _words(error: tape.TapeError) -> str:
-    if isinstance(error, tape.MergeConflict):
-        named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
-        return f"{error}: {named}"
-    if isinstance(error, tape.InvalidEntry) and error.field == "tape":
-        # The line begins with the name of the command, which is the same word.
-        return error.why
-    return str(error)
 
 
 def _fail(what: str, hint: str | None, code: int) -> int:

@@ -6,7 +6,19 @@ import sqlite3
 
 import tape
 
-__all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOT_FOUND", "OK", "SCHEMA", "UNAVAILABLE", "USAGE", "Failure", "judge"]
+__all__ = [
+    "DAMAGED",
+    "FAILED",
+    "INTERRUPTED",
+    "NOT_FOUND",
+    "OK",
+    "SCHEMA",
+    "UNAVAILABLE",
+    "USAGE",
+    "Failure",
+    "judge",
+    "words",
+]
 
 OK = 0
 FAILED = 1
@@ -51,6 +63,17 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
 ]
 
 
+def words(error: tape.TapeError) -> str:
+    """Return what a library's error says, for the one line of the command."""
+    if isinstance(error, tape.MergeConflict):
+        named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
+        return f"{error}: {named}"
+    if isinstance(error, tape.InvalidEntry) and error.field == "tape":
+        # The line begins with the name of the command, which is the same word.
+        return error.why
+    return str(error)
+
+
 def judge(error: tape.TapeError) -> tuple[int, str | None]:
     """Return the exit code of a library's error, and the next step if there is one to tell."""
     cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
@@ -58,6 +81,9 @@ def judge(error: tape.TapeError) -> tuple[int, str | None]:
         return DAMAGED, "see: tape doctor"
     if isinstance(error, tape.StoreFailed) and str(error).startswith("cannot connect"):
         return UNAVAILABLE, "check the address, and that the server runs"
+    if isinstance(error, tape.StoreFailed) and "was not closed" in str(error):
+        # The message says what to do, and trying again does not help.
+        return FAILED, None
     for kind, code, hint in _JUDGED:
         if isinstance(error, kind):
             return code, hint

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import tape
-from tape.command.codes import USAGE
+from tape.command.codes import USAGE, Failure, judge, words
 from tape.command.desk import Desk
 
 __all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape", "one_of"]
@@ -107,6 +107,18 @@ _SHARED = [
 ]
 
 
+_LARGEST = 2**63 - 1
+"""The largest number that a database holds."""
+
+
+def _check_numbers(given: dict[str, Any]) -> None:
+    """Raise Failure for a number that nothing can be counted with."""
+    for value in given.values():
+        if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+            shown = str(value) if len(str(value)) < 40 else f"{str(value)[:20]}..."
+            raise Failure(f"{shown} is no number that can be used", "give a smaller one", USAGE)
+
+
 def command(
     section: str, *examples: str, name: str | None = None, data: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -137,9 +149,17 @@ def command(
             picked = {title: given.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
             given.pop("debug", None)
             as_json = bool(given.pop("as_json", False))
+            _check_numbers(given)
+            desk = Desk(**picked, as_json=as_json)
             try:
-                work(Desk(**picked, as_json=as_json), **given)
+                work(desk, **given)
                 sys.stdout.flush()
+            except Failure as error:
+                error.hint = error.hint and desk.here(error.hint)
+                raise
+            except tape.TapeError as error:
+                code, hint = judge(error)
+                raise Failure(words(error), hint and desk.here(hint), code) from error
             except BrokenPipeError as error:
                 raise ReaderGone from error
 

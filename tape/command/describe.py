@@ -10,10 +10,11 @@ import msgspec
 from msgspec import UNSET
 
 import tape
-from tape.command.output import Line, clean, count, cut, moment
+from tape.command.output import Line, clean, count, cut, flat, moment
 from tape.core import payloads, shapes
+from tape.core.diff import Aligned
 
-__all__ = ["body", "changes", "entry_lines", "gist", "label", "message_lines", "oneline", "told"]
+__all__ = ["body", "changes", "entry_lines", "gist", "label", "message_lines", "oneline", "side_by_side", "told"]
 
 _SHOWN = 80
 
@@ -149,7 +150,7 @@ def entry_lines(entry: tape.Entry) -> list[Line]:
 def message_lines(one: tape.Message) -> list[Line]:
     """Return a message in full: a heading, then what it says."""
     revised = f", revised at {one.revision}" if one.revision != one.seq else ""
-    role = clean(str(one.role or one.data.get("type") or "item"))
+    role = flat(str(one.role or one.data.get("type") or "item"))
     heading: Line = [(f"{one.seq} ", "seq"), (role, "head"), (f"  {clean(one.id)}{revised}", "quiet")]
     return [heading, *(f"    {line}" for line in clean(body(one.data)).split("\n")), ""]
 
@@ -161,11 +162,26 @@ def changes(diff: tape.Diff, most: int = _SHOWN) -> list[Line]:
         lines += [[(f"- {_named(change.before, most)}", "remove")], [(f"+ {_named(change.after, most)}", "add")]]
     lines += [[(f"- {_named(one, most)}", "remove")] for one in diff.retracted]
     lines += [[(f"< {_named(one, most)}", "quiet")] for one in diff.left]
-    lines += [
-        [(f"@ {clean(one.name)}{f': {cut(one.summary, most)}' if one.summary else ''}", "change")]
+    return lines + _anchored(diff, most)
+
+
+def side_by_side(aligned: Aligned, diff: tape.Diff, most: int = _SHOWN) -> list[Line]:
+    """Return two tapes that are no family as a patch is shown: where they part, then what only one of them has."""
+    first: Line = [("different from the first message on", "quiet")]
+    if aligned.parted is not None:
+        before, after = aligned.parted
+        where = f"{before.seq}" if before.seq == after.seq else f"{before.seq} and {after.seq}"
+        first = [(f"  same up to {where} {told(before.data, most)}", "quiet")]
+    styles = {"-": "remove", "+": "add"}
+    lines: list[Line] = [[(f"{side} {_named(one, most)}", styles[side])] for side, one in aligned.changes]
+    return [first, *lines, *_anchored(diff, most)]
+
+
+def _anchored(diff: tape.Diff, most: int) -> list[Line]:
+    return [
+        [(f"@ {flat(one.name)}{f': {cut(one.summary, most)}' if one.summary else ''}", "change")]
         for one in diff.anchored
     ]
-    return lines
 
 
 def _named(one: tape.Message, most: int) -> str:

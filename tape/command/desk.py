@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from tape.command.codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import Out, count
 from tape.command.values import point
 from tape.db.condition import Found, look
-from tape.db.connect import is_memory, parse_url
+from tape.db.connect import check_orphan, check_replaceable, is_memory, parse_url
 from tape.db.schema import REVISION
 
 __all__ = ["DEFAULT", "Desk"]
@@ -35,6 +37,7 @@ class Desk:
         self.schema = schema or os.environ.get("TAPE_SCHEMA") or None
         self.owner = owner or os.environ.get("TAPE_OWNER") or None
         self.out = Out(as_json=as_json)
+        self._given = [("--store", store), ("--schema", schema), ("--owner", owner)]
 
     @property
     def url(self) -> sa.URL:
@@ -46,9 +49,32 @@ class Desk:
         """The store as it may be printed: a URL without its password."""
         return self.url.render_as_string(hide_password=True) if "://" in self.named else self.named
 
+    def here(self, hint: str) -> str:
+        """Return a hint so that a command at its end can be typed as it is: with the store that this one was given."""
+        if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
+            return hint
+        told = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
+        return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *told]))
+
     def found(self) -> Found:
         """Look at the store without opening it."""
-        return look(self.url, self.schema)
+        url = self.url
+        if url.get_backend_name() == "sqlite" and not is_memory(url):
+            self._check_path(Path(url.database or ""))
+            check_orphan(url.database or "")
+        return look(url, self.schema)
+
+    def _check_path(self, path: Path) -> None:
+        """Raise Failure for a path at which no store is and none can be made."""
+        if path.is_dir():
+            raise Failure(f"{self.shown!r} is a folder", "name a file in it", USAGE)
+        if path.exists() and not path.is_file():
+            raise Failure(f"{self.shown!r} is not a file", "name another with --store or TAPE_STORE", USAGE)
+        if path.is_symlink() and not path.exists():
+            what = f"there is no store at {self.shown!r}: it is a link to {os.readlink(path)!r}, which is not there"
+            raise Failure(what, "mend the link, or remove it", NOT_FOUND)
+        if not path.exists() and not path.resolve().parent.is_dir():
+            raise Failure(f"there is no store at {self.shown!r}, nor its folder", "create the folder first", NOT_FOUND)
 
     def absent(self) -> Failure:
         """Return the error that there is no store."""
@@ -86,6 +112,7 @@ class Desk:
             # Somebody's database, or an empty file: tables appear in it only when that was asked for.
             raise Failure(f"{self.shown!r} holds no store", "create one in it with: tape migrate --create", NOT_FOUND)
         target = Path(self.url.database or "")
+        check_replaceable(target)
         part = target.with_name(f"{target.name}.part-{os.getpid()}")
         try:
             with tape.open(part, owner=self.owner) as store:
@@ -97,6 +124,7 @@ class Desk:
 
     def _appear(self, part: Path, target: Path) -> None:
         """Give a new store its name, unless somebody else made a file of that name meanwhile."""
+        check_replaceable(target)
         try:
             # Unlike a rename, a link never takes the place of another file.
             os.link(part, target)
@@ -109,7 +137,7 @@ class Desk:
     # -- tapes
 
     def find(self, store: tape.Store, named: str) -> tape.Tape:
-        """Return the tape with this id, or the only one with this name or whose id begins so."""
+        """Return the tape with this id, or the only one with this name or whose id begins or (``..end``) ends so."""
         try:
             return store.get(named)
         except tape.TapeNotFound:
@@ -123,9 +151,13 @@ class Desk:
 
     def _close(self, store: tape.Store, named: str) -> list[tape.TapeInfo]:
         page = store.list(limit=_MOST)
-        return [info for info in page if info.name == named] or [
-            info for info in page if len(named) >= _SHORTEST and info.id.startswith(named)
-        ]
+        found = [info for info in page if info.name == named]
+        if not found and len(named) >= _SHORTEST:
+            found = [info for info in page if info.id.startswith(named)]
+        if not found and named.startswith("..") and len(named) >= _SHORTEST + 2:
+            # So a long id is shown where there is little room.
+            found = [info for info in page if info.id.endswith(named[2:])]
+        return found
 
     def at(self, chat: tape.Tape, named: str | None) -> tape.Snapshot:
         """Return a tape as of a point, or as of now. A point beyond its end is an error, not the end."""
@@ -140,15 +172,14 @@ class Desk:
         try:
             return chat.at(where)
         except tape.InvalidEntry as error:
-            raise Failure(error.why, f"see: tape anchors {chat.id}", NOT_FOUND) from None
+            raise Failure(error.why, f"see: tape anchors {shlex.quote(chat.id)}", NOT_FOUND) from None
 
     def within(self, chat: tape.Tape, seq: int) -> int:
         """Return a seq that the tape has; raises Failure for one beyond its end."""
         head = chat.info().head
         if not 0 <= seq <= head:
-            raise Failure(
-                f"tape {chat.id!r} has no seq {seq}: it ends at {head}", f"see: tape log {chat.id}", NOT_FOUND
-            )
+            what = f"tape {chat.id!r} has no seq {seq}: it ends at {head}"
+            raise Failure(what, f"see: tape log {shlex.quote(chat.id)}", NOT_FOUND)
         return seq
 
     def place(self, store: tape.Store, named: str, beside: tape.Tape | None = None) -> tuple[tape.Tape, tape.Snapshot]:

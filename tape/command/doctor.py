@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import tape
 from tape.command.codes import DAMAGED, OK, SCHEMA
 from tape.command.declare import command
 from tape.command.desk import Desk
-from tape.command.output import clean, count, progress, size
+from tape.command.output import clean, count, flat, progress, size
 from tape.command.tending import SECTION
 from tape.db.audit import in_view
 from tape.db.condition import Found, Oldest, integrity, missing_guards, oldest_transaction, wal_size
@@ -79,9 +80,9 @@ def doctor(
     else:
         styles = {"ok": "good", "note": "", "warning": "warn", "error": "bad"}
         for one in findings:
-            desk.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", clean(one.what)])
+            desk.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", flat(one.what)])
             if one.mend is not None:
-                desk.out.line([" " * 21, ("mend: ", "head"), clean(one.mend)])
+                desk.out.line([" " * 21, ("mend: ", "head"), clean(desk.here(one.mend))])
     if worst:
         raise typer.Exit(worst)
 
@@ -202,7 +203,9 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
     if not view:
         yield Finding("view", "ok", "as the entries give it")
     for one in _first(view):
-        yield Finding("view", "error", f"{one.tape}:{one.seq} {one.what}", f"tape rebuild {one.tape}", DAMAGED)
+        yield Finding(
+            "view", "error", f"{one.tape}:{one.seq} {one.what}", f"tape rebuild {shlex.quote(one.tape)}", DAMAGED
+        )
 
 
 def _first(problems: list[tape.Problem]) -> list[tape.Problem]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import typer
 
 import tape
 from tape.command import shapes
+from tape.command.codes import USAGE, Failure
 from tape.command.declare import command, complete_tape, one_of
 from tape.command.describe import label, told
 from tape.command.desk import Desk
-from tape.command.output import Line, clean, columns, count, cut, moment, size
+from tape.command.output import Line, clean, columns, count, cut, flat, moment, size
 from tape.command.values import at_moment
+from tape.core.fold import CLOSED
 
 __all__ = ["anchors", "info", "ls", "search", "stats", "tree"]
 
 SECTION = "Find a tape"
 ORDERS = ("created", "updated")
+STATUSES = ("active", *sorted(CLOSED))
 
 TapeArgument = Annotated[
     str,
@@ -30,6 +34,12 @@ AtOption = Annotated[
 ]
 
 
+def known_status(status: str | None) -> None:
+    """Raise Failure for a status that no tape can have."""
+    if status is not None and status not in STATUSES:
+        raise Failure(f"--status: {status!r} is unknown", f"one of {', '.join(STATUSES)}", USAGE)
+
+
 @command(
     SECTION,
     "tape ls",
@@ -38,7 +48,9 @@ AtOption = Annotated[
 )
 def ls(
     desk: Desk,
-    status: Annotated[str | None, typer.Option(help="Only with this status: active, completed, ...")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only with this status: active, completed, ...", autocompletion=one_of(*STATUSES))
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="Only of this agent.")] = None,
     label_: Annotated[str | None, typer.Option("--label", help="Only with this label.")] = None,
     parent: Annotated[str | None, typer.Option(metavar="TAPE", help="Only forks of this tape.")] = None,
@@ -52,6 +64,7 @@ def ls(
     cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
 ) -> None:
     """List the tapes of a store, newest first."""
+    known_status(status)
     with desk.open() as store:
         page = store.list(
             status=status,
@@ -80,7 +93,7 @@ def ls(
     header = ("TAPE", "NAME", "STATUS", "ENTRIES", "MESSAGES", "UPDATED")
     desk.out.lines(columns(header, rows, ("seq", "", "", "", "", "quiet")))
     if page.cursor is not None:
-        desk.out.note(f"there are more: tape ls --cursor {page.cursor}")
+        desk.out.note(desk.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
 
 
 @command(SECTION, "tape info chat-1", "tape info chat-1 --json | jq .usage")
@@ -130,7 +143,7 @@ def info(desk: Desk, tape_: TapeArgument) -> None:
         facts.append(("usage", f"{tokens}, {count(used.calls, 'call')}, cost {used.cost:,}"))
     facts.append(("verified", "never" if checked is None else f"up to seq {checked.seq} at {moment(checked.at)}"))
     for name, value in facts:
-        desk.out.line([(f"{name:<10}", "quiet"), clean(value)])
+        desk.out.line([(f"{name:<10}", "quiet"), flat(value)])
 
 
 @command(
@@ -170,7 +183,7 @@ def search(
         return
     for one in hits:
         desk.out.line(
-            [(f"{clean(one.tape)}:{one.seq}", "seq"), " ", (one.role or "item", "kind"), " ", clean(one.snippet)]
+            [(f"{clean(one.tape)}:{one.seq}", "seq"), " ", (flat(one.role or "item"), "kind"), " ", flat(one.snippet)]
         )
     if not hits:
         desk.out.note("nothing found")
@@ -191,7 +204,7 @@ def anchors(
         return
     for one in found:
         stale = " (stale: a message it was made from has changed)" if one.stale else ""
-        desk.out.line([(f"{label(one.tape)}:{one.seq}", "seq"), " ", (clean(one.name), "head"), stale])
+        desk.out.line([(f"{label(one.tape)}:{one.seq}", "seq"), " ", (flat(one.name), "head"), stale])
         if one.summary:
             desk.out.line(f"    {cut(one.summary, 200)}")
         desk.out.lines(f"    next: {cut(step, 200)}" for step in one.next_steps)
@@ -207,6 +220,8 @@ def tree(
     forks: Annotated[bool, typer.Option("--forks", help="The family of forks in place of the messages.")] = False,
 ) -> None:
     """Draw a tape's messages as a tree of branches, the active one marked by *; or its family of forks."""
+    if forks and at is not None:
+        raise Failure("--forks tells the family as it is now", "leave out --at", USAGE)
     with desk.open() as store:
         chat = desk.find(store, tape_)
         if forks:

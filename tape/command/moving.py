@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
 
 import tape
-from tape.command.codes import NOT_FOUND, USAGE, Failure
+from tape.command.codes import DAMAGED, NOT_FOUND, USAGE, Failure
 from tape.command.declare import command, one_of
 from tape.command.desk import Desk
 from tape.command.finding import TapeArgument
@@ -107,6 +110,8 @@ def import_(
     if source is None and tape_ is not None:
         raise Failure("--tape is for transcripts", "add --from FORMAT", USAGE)
     if source is not None:
+        if reuse:
+            raise Failure("--reuse is for exports", "leave it out", USAGE)
         _transcript(desk, source, file, tape_)
         return
     with _given(file) as lines, desk.open(create=True) as store, progress("importing") as told:
@@ -130,14 +135,35 @@ def _given(file: str) -> Any:
         raise Failure(f"cannot read {file!r}: {error.strerror}", None, NOT_FOUND) from error
 
 
+@contextlib.contextmanager
+def _regular(file: str, into: str | None) -> Iterator[Path]:
+    """Give a file to read a transcript from, twice. What can be read only once is kept in a temporary one meanwhile."""
+    path = Path(file)
+    if file != "-" and path.is_file():
+        yield path
+        return
+    if into is None and (file == "-" or path.exists()) and not path.is_dir():
+        # Its name would be the tape's.
+        raise Failure(f"{'stdin' if file == '-' else repr(file)} has no name for a tape", "name one with --tape", USAGE)
+    with _given(file) as source, tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder) / ("stdin" if file == "-" else path.name)
+        with kept.open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+        yield kept
+
+
 def _transcript(desk: Desk, source: str, file: str, into: str | None) -> None:
     if source not in FORMATS:
         raise Failure(f"--from: {source!r} is unknown", f"one of {', '.join(FORMATS)}", USAGE)
-    path = Path(file)
-    if not path.exists():
-        raise Failure(f"there is no file {file!r}", "a transcript is read from a file, not from stdin", NOT_FOUND)
-    with desk.open(create=True) as store, progress("importing") as told:
-        done = import_transcript(store, source, path, tape=into, progress=told)
+    with _regular(file, into) as path, desk.open(create=True) as store, progress("importing") as told:
+        try:
+            done = import_transcript(store, source, path, tape=into, progress=told)
+        except tape.ImportFailed as error:
+            # The hint of the other import is to export the tape again.
+            hint = f"nothing was imported; is it a transcript of {source}?"
+            if "tape=" in str(error) or "import into another" in str(error):
+                hint = "name another tape with --tape"
+            raise Failure(str(error).removesuffix("; name one with tape="), hint, DAMAGED) from error
     if desk.out.as_json:
         desk.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
         return

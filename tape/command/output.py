@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Line", "Out", "clean", "columns", "count", "cut", "moment", "progress", "size", "width"]
+__all__ = ["Line", "Out", "clean", "columns", "count", "cut", "flat", "moment", "progress", "size", "width"]
 
 Line = str | Sequence[str | tuple[str, str]]
 """A line of output: text, or parts of it, each alone or with a style."""
@@ -34,7 +34,7 @@ _STYLES = {
     "remove": "red",
     "change": "magenta",
 }
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def clean(text: str) -> str:
@@ -42,10 +42,15 @@ def clean(text: str) -> str:
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
+def flat(text: str) -> str:
+    """Return text as ``clean`` does, with breaks of lines shown as well: it stands on one line with other facts."""
+    return clean(text).replace("\n", "\\n")
+
+
 def cut(text: str, most: int) -> str:
     """Return text on one line and not longer than ``most``."""
-    flat = " ".join(clean(text).split())
-    return flat if len(flat) <= most else flat[: max(most - 3, 0)] + "..."
+    line = " ".join(clean(text).split())
+    return line if len(line) <= most else line[: max(most - 3, 0)] + "..."
 
 
 def width(text: str) -> int:
@@ -84,7 +89,7 @@ def size(number: int) -> str:
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> list[Line]:
     """Return a table as lines: a header, and columns as wide as they need to be."""
-    table = [list(header), *([clean(cell) for cell in row] for row in rows)]
+    table = [list(header), *([flat(cell) for cell in row] for row in rows)]
     widths = [max(width(row[index]) for row in table) for index in range(len(header))]
     lines: list[Line] = []
     for number, row in enumerate(table):

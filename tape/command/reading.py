@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
@@ -14,13 +15,14 @@ import tape
 from tape.command import shapes
 from tape.command.codes import NOT_FOUND, USAGE, Failure
 from tape.command.declare import command, one_of
-from tape.command.describe import changes, entry_lines, label, message_lines, oneline
+from tape.command.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
 from tape.command.desk import Desk
 from tape.command.family import backwards, drawn, recent
 from tape.command.finding import AtOption, TapeArgument
-from tape.command.output import clean, moment
+from tape.command.output import clean, flat, moment
 from tape.command.values import at_moment
 from tape.core import payloads
+from tape.core.diff import align
 from tape.db.condition import feed_now
 
 __all__ = ["cat", "context", "context_lines", "diff", "follow", "log", "show"]
@@ -126,7 +128,7 @@ def show(
         desk.within(chat, seq)
         entry = next(chat.entries(after=seq - 1, limit=1), None)
         if entry is None or entry.seq != seq:
-            raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {chat.id}", NOT_FOUND)
+            raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {shlex.quote(chat.id)}", NOT_FOUND)
         if desk.out.as_json:
             desk.out.json(shapes.entry(entry))
             return
@@ -186,16 +188,23 @@ def context(
         str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
     ] = None,
     format: Annotated[
-        str, typer.Option(metavar="FORMAT", help="openai, anthropic or text.", autocompletion=one_of(*_FORMATS))
-    ] = "text",
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="openai, anthropic or text [default: text].", autocompletion=one_of(*_FORMATS)
+        ),
+    ] = None,
     manifest: Annotated[bool, typer.Option("--manifest", help="What is in, what is out, and why.")] = False,
     recorded: Annotated[
         int | None, typer.Option(metavar="SEQ", help="Rebuild the context whose manifest this entry recorded.")
     ] = None,
 ) -> None:
     """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
-    if format not in _FORMATS:
+    if format is not None and format not in _FORMATS:
         raise Failure(f"--format: {format!r} is unknown", f"one of {', '.join(_FORMATS)}", USAGE)
+    if recorded is not None and (manifest or any(one is not None for one in (at, budget, branch, format))):
+        raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
+    if manifest and format is not None:
+        raise Failure("--manifest has no --format", "leave out one of them", USAGE)
     with desk.open() as store:
         chat = desk.find(store, tape_)
         if recorded is not None:
@@ -204,7 +213,7 @@ def context(
         built = desk.at(chat, at).context(budget=budget, branch=branch)
     if manifest:
         _manifest(desk, built.manifest)
-    elif format != "text":
+    elif format not in (None, "text"):
         # The request itself is JSON, with or without --json.
         desk.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
     elif desk.out.as_json:
@@ -236,15 +245,15 @@ def context_lines(built: tape.Context) -> Iterator[Any]:
         yield from (f"    {line}" for line in clean(built.prompt).split("\n"))
         yield ""
     if built.anchor is not None:
-        yield [(f"anchor {clean(built.anchor.name)}", "head"), (f"  seq {built.anchor.seq}", "quiet")]
+        yield [(f"anchor {flat(built.anchor.name)}", "head"), (f"  seq {built.anchor.seq}", "quiet")]
         if built.anchor.summary:
             yield from (f"    {line}" for line in clean(built.anchor.summary).split("\n"))
-        yield from (f"    next: {clean(step)}" for step in built.anchor.next_steps)
+        yield from (f"    next: {flat(step)}" for step in built.anchor.next_steps)
         yield ""
     for one in built.messages:
         yield from message_lines(one)
     for repair in built.repairs:
-        yield [("repaired ", "warn"), f"{repair.what} {clean(repair.call)} in {clean(repair.message_id)}"]
+        yield [("repaired ", "warn"), f"{repair.what} {flat(repair.call)} in {clean(repair.message_id)}"]
 
 
 def _manifest(desk: Desk, found: tape.Manifest) -> None:
@@ -261,7 +270,7 @@ def _manifest(desk: Desk, found: tape.Manifest) -> None:
     for out in found.excluded:
         desk.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
     for repair in found.repairs:
-        desk.out.line([("~ ", "change"), f"{repair.what} {clean(repair.call)} in {clean(repair.message_id)}"])
+        desk.out.line([("~ ", "change"), f"{repair.what} {flat(repair.call)} in {clean(repair.message_id)}"])
 
 
 def _ranged(name: str, first: int, last: int) -> str:
@@ -297,21 +306,32 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="Another; @POINT is a point of the same tape.")],
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
 ) -> None:
-    """Show what changed from one point, or one tape, to another."""
+    """Show what changed from one point, or one tape, to another; of tapes that are no family, where they part."""
     with desk.open() as store:
         chat, before = desk.place(store, a)
-        _, after = desk.place(store, b, beside=chat)
+        other, after = desk.place(store, b, beside=chat)
         found = chat.diff(before, after)
+        # Tapes that are no family have no ids in common, and are the same only in what they say.
+        strangers = chat.id != other.id and _root(chat) != _root(other)
+        aligned = align(before.messages(), after.messages()) if strangers else None
+        if aligned is not None:
+            found = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], found.anchored)
     if desk.out.as_json:
-        desk.out.json(shapes.diff(found))
+        desk.out.json(shapes.diff(found, aligned.parted if aligned is not None else None))
     elif not found:
         desk.out.note("no difference")
     else:
         desk.out.line([(f"--- {clean(a)}", "head")])
         desk.out.line([(f"+++ {clean(b)}", "head")])
-        desk.out.lines(changes(found))
+        desk.out.lines(changes(found) if aligned is None else side_by_side(aligned, found))
     if exit_code and found:
         raise typer.Exit(1)
+
+
+def _root(chat: tape.Tape) -> str:
+    """Return the tape from which a tape's family comes."""
+    above = chat.lineage().ancestors
+    return above[-1].tape if above else chat.id
 
 
 @command(
@@ -332,6 +352,8 @@ def follow(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
 ) -> None:
     """Print entries as they are recorded, by whichever process, until interrupted."""
+    if everything and after is not None:
+        raise Failure("--all begins before every position", "leave out --after", USAGE)
     kinds = _kinds(kind)
     with desk.open() as store:
         only = None if tape_ is None else desk.find(store, tape_).id

@@ -17,7 +17,7 @@ from tape.command.declare import command
 from tape.command.describe import changes, entry_lines, message_lines, oneline
 from tape.command.desk import Desk
 from tape.command.finding import TapeArgument
-from tape.command.output import Line, clean, count, cut
+from tape.command.output import Line, clean, count, cut, flat
 from tape.command.reading import SECTION, context_lines
 from tape.command.stepper import HELP, Shown, Stepper
 from tape.core import payloads
@@ -50,6 +50,8 @@ def replay(
     """Replay a tape: each entry with what it changed in the view, the view at a point, or step by step."""
     if step and desk.out.as_json:
         raise Failure("--step talks to a person", "leave out --json", USAGE)
+    if at is not None and not step and (first is not None or last is not None):
+        raise Failure("--at shows one view, and no entries from or to", "leave it out, or add --step", USAGE)
     with desk.open() as store:
         chat = desk.find(store, tape_)
         head = chat.info().head
@@ -131,7 +133,7 @@ def _view_lines(chat: tape.Tape, seq: int) -> Iterator[Line]:
     for one in messages:
         yield from message_lines(one)
     for anchor in view.anchors():
-        yield [("anchor ", "head"), f"{clean(anchor.name)} (seq {anchor.seq}) {cut(anchor.summary or '', 80)}".rstrip()]
+        yield [("anchor ", "head"), f"{flat(anchor.name)} (seq {anchor.seq}) {cut(anchor.summary or '', 80)}".rstrip()]
     for summary in view.summaries():
         yield [("summary ", "head"), f"of {count(len(summary.covers), 'message')}: {cut(summary.text, 80)}"]
     for slot, value in view.states().items():

@@ -113,9 +113,10 @@ def lineage(one: tape.Lineage) -> dict[str, Any]:
     }
 
 
-def diff(one: tape.Diff) -> dict[str, Any]:
-    """What changed from one view to another."""
+def diff(one: tape.Diff, parted: tuple[tape.Message, tape.Message] | None = None) -> dict[str, Any]:
+    """What changed from one view to another; of two tapes that are no family, with where they ``parted``."""
     return {
+        "same_up_to": None if parted is None else {"a": parted[0].seq, "b": parted[1].seq},
         "added": [message(found) for found in one.added],
         "revised": [{"before": message(found.before), "after": message(found.after)} for found in one.revised],
         "retracted": [message(found) for found in one.retracted],

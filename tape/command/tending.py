@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -11,9 +12,11 @@ import tape
 from tape.command.codes import DAMAGED, FAILED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.declare import command, complete_tape
 from tape.command.desk import Desk
+from tape.command.finding import known_status
 from tape.command.output import clean, count, progress
 from tape.command.values import span
 from tape.db.audit import in_view
+from tape.db.condition import missing_guards
 from tape.db.connect import is_memory
 from tape.db.mending import restore_guards
 from tape.db.migrate import KNOWN
@@ -49,6 +52,9 @@ def verify(
         raise Failure("--seq and --hash come from one receipt", "give both", USAGE)
     if seq is not None and tape_ is None:
         raise Failure("a receipt is of one tape", "name the TAPE", USAGE)
+    if hash is not None and not re.fullmatch("[0-9a-fA-F]{64}", hash):
+        # A mistyped hash is no evidence of damage.
+        raise Failure(f"--hash: {hash!r} is no hash", "give all 64 digits of the receipt's", USAGE)
     with desk.open() as store, progress("verifying") as told:
         id = None if tape_ is None else desk.find(store, tape_).id
         kept = None
@@ -74,7 +80,7 @@ def verify(
         desk.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {found}")
     if not report.ok:
         if not desk.out.as_json:
-            desk.out.note(_advice(report))
+            desk.out.note(desk.here(_advice(report)))
         raise typer.Exit(DAMAGED)
 
 
@@ -139,6 +145,7 @@ def retain(
 ) -> None:
     """Tell which tapes are old enough to go, and with --apply purge them."""
     age = span(older_than)
+    known_status(status)
     with desk.open() as store:
         if apply:
             planned = store.retain(older_than=age, status=status)
@@ -179,12 +186,15 @@ def migrate(
     if found.revision is None and not create:
         raise Failure(f"there is no store at {desk.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
     steps = [one for one in KNOWN if found.revision is None or one > found.revision]
-    restored: list[str] = []
+    lacking: list[str] = []
     if not check:
         with tape.open(desk.url, schema=desk.schema) as store:
-            restored = restore_guards(store._db)
+            lacking = restore_guards(store._db)
+    elif found.current:
+        with desk.open() as store:
+            lacking = missing_guards(store._db)
     if desk.out.as_json:
-        facts = {"found": found.revision, "known": REVISION, "steps": steps, "done": not check, "guards": restored}
+        facts = {"found": found.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}
         desk.out.json(facts)
     elif found.revision is None:
         desk.out.line(f"{'would create' if check else 'created'} {clean(desk.shown)} with schema {REVISION}")
@@ -192,7 +202,7 @@ def migrate(
         desk.out.line(f"schema {found.revision}, {'to be upgraded' if check else 'upgraded'} to {REVISION}")
     else:
         desk.out.line(f"schema {REVISION} is that of this release")
-    if restored and not desk.out.as_json:
-        desk.out.line(f"put back {', '.join(restored)}")
-    if check and steps:
+    if lacking and not desk.out.as_json:
+        desk.out.line(f"{'missing' if check else 'put back'} {', '.join(lacking)}")
+    if check and (steps or lacking):
         raise typer.Exit(SCHEMA)

@@ -59,6 +59,8 @@ def json_value(text: str, option: str) -> Any:
     """Return the JSON that an option holds."""
     try:
         return json.loads(text)
+    except RecursionError:
+        raise Failure(f"{option}: nested too deeply", None, USAGE) from None
     except ValueError as error:
         raise Failure(f"{option}: not JSON ({error})", """write it as '{"name": "value"}'""", USAGE) from None
 

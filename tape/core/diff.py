@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from tape.core import shapes
 from tape.core.plan import same
 from tape.core.records import Anchor, Message
 
-__all__ = ["Diff", "Revised", "compare"]
+__all__ = ["Aligned", "Diff", "Revised", "align", "compare"]
 
 
 class Revised(Struct, frozen=True):
@@ -70,3 +74,63 @@ def compare(
         left=[message for message in gone if still_there(message.id)],
         anchored=[anchor for anchor in anchors_after if (anchor.tape, anchor.seq) not in known],
     )
+
+
+class Aligned(Struct, frozen=True):
+    """Two paths of tapes that share no ids, laid side by side by what their messages say."""
+
+    parted: tuple[Message, Message] | None
+    """The last message of each before they part; None when they differ from the first on."""
+    changes: list[tuple[str, Message]]
+    """What only one has, in order: ``-`` is of the first path, ``+`` of the second."""
+
+    def only(self, side: str) -> list[Message]:
+        """Return the messages that only one path has."""
+        return [message for of, message in self.changes if of == side]
+
+
+def align(before: Sequence[Message], after: Sequence[Message]) -> Aligned:
+    """Compare two paths by role, content and tool calls, whatever ids the messages and the calls have."""
+    old, new = [_says(message) for message in before], [_says(message) for message in after]
+    begun = 0
+    while begun < min(len(old), len(new)) and old[begun] == new[begun]:
+        begun += 1
+    changes: list[tuple[str, Message]] = []
+    # What a heuristic takes for noise are the words that agents repeat, which do count here.
+    matcher = SequenceMatcher(None, old[begun:], new[begun:], autojunk=False)
+    for what, a, b, c, d in matcher.get_opcodes():
+        if what != "equal":
+            changes += [("-", message) for message in before[begun + a : begun + b]]
+            changes += [("+", message) for message in after[begun + c : begun + d]]
+    return Aligned((before[begun - 1], after[begun - 1]) if begun else None, changes)
+
+
+def _says(message: Message) -> bytes:
+    """Return what a message says, equal for messages that differ in ids only."""
+    read = shapes.read(message.data)
+    parts = [_part(part) for part in read.parts]
+    if not parts:
+        parts = [{name: value for name, value in message.data.items() if name != "id"}]
+    return msgspec.json.encode([read.role, parts], order="sorted")
+
+
+def _part(part: shapes.Part) -> Any:
+    match part:
+        case shapes.Call():
+            return ["call", part.name, _decoded(part.arguments)]
+        case shapes.Result():
+            return ["result", part.content, part.error]
+        case shapes.Other():
+            return ["other", {name: value for name, value in part.part.items() if name not in ("id", "signature")}]
+        case _:
+            return msgspec.to_builtins(part)
+
+
+def _decoded(arguments: Any) -> Any:
+    """Return arguments as values: the same ones may be written with other spaces."""
+    if isinstance(arguments, str):
+        try:
+            return msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    return arguments

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Call", "Media", "Neutral", "Other", "Result", "Text", "as_text", "read"]
+__all__ = ["Call", "Media", "Neutral", "Other", "Part", "Result", "Text", "as_text", "read"]
 
 
 class Text(Struct, frozen=True):

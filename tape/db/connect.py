@@ -17,7 +17,7 @@ from sqlalchemy.pool import StaticPool
 
 from tape.errors import InvalidEntry, StoreFailed
 
-__all__ = ["DURABILITIES", "make_engine", "parse_url", "sqlite_loses_pages"]
+__all__ = ["DURABILITIES", "check_orphan", "check_replaceable", "make_engine", "parse_url", "sqlite_loses_pages"]
 
 DURABILITIES = ("full", "normal")
 
@@ -42,14 +42,47 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
     backend = parsed.get_backend_name()
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
+    if backend == "postgres":
+        raise InvalidEntry("url", "'postgres' is not supported; write it as postgresql://")
     if backend != "sqlite":
         raise InvalidEntry("url", f"{backend!r} is not supported; use SQLite or PostgreSQL")
+    if parsed.query:
+        # Taken silently, a mode or a cache that was asked for would not hold.
+        raise InvalidEntry("url", f"SQLite takes no {next(iter(parsed.query))!r} here; leave out what is behind '?'")
     return parsed.set(drivername="sqlite+pysqlite")
 
 
 def is_memory(url: sa.URL) -> bool:
     """Whether the database lives in this process only."""
     return url.get_backend_name() == "sqlite" and (not url.database or url.database == ":memory:")
+
+
+def check_orphan(path: str | os.PathLike[str]) -> None:
+    """Raise StoreFailed when a store is to begin where only the write-ahead log of another one is left.
+
+    The log may be all that there is of acknowledged writes, and SQLite deletes one that has no database beside it.
+    """
+    file = os.path.realpath(path)
+    # The log first: whoever creates a store meanwhile has a database before it has a log.
+    if _bytes(f"{file}-wal") and not _bytes(file):
+        why = f"belongs to a store that was not closed, and {file!r} is gone or empty"
+        raise StoreFailed(f"{f'{file}-wal'!r} {why}: put it back, or remove both")
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raise StoreFailed when a file cannot get this name, since SQLite would replay what an old store left into it."""
+    # A link of this name is replaced itself, so the logs of what it leads to do not matter.
+    file = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    for log in (f"{file}-wal", f"{file}-journal"):
+        if _bytes(log) is not None:
+            raise StoreFailed(f"{log!r} belongs to a store that was not closed: open it once, or remove both")
+
+
+def _bytes(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
 
 
 def make_engine(url: sa.URL, *, durability: str, timeout: float) -> sa.Engine:
@@ -71,6 +104,7 @@ def _sqlite(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
         folder = Path(url.database or "").resolve().parent
         if not folder.is_dir():
             raise StoreFailed(f"the folder {str(folder)!r} does not exist")
+        check_orphan(url.database or "")
     # In memory every connection would be a database of its own.
     engine = sa.create_engine(url, connect_args=options, **({"poolclass": StaticPool} if memory else {}))
 

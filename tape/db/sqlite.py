@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.bell import watch_sqlite
-from tape.db.connect import is_memory
+from tape.db.connect import check_replaceable, is_memory
 from tape.db.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.turn import Turn
 from tape.errors import StoreBusy, StoreFailed
@@ -201,12 +201,15 @@ class SqliteDatabase(Database):
         """Copy the database to a file, which appears when it is whole; writers go on meanwhile."""
         self._check_open()
         path = Path(file)
+        check_replaceable(path)
         part = path.with_name(f"{path.name}.part")
         part.unlink(missing_ok=True)
         try:
             with contextlib.closing(sqlite3.connect(part)) as target:
                 # One step: it reads one state of the database, and in WAL mode holds up nobody.
                 self.read(lambda tx: tx._cursor.connection.backup(target))
+            # Again, since the copy takes a while: a log that is there now would be replayed over it.
+            check_replaceable(path)
             part.replace(path)
         except sqlite3.Error as error:
             raise sqlite_error(error, self.timeout) from error

@@ -20,6 +20,7 @@ from tape.errors import HeadMoved, ImportFailed, InvalidEntry, ProvenanceConflic
 from tape.handle import Tape
 from tape.store import Store
 from tape.transcripts import anthropic, claude_code, codex, langgraph, openai
+from tape.transcripts.lines import digest
 from tape.transcripts.steps import Event, Message, Restart, Start, Step, Title, Used
 
 __all__ = ["FORMATS", "ImportedTranscript", "import_transcript"]
@@ -59,10 +60,11 @@ def import_transcript(
 ) -> list[ImportedTranscript]:
     """Import a transcript that another program wrote, into tapes of ``store``; all of it, or nothing.
 
-    ``tape`` is the id of the tape to write to; by default it is the session's own id, or the file's name. A file that
-    holds several conversations makes a tape of each, unless ``tape`` is given: then they become branches of that one.
-    Importing again adds only what is new. ``progress`` is called with the bytes done and the bytes in all, over both
-    readings of the file.
+    ``tape`` is the id of the tape to write to; by default it is the session's own id, or the file's name (with a digest
+    behind it if another conversation has a tape of that name). A file that holds several
+    conversations makes a tape of each, unless ``tape`` is given: then they become branches of that one. Importing again
+    adds only what is new. ``progress`` is called with the bytes done and the bytes in all, over both readings of the
+    file.
 
     Raises ImportFailed with the number of the line for a file that is broken, empty or of another format, and
     InvalidEntry when there is no such format or file.
@@ -79,15 +81,19 @@ def import_transcript(
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             name = tape
+            begins: list[_Beginning] = []
             for step in parse(_lines(file, size, 0, progress)):
-                if name is None and isinstance(step, Start):
-                    name = _tape_id(step, path)
+                if not isinstance(step, Start):
+                    begins[-1].take(step.key, step.message if isinstance(step, Message) and not step.lane else None)
+                    continue
+                begins.append(_Beginning())
+                name = name or _tape_id(step, path)
             if name is None:
                 raise ImportFailed(1, "is empty")
 
             def write(together: Store) -> list[ImportedTranscript]:
                 file.seek(0)
-                writer = _Writer(together, format, path, tape)
+                writer = _Writer(together, format, path, tape, begins)
                 # What is appended to the file meanwhile is for the next import.
                 for step in parse(_lines(file, size, size, progress)):
                     writer.take(step)
@@ -118,6 +124,28 @@ def _tape_id(start: Start, path: Path) -> str:
     return path.stem if start.part is None else f"{path.stem}-{start.part}"
 
 
+class _Beginning(Struct):
+    """How a conversation begins: the keys of its first record, and of the first message of a user.
+
+    The first record alone does not tell two conversations apart, since many begin with the same system prompt.
+    """
+
+    first: str | None = None
+    asked: str | None = None
+
+    def take(self, key: str, message: Any) -> None:
+        """Note a record, if it is one of those two."""
+        self.first = self.first or key
+        if self.asked is None and isinstance(message, dict) and message.get("role") == "user":
+            self.asked = key
+
+    def matches(self, other: _Beginning) -> bool:
+        """Whether this can be the same conversation, perhaps one of them before the user asked anything."""
+        if self.asked is None or other.asked is None:
+            return self.first == other.first
+        return self.asked == other.asked
+
+
 class _Lane(Struct):
     """A tape that is written to: its handle, the ids of its messages by key, and what was done."""
 
@@ -130,12 +158,17 @@ class _Lane(Struct):
 class _Writer:
     """Takes the steps of a transcript, one after the other."""
 
-    def __init__(self, store: Store, format: str, path: Path, tape: str | None) -> None:
+    def __init__(self, store: Store, format: str, path: Path, tape: str | None, begins: list[_Beginning]) -> None:
         self._store = store
         self._format = format
         self._file = path
         self._given = tape
+        self._begins = begins
+        """How each conversation of the file begins."""
+        self._starts = 0
         self._start: Start | None = None
+        self._main: str | None = tape
+        """The tape of the conversation that began last."""
         self._lanes: dict[str, _Lane] = {}
         """The tapes by their ids."""
 
@@ -158,6 +191,8 @@ class _Writer:
     def _take(self, step: Step) -> None:
         if isinstance(step, Start):
             self._start = step
+            self._main = self._given
+            self._starts += 1
         elif isinstance(step, Message):
             lane = self._lane(step.lane)
             receipt = self._message(lane, step)
@@ -237,11 +272,53 @@ class _Writer:
         """Return the tape of the conversation that began last, or of a side conversation of it."""
         start = self._start
         assert start is not None, "a transcript begins with a start"
-        main = _tape_id(start, self._file) if self._given is None else self._given
+        if self._main is None:
+            self._main = self._own(start)
+        main = self._main
         id = f"{main}/{name}" if name else main
         if id not in self._lanes:
             self._lanes[id] = _Lane(self._open(id, main if name else None, start), {})
         return self._lanes[id]
+
+    def _own(self, start: Start) -> str:
+        """Return the id of a conversation's tape. The name of a file is no proof that the tape of that name is its own.
+
+        Another conversation's tape, or one that somebody else wrote, is left alone: the id then ends with a digest of
+        how the conversation begins, which stays the same when the file is imported again or has grown.
+        """
+        id = _tape_id(start, self._file)
+        if start.id is not None:
+            return id
+        strict.identifier(id, "tape")
+        begin = self._begins[self._starts - 1]
+        others = [f"{id}-{digest(key)[:8]}" for key in (begin.first, begin.asked) if key is not None]
+        for known in (id, *others):
+            if self._is_of(known, begin):
+                return known
+        for free in (id, others[-1]):
+            try:
+                self._store.get(free)
+            except TapeNotFound:
+                return free
+        why = f"the tapes {id!r} and {others[-1]!r} are not made from this file; name one with tape="
+        raise ImportFailed(start.line, why)
+
+    def _is_of(self, id: str, begin: _Beginning) -> bool:
+        """Whether a tape was made from the conversation that begins so."""
+        try:
+            tape = self._store.get(id)
+        except TapeNotFound:
+            return False
+        made = (tape.info().meta or {}).get("imported")
+        if not isinstance(made, dict) or made.get("format") != self._format:
+            return False
+        found = _Beginning()
+        for entry in tape.entries():
+            if entry.key.startswith(f"{self._format}:"):
+                found.take(entry.key, getattr(entry.payload, "message", None))
+            if found.asked is not None:
+                break
+        return found.matches(begin)
 
     def _open(self, id: str, main: str | None, start: Start) -> Tape:
         """Return a tape, made if it is not there: a side conversation is a fork of the main one, if that is there."""
