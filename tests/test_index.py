@@ -89,6 +89,29 @@ class TestFaults:
         assert len(hasty.search("zebra")) == 10
         raw.close()
 
+    def test_s7_a_query_of_any_length_is_answered(self, backend: Backend) -> None:
+        """A query of very many words is no failure: it finds the text that has them all, and no other."""
+        store = filled(backend)
+        text = " ".join(f"word{n}" for n in range(300))
+        store.tape("t").append(role="user", content=text, id="long")
+        assert [hit.message_id for hit in store.search(text)] == ["long"]
+        assert store.search(f"{text} zebra") == []
+        assert store.search(" ".join(f"absent{n}" for n in range(20_000))) == []
+        assert store._searcher.index.lag() == 0
+
+    def test_s7_an_index_that_cannot_be_asked_is_done_without(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """When the index cannot be read the texts are, and the index stays as it is."""
+        store = filled(backend)
+
+        def refused(*args: Any, **options: Any) -> None:
+            raise tape.StoreFailed("too much")
+
+        monkeypatch.setattr(store._searcher, "_found", refused)
+        monkeypatch.setattr(store._searcher.index, "remake", refused)
+        assert len(store.search("zebra")) == 10
+
     def test_s7_an_index_that_cannot_be_filled_is_done_without(
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:

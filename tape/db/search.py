@@ -31,6 +31,8 @@ _FIRST_PAGE = 64
 _LARGEST_PAGE = 2_048
 _SCANNED = 500
 _MOST_TAPES = 100
+_MOST_WORDS = 64
+"""Words that the engine is asked for; PostgreSQL runs out of stack at some thousands. The text is asked for all."""
 _END = 2**63 - 1
 _PATIENCE = 0.05
 """Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
@@ -136,6 +138,9 @@ class Searcher:
                     self.index.mend(error, patience=_PATIENCE)
                 except (StoreBusy, StoreFailed, Collision):
                     break
+            except StoreFailed:
+                # Only others may read it, or the query is too much for it: a scan can still tell, or fail for good.
+                break
         return self._ask(asked, tape, point, indexed=False)
 
     def _catch_up(self) -> None:
@@ -228,12 +233,13 @@ class Searcher:
             either = [words.tape_word(number) for number, _ in scope.tapes()]
         elif asked.owner is not None:
             either = [words.owner_word(asked.owner)]
+        tokens = asked.query.tokens()[:_MOST_WORDS]
         # No word holds a quote of either engine: it is letters, digits and marks.
         if self._db.postgres:
-            parts = [f"'{token.text}'{':*' if token.prefix else ''}" for token in asked.query.tokens()]
+            parts = [f"'{token.text}'{':*' if token.prefix else ''}" for token in tokens]
             group = " | ".join(f"'{word}'" for word in either)
             return " & ".join([*([f"({group})"] if group else []), *parts])
-        parts = [f'"{token.text}"{"*" if token.prefix else ""}' for token in asked.query.tokens()]
+        parts = [f'"{token.text}"{"*" if token.prefix else ""}' for token in tokens]
         group = " OR ".join(f'"{word}"' for word in either)
         return " AND ".join([*([f"({group})"] if group else []), *parts])
 
