@@ -395,7 +395,8 @@ class TestCancellation:
         for turns in range(6):
             run(work(turns))
             now = (chat.info().head, child.info().head)
-            states.append(contents(backend))
+            # Up to where a tape was verified is kept, too.
+            states.append({name: rows for name, rows in contents(backend).items() if name != "tape_checks"})
             assert store.verify().ok
             if now != before:
                 break

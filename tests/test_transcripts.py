@@ -671,8 +671,8 @@ class TestStore:
         store = backend.open()
         real, calls = store._db.write, []
 
-        def write(name: str, work: Any) -> Any:
-            result = real(name, work)
+        def write(name: str, work: Any, **options: Any) -> Any:
+            result = real(name, work, **options)
             calls.append(name)
             if len(calls) == 1:
                 raise Lost("the reply")
