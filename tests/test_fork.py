@@ -364,6 +364,16 @@ class TestMerge:
             target.merge(other)
         assert (chat.info(), child.info()) == before
 
+    def test_f5_a_branch_from_the_root_is_taken_after_a_merge(self, chat: tape.Tape) -> None:
+        """What a fork begins anew at the root, less deep than what was merged before, is new all the same."""
+        chat.append(role="user", content="before")
+        helper = chat.fork("helper", at=0)
+        helper.extend([{"id": "a", "role": "user", "content": "1"}, {"id": "b", "role": "user", "content": "2"}])
+        assert chat.merge(helper).message_ids == ["a", "b"]
+        helper.append({"id": "c", "role": "user", "content": "3"}, parent=None)
+        assert chat.merge(helper).message_ids == ["c"]
+        assert [message.id for message in chat.messages()][1:] == ["a", "b", "c"]
+
     def test_f4_a_fault_anywhere_leaves_both_tapes_unchanged(self, store: tape.Store) -> None:
         """Raising at each point in turn; the retry then succeeds once."""
         chat = store.tape("chat")

@@ -95,7 +95,9 @@ class Taking:
                 places: list[Place] = []
                 match entry:
                     case payloads.Append():
-                        self._moved = self._moved or entry.base is not None or entry.lo is not None
+                        # A lane has the number of its first entry: here another branch begins, be it at the root.
+                        begins = row[14] == row[2]
+                        self._moved = self._moved or begins or entry.lo is not None
                     case payloads.Revise():
                         places = [entry.place]
                         self._moved = self._moved or bool(entry.shows)
