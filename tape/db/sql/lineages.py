@@ -64,15 +64,13 @@ class Lineages(Compiler):
         seen = sa.and_(e.tape_id == lin.c.tape_id, e.seq <= lin.c.asof)
         al = t.aliases.c
         # By key or by alias in one round trip; a message has only one of the two.
-        # Each ancestor by itself: many tapes may have a message of that id, and the index begins with it.
-        placed, on = self._each(t.entries, ("lane", "ordinal", "seq"), (seen, e.key == param("key")))
-        by_key = sa.select(placed.c.lane, placed.c.ordinal, placed.c.seq, lin.c.tape_id, lin.c.n).select_from(
-            lin.join(placed, on)
+        by_key = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.entries, sa.and_(seen, e.key == param("key")))
         )
-        named, there = self._each(t.aliases, ("seq",), (al.tape_id == lin.c.tape_id, al.id == param("id")))
-        placed, on = self._each(t.entries, ("lane", "ordinal", "seq"), (seen, e.seq == named.c.seq))
-        by_alias = sa.select(placed.c.lane, placed.c.ordinal, placed.c.seq, lin.c.tape_id, lin.c.n).select_from(
-            lin.join(named, there).join(placed, on)
+        by_alias = sa.select(e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n).select_from(
+            lin.join(t.aliases, sa.and_(al.tape_id == lin.c.tape_id, al.id == param("id"))).join(
+                t.entries, sa.and_(seen, e.seq == al.seq)
+            )
         )
         self.family_place = make("family_place", sa.union_all(by_key, by_alias), ["lineage", "key", "id"])
         self.taken_keys = make("taken_keys", self._among(lin, t.entries, e.key, e.seq), ["lineage", "names"])
