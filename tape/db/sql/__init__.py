@@ -32,6 +32,8 @@ class Statements(Writes, Lookups, Reads, Memory, Searches, Catalog):
         self._define_lookups()
         self._define_reads()
         self._define_lineage()
+        further = ["lineage", "own_key", "own_id"]
+        self.append_hot_forked = self._append_hot("append_hot_forked", self._taken, further) if self.postgres else None
         self._define_memory()
         self._define_feeds()
         self._define_searches()

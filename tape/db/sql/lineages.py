@@ -73,6 +73,18 @@ class Lineages(Compiler):
             )
         )
         self.family_place = make("family_place", sa.union_all(by_key, by_alias), ["lineage", "key", "id"])
+        self._taken = sa.or_(
+            sa.exists(sa.select(e.seq).select_from(lin.join(t.entries, sa.and_(seen, e.key == param("own_key"))))),
+            sa.exists(
+                sa.select(al.seq).select_from(
+                    lin.join(
+                        t.aliases,
+                        sa.and_(al.tape_id == lin.c.tape_id, al.id == param("own_id"), al.seq <= lin.c.asof),
+                    )
+                )
+            ),
+        )
+        """Whether a message of the lineage has an id."""
         self.taken_keys = make("taken_keys", self._among(lin, t.entries, e.key, e.seq), ["lineage", "names"])
         self.taken_aliases = make("taken_aliases", self._among(lin, t.aliases, al.id, al.seq), ["lineage", "names"])
         current = sa.and_(

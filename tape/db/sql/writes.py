@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -357,11 +358,12 @@ class Writes(Feeds):
             make(f"wipe_{table.name}", sa.delete(table).where(table.c.tape_id == param("t")), ["t"]) for table in t.view
         ]
 
-    def _append_hot(self) -> Statement:
+    def _append_hot(self, name: str = "append_hot", unless: Any = None, further: Sequence[str] = ()) -> Statement:
         """Return the whole of a plain append as one statement: lock, compare the head, write three rows.
 
         Without BEGIN and COMMIT around it this is a single round trip. The lock comes before the transaction's xid is
-        assigned, or xid order could contradict seq order; a head that moved makes it write nothing.
+        assigned, or xid order could contradict seq order; a head that moved makes it write nothing, as does anything
+        that ``unless`` finds.
         """
         t = self.tables
         lock = sa.select(sa.func.pg_advisory_xact_lock(param("lock")).label("locked")).cte("lock")
@@ -371,6 +373,7 @@ class Writes(Feeds):
                 t.heads.c.tape_id == param("of"),
                 t.heads.c.hash == param("was"),
                 sa.select(sa.func.count()).select_from(lock).scalar_subquery() == sa.literal_column("1"),
+                *(() if unless is None else (sa.not_(unless),)),
             )
             .values(self._head_values)
             .returning(t.heads.c.xid)
@@ -400,6 +403,7 @@ class Writes(Feeds):
             "of",
             "was",
             *ENTRY_COLUMNS,
-            *(f"row_{name}" for name in LIVE_COLUMNS),
+            *(f"row_{column}" for column in LIVE_COLUMNS),
+            *further,
         ]
-        return self._make("append_hot", whole, params)
+        return self._make(name, whole, params)
