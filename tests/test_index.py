@@ -177,7 +177,7 @@ class TestBesideWriters:
                 return
             late = threading.Thread(target=lambda: store.tape("t").append(role="user", content="zebra late"))
             late.start()
-            time.sleep(0.3)
+            late.join(0.3)
             assert late.is_alive()
-        late.join()
+        late.join(30)
         assert len(store.search("zebra")) == 12
