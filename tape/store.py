@@ -217,7 +217,8 @@ class Store:
         """Return this store on a connection of the caller's: what it writes commits or rolls back with the caller's
         own rows.
 
-        On SQLite the caller's transaction takes the write lock with the first call. Nothing is committed here.
+        Nothing is committed here. On SQLite the caller's transaction takes the write lock with the first call, and
+        waits for it as long as the store would; on PostgreSQL the ``lock_timeout`` of the connection holds.
         """
         if not isinstance(connection, sa.Connection):
             raise InvalidEntry("connection", f"must be a SQLAlchemy Connection, not {type(connection).__name__}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,8 @@ from damage import contents
 from verbs import Verb, each_verb, prepare
 
 import tape
+
+TIMEOUT = 60.0
 
 metadata = sa.MetaData()
 orders = sa.Table("orders", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("note", sa.Text))
@@ -24,6 +30,14 @@ def engine(backend: Backend, store: tape.Store) -> Iterator[sa.Engine]:
     metadata.create_all(made)
     yield made
     made.dispose()
+
+
+@pytest.fixture
+def file_of_store(tmp_path: Path) -> Path:
+    """A SQLite file that holds a store: on PostgreSQL nobody waits for a file."""
+    file = tmp_path / "tape.db"
+    tape.open(f"sqlite:///{file}").close()
+    return file
 
 
 def rows(engine: sa.Engine) -> list[int]:
@@ -189,6 +203,16 @@ class TestErrors:
             chat.append(role="user", content="x")
         assert store.tape("chat").append(role="user", content="x").seq == 2
 
+    def test_e14_a_store_that_is_closed_is_told(self, engine: sa.Engine, store: tape.Store) -> None:
+        """A bound store ends with the store it is from; the connection stays the caller's."""
+        with engine.begin() as connection:
+            chat = store.bind(connection).tape("chat")
+            store.close()
+            with pytest.raises(tape.StoreFailed, match="closed"):
+                chat.append(role="user", content="x")
+            connection.execute(order(1))
+        assert rows(engine) == [1]
+
     @pytest.mark.parametrize("what", [None, "connection", 5])
     def test_e14_what_is_no_connection_is_refused(self, store: tape.Store, what: Any) -> None:
         """``bind`` takes a SQLAlchemy Connection and nothing else."""
@@ -204,6 +228,61 @@ class TestErrors:
             with other.connect() as connection, pytest.raises(tape.InvalidEntry):
                 store.bind(connection)
         other.dispose()
+
+
+class TestWaiting:
+    """Whoever writes the file meanwhile is waited for as the store says, not as the driver does by default."""
+
+    def test_e14_another_writer_is_waited_for(self, file_of_store: Path) -> None:
+        """A transaction on a connection without patience of its own waits for the writer, and leaves it as it was."""
+        other = sqlite3.connect(file_of_store, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.3, other.execute, ["COMMIT"])
+        engine = sa.create_engine(f"sqlite:///{file_of_store}", connect_args={"timeout": 0})
+        with tape.open(f"sqlite:///{file_of_store}", timeout=TIMEOUT) as store, engine.connect() as connection:
+            release.start()
+            store.bind(connection).tape("chat").append(role="user", content="x")
+            connection.commit()
+            assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 0
+            assert store.get("chat").info().head == 2
+        release.join()
+        other.close()
+        engine.dispose()
+
+    def test_e14_no_longer_than_the_stores_timeout(self, file_of_store: Path) -> None:
+        """After the store's timeout it is StoreBusy, which says how long that was; afterwards it works."""
+        other = sqlite3.connect(file_of_store, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        engine = sa.create_engine(f"sqlite:///{file_of_store}", connect_args={"timeout": 0})
+        with tape.open(f"sqlite:///{file_of_store}", timeout=0.2) as store, engine.connect() as connection:
+            chat = store.bind(connection).tape("chat")
+            with pytest.raises(tape.StoreBusy, match=r"0\.2 s"):
+                chat.append(role="user", content="x")
+            other.execute("COMMIT")
+            chat.append(role="user", content="x")
+            connection.commit()
+            assert store.get("chat").info().head == 2
+        other.close()
+        engine.dispose()
+
+    def test_e14_transactions_of_callers_take_turns(self, file_of_store: Path) -> None:
+        """Threads that do nothing but write, each in transactions of its own, all get through."""
+        engine = sa.create_engine(f"sqlite:///{file_of_store}", connect_args={"timeout": 0})
+        with tape.open(f"sqlite:///{file_of_store}", timeout=TIMEOUT, durability="normal") as store:
+
+            def write(name: str) -> None:
+                for _ in range(50):
+                    with engine.connect() as connection:
+                        store.bind(connection).tape(name).append(role="user", content="bound")
+                        connection.commit()
+                    store.tape(name).append(role="user", content="the store's own")
+
+            with ThreadPoolExecutor(8) as pool:
+                for done in [pool.submit(write, f"t{n % 4}") for n in range(8)]:
+                    done.result(TIMEOUT)
+            assert [store.tape(f"t{n}").info().head for n in range(4)] == [201] * 4
+            assert store.verify().ok
+        engine.dispose()
 
 
 class TestReads:

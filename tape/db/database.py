@@ -29,11 +29,11 @@ def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: 
     return SqliteDatabase(engine, url, timeout)
 
 
-class Bound(Database):
-    """A caller's own connection: writes join its transaction, and nothing is committed here."""
+class _Guest(Database):
+    """A transaction on someone else's connection: tables, statements and limits are those of the store it is from."""
 
-    def __init__(self, connection: sa.Connection, parent: Database) -> None:
-        # No super().__init__: tables and statements are the parent's, and the connection is the caller's.
+    def __init__(self, parent: Database) -> None:
+        # No super().__init__: there is no engine of its own to compile for, to watch or to close.
         self.engine = parent.engine
         self.timeout = parent.timeout
         self.tables = parent.tables
@@ -42,9 +42,19 @@ class Bound(Database):
         self.postgres = parent.postgres
         self.bell = parent.bell
         self._closed = False
+        self._parent = parent
+
+
+class Bound(_Guest):
+    """A caller's own connection: writes join its transaction, and nothing is committed here."""
+
+    def __init__(self, connection: sa.Connection, parent: Database) -> None:
+        super().__init__(parent)
         self._connection = connection
 
     def _cursor(self) -> Any:
+        if self._parent.closed:
+            raise StoreFailed("the store is closed")
         if self._closed or self._connection.closed:
             raise StoreFailed("the bound connection is closed")
         if not self._connection.in_transaction():
@@ -53,8 +63,12 @@ class Bound(Database):
         driver = self._connection.connection.driver_connection
         if not self.postgres and driver is not None and not driver.in_transaction:
             # A deferred transaction that reads before it writes fails at once when another writer was faster.
-            driver.execute("BEGIN IMMEDIATE")
+            self.begin(driver)
         return driver.cursor() if driver is not None else None
+
+    def begin(self, connection: Any) -> None:
+        """Begin where the store's own writers do."""
+        self._parent.begin(connection)
 
     def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Run ``work`` inside a savepoint of the caller's transaction."""
@@ -94,19 +108,11 @@ class Bound(Database):
         self._closed = True
 
 
-class Joined(Database):
+class Joined(_Guest):
     """A transaction that is under way on the store's own connection: several calls join it and commit together."""
 
     def __init__(self, transaction: Transaction, parent: Database) -> None:
-        # No super().__init__: everything is the parent's, and so is the commit.
-        self.engine = parent.engine
-        self.timeout = parent.timeout
-        self.tables = parent.tables
-        self.statements = parent.statements
-        self.fault = parent.fault
-        self.postgres = parent.postgres
-        self.bell = parent.bell
-        self._closed = False
+        super().__init__(parent)
         self._transaction = transaction
 
     def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:

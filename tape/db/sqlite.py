@@ -94,6 +94,40 @@ class SqliteDatabase(Database):
         finally:
             lock.release()
 
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin a writing transaction on a caller's connection: in its turn, and after at most the store's timeout.
+
+        The turn is given back at once, since nobody here is told of the end of that transaction. Whoever has it next
+        waits for SQLite's lock alone, so that the queue holds for the transactions of callers as well.
+        """
+        deadline = time.monotonic() + self.timeout
+        if not self._lock.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
+        try:
+            self._check_open()
+            if self._writing:
+                raise StoreFailed("a transaction was started from inside a write of the same store")
+            try:
+                if not self._turn.take(max(0.0, deadline - time.monotonic())):
+                    raise StoreBusy(self.timeout)
+                self._begin_within(connection, max(0.0, deadline - time.monotonic()))
+            finally:
+                self._turn.give()
+        finally:
+            self._lock.release()
+
+    def _begin_within(self, connection: sqlite3.Connection, patience: float) -> None:
+        """Begin on a connection whose own patience may be less, and leave that as it was."""
+        try:
+            (own,) = connection.execute("PRAGMA busy_timeout").fetchone()
+            connection.execute(f"PRAGMA busy_timeout = {max(own, int(patience * 1000))}")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {own}")
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+
     def _run_briefly(
         self,
         connection: sqlite3.Connection,

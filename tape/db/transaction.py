@@ -167,6 +167,10 @@ class Database:
         """Run ``work`` against one unchanging state of the database."""
         raise AssertionError("each engine reads in its own way")
 
+    def begin(self, connection: Any) -> None:
+        """Begin a writing transaction on a connection that is the caller's own."""
+        raise AssertionError("only SQLite has to be told")
+
     @property
     def closed(self) -> bool:
         """Whether the store was closed."""
