@@ -206,13 +206,13 @@ class Branching:
 
         parent = self._reader._db.read(work)
         if parent is None:
-            raise InvalidEntry("tape", f"{child!r} was never forked, so it cannot be merged or discarded")
+            raise _never_forked(child)
         return parent
 
     def _state(self, tx: Transaction, child: Writing) -> Any:
         row = tx.one(self._sql.fork, (child.tape_id,))
         if row is None:
-            raise InvalidEntry("tape", f"{child.tape!r} was never forked")
+            raise _never_forked(child.tape)
         return row
 
     def _again(self, tape: str, row: Any, given: dict[str, Any]) -> Receipt:
@@ -233,8 +233,6 @@ class Branching:
         merge.check(strategy, on_conflict)
         if fields and strategy != "squash":
             raise InvalidEntry("summary", f"message fields are for strategy='squash', not {strategy!r}")
-        if child == call.tape or self._parent(child) != call.tape:
-            raise InvalidEntry("child", f"{child!r} is not a fork of {call.tape!r}")
         return self._recorder.several(
             [call.tape, child],
             key or child,
@@ -252,12 +250,17 @@ class Branching:
         on_conflict: str,
         fields: dict[str, Any],
     ) -> MergeReceipt:
-        parent, young = opener(call), opener(Call(child, call.actor, call.meta))
+        young = opener(Call(child, call.actor, call.meta))
+        if not young.existed:
+            raise TapeNotFound(child)
+        fork = self._state(tx, young)
+        if fork[0] != call.tape:
+            raise InvalidEntry("child", f"{child!r} is not a fork of {call.tape!r}")
+        parent = opener(call)
         if key is not None:
             row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
             if row is not None:
                 return self._merged(tx, parent, row, child, strategy, fields)
-        fork = self._state(tx, young)
         if fork[2] == "discarded":
             raise TapeClosed(child, "discarded", young.head.reason)
         taking = Taking(self._reader, tx, parent, young, fork)
@@ -443,3 +446,7 @@ class Branching:
             raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
         parent.put(planned, add)
         told.messages.append((add.id, told.seq))
+
+
+def _never_forked(tape: str) -> InvalidEntry:
+    return InvalidEntry("tape", f"{tape!r} was never forked, so it cannot be merged or discarded")

@@ -33,11 +33,9 @@ class Carry:
         self._young = young
         self._merged = merged
         self._agreed = agreed
-        self._changed = [
-            (slot, payload)
-            for slot, seq, payload in self._own_slots()
-            if seq > merged and slot.startswith(("state:", "block:"))
-        ]
+        written = [(slot, payload) for slot, seq, payload in self._own_slots() if seq > merged]
+        self._changed = [(slot, payload) for slot, payload in written if slot.startswith(("state:", "block:"))]
+        self._counted = any(slot == "usage" for slot, _ in written)
 
     # Most forks change no state: the views before and after are looked up when one did.
 
@@ -65,7 +63,7 @@ class Carry:
 
     def _own_slots(self) -> list[tuple[str, int, Payload]]:
         """Return the slots that the fork itself wrote."""
-        return self._reader.slots_between(self._tx, _bare(self._young, self._young.head.seq), "block:", "status")
+        return self._reader.slots_between(self._tx, _bare(self._young, self._young.head.seq), "block:", "usagf")
 
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
@@ -73,6 +71,8 @@ class Carry:
 
     @functools.cached_property
     def _used(self) -> list[int]:
+        if not self._counted:
+            return []
         now, then = (self._usage(self._young, seq) for seq in (self._young.head.seq, self._merged or 1))
         return [a - b for a, b in zip(now, then, strict=True)]
 

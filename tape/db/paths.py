@@ -123,16 +123,20 @@ class Paths:
         row = self.row(tx, tape)
         if row is None:
             return None
-        number, head, family = head_from_row(row)
-        scope = Scope(tape, number, head.seq, True, head, None, family)
-        if head.cleared:
-            self._find_clear(tx, scope)
+        scope = self.standing(tx, tape, *head_from_row(row))
         if until is not None:
             self._freeze(tx, scope, until)
         if isinstance(point, str):
             point = self._named(tx, scope, point)
         if point is not None:
             self._freeze(tx, scope, self._seq_at(tx, scope, point))
+        return scope
+
+    def standing(self, tx: Transaction, tape: str, number: int, head: Head, family: Family | None) -> Scope:
+        """Return a tape as it stands, given its head."""
+        scope = Scope(tape, number, head.seq, True, head, None, family)
+        if head.cleared:
+            self._find_clear(tx, scope)
         return scope
 
     def _freeze(self, tx: Transaction, scope: Scope, seq: int) -> None:

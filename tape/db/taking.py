@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from msgspec import Struct
@@ -78,6 +79,14 @@ class Taking:
         self._scopes[tape, point] = scope
         return scope
 
+    def _now(self, tape: Writing) -> Scope:
+        """Return one of the two as it stands, of which the head was read already."""
+        scope = self._scopes.get((tape.tape, None))
+        if scope is None:
+            scope = self._reader.standing(self._tx, tape.tape, tape.tape_id, copy.copy(tape.head), tape.family)
+            self._scopes[tape.tape, None] = scope
+        return scope
+
     def _read_changes(self) -> dict[Place, int]:
         """Return the places of the messages that the child revised, retracted or restored, each with the last seq.
 
@@ -86,7 +95,10 @@ class Taking:
         """
         found: dict[Place, int] = {}
         after = self.since
-        while rows := self._tx.all(self._sql.entries_after, (self.young.tape_id, after, 2**62, 500)):
+        newest = self.young.head.seq
+        while after < newest and (
+            rows := self._tx.all(self._sql.entries_after, (self.young.tape_id, after, newest, 500))
+        ):
             for row in rows:
                 after = row[2]
                 if row[3] not in ("append", "revise", "retract", "restore", "switch") or row[8] is None:
@@ -118,7 +130,7 @@ class Taking:
     def new(self) -> list[New]:
         """Return the messages on the child's active path that were never taken, root first."""
         if self._new is None:
-            scope = self._scope(self.young.tape)
+            scope = self._now(self.young)
             floor = 0
             if not self._moved:
                 # Then all up to where the head stood at the last merge is as it was, and was taken.
@@ -127,9 +139,13 @@ class Taking:
             rows: list[Any] = []
             end = scope.head.place
             while end != ROOT and end.tape is None and end.ordinal > floor:
-                base = self._reader._base(self._tx, scope, end)
-                rows[:0] = self._reader._rows(self._tx, scope, end, max(base.ordinal, floor))
-                end = base
+                # The head knows where its lane begins; most often that is all there is to know.
+                base = None if scope.beside_head(end) else self._reader._base(self._tx, scope, end)
+                lo = scope.head.lo if base is None else base.ordinal
+                rows[:0] = self._reader._rows(self._tx, scope, end, max(lo, floor))
+                if lo <= floor:
+                    break
+                end = base or self._reader._base(self._tx, scope, end)
             self._new = [self._found(row) for row in rows if self._is_new(row[1])]
         return self._new
 
@@ -157,13 +173,13 @@ class Taking:
 
     def last(self) -> dict[str, Any] | None:
         """Return the last message on the child's active path."""
-        scope = self._scope(self.young.tape)
+        scope = self._now(self.young)
         rows = self._reader._last(self._tx, scope, scope.head.place, 1)
         return payloads.body_of(rows[0][3], rows[0][4], rows[0][5]).message if rows else None
 
     def unsettled(self) -> list[str]:
         """Return the tool calls that the parent's path still waits for."""
-        scope = self._scope(self.parent.tape)
+        scope = self._now(self.parent)
         rows = self._reader._last(self._tx, scope, scope.head.place, 64)
         bodies = [payloads.body_of(row[3], row[4], row[5]) for row in reversed(rows)]
         return merge.unsettled([toolcalls.find(body.message) for body in bodies])
