@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tape.errors import ImportFailed
-from tape.transcripts.conversations import Conversation, Conversations, without
-from tape.transcripts.lines import documents, said
+from tape.transcripts.conversations import Conversation, exchanges, without
 from tape.transcripts.steps import Step
 
 __all__ = ["parse"]
@@ -21,32 +20,7 @@ _ROLES = ("user", "assistant", "system")
 
 def parse(lines: Iterable[bytes]) -> Iterator[Step]:
     """Read a file of messages, requests or responses."""
-    found = Conversations("anthropic")
-    line = 0
-    for line, value in documents(lines):
-        values = value if isinstance(value, list) else [value]
-        for index, one in enumerate(values):
-            where = f"[{index}]" if isinstance(value, list) else "the value"
-            if not isinstance(one, dict):
-                raise ImportFailed(line, f"{where} is a {type(one).__name__}, not an object")
-            if _is_message(one) and not _is_response(one):
-                start, conversation = found.shared(line)
-                yield from start
-                yield conversation.message(line, one, where=where)
-                continue
-            request, response, rest = _exchange(one)
-            if request is None and response is None:
-                raise ImportFailed(line, f"{where} is neither a message nor a request or a response of Anthropic")
-            start, conversation = found.single(line, said(one.get("custom_id")))
-            yield from start
-            if rest:
-                yield conversation.event(line, "envelope", rest)
-            if request is not None:
-                yield from _request(line, conversation, request)
-            if response is not None:
-                yield from _response(line, conversation, response)
-    if not line:
-        raise ImportFailed(1, "is empty")
+    return exchanges("anthropic", lines, _is_single, _exchange, _request, _response)
 
 
 def _is_message(value: Any) -> bool:
@@ -56,6 +30,10 @@ def _is_message(value: Any) -> bool:
         and isinstance(value.get("content"), str | list)
         and "messages" not in value
     )
+
+
+def _is_single(value: dict[str, Any]) -> bool:
+    return _is_message(value) and not _is_response(value)
 
 
 def _is_request(value: Any) -> bool:

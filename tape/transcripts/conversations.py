@@ -7,14 +7,16 @@ branch there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tape.errors import ImportFailed
-from tape.transcripts.lines import count, digest, said
+from tape.transcripts.lines import count, digest, documents, said
 from tape.transcripts.steps import Event, Message, Start, Step, Used
 
-__all__ = ["Conversation", "Conversations", "without"]
+__all__ = ["Conversation", "Conversations", "exchanges", "without"]
+
+Body = dict[str, Any]
 
 
 def without(value: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -116,3 +118,44 @@ class Conversation:
                 cached_tokens=cached,
                 model=said(model),
             )
+
+
+def exchanges(
+    format: str,
+    lines: Iterable[bytes],
+    is_message: Callable[[Body], bool],
+    exchange: Callable[[Body], tuple[Body | None, Body | None, Body]],
+    request: Callable[[int, Conversation, Body], Iterator[Step]],
+    response: Callable[[int, Conversation, Body], Iterator[Step]],
+) -> Iterator[Step]:
+    """Read a file of messages, requests and responses, given how its provider writes each of them.
+
+    Messages by themselves make up one conversation; a request, a response, or both with what is around them (which
+    ``exchange`` takes apart) is a conversation of its own.
+    """
+    found = Conversations(format)
+    line = 0
+    for line, value in documents(lines):
+        values = value if isinstance(value, list) else [value]
+        for index, one in enumerate(values):
+            where = f"[{index}]" if isinstance(value, list) else "the value"
+            if not isinstance(one, dict):
+                raise ImportFailed(line, f"{where} is a {type(one).__name__}, not an object")
+            if is_message(one):
+                start, conversation = found.shared(line)
+                yield from start
+                yield conversation.message(line, one, where=where)
+                continue
+            asked, answered, rest = exchange(one)
+            if asked is None and answered is None:
+                raise ImportFailed(line, f"{where} is no message, request or response of this format ({format})")
+            start, conversation = found.single(line, said(one.get("custom_id")))
+            yield from start
+            if rest:
+                yield conversation.event(line, "envelope", rest)
+            if asked is not None:
+                yield from request(line, conversation, asked)
+            if answered is not None:
+                yield from response(line, conversation, answered)
+    if not line:
+        raise ImportFailed(1, "is empty")
