@@ -330,7 +330,9 @@ class Model:
                 before[index] = found
         if batch and before:
             self._check_batch(items, before)
-        if len(before) < len(items):
+        left = [item.given for index, item in enumerate(items) if index not in before]
+        if not all(given in self.notes for given in left):
+            # Messages whose ids are all known are settled before any other check, like those whose keys are.
             self._check(expected)
         wrote: list[Wrote] = []
         for index, item in enumerate(items):

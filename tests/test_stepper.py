@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +106,15 @@ def terminal(store: str) -> Iterator[pexpect.spawn[str]]:
     environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
     arguments = ["-m", "tape.command", "--store", store, "replay", "chat", "--step"]
     ran = pexpect.spawn(
-        sys.executable, arguments, env=environment, encoding="utf-8", timeout=20, dimensions=(40, 100), echo=False
+        sys.executable,
+        arguments,
+        env=environment,
+        encoding="utf-8",
+        timeout=20,
+        dimensions=(40, 100),
+        echo=False,
+        # A shell that runs the tests in the background has them, and what they start, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     yield ran
     ran.close(force=True)
