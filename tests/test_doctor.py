@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sqlite3
@@ -20,6 +21,7 @@ from shell import Shell, family, tape_command
 import tape
 from tape.command import doctor
 from tape.command.desk import Desk
+from tape.db import arriving, moving
 from tape.db.audit import in_view
 from tape.db.condition import Oldest, look, oldest_transaction, wal_size
 from tape.db.connect import parse_url, sqlite_loses_pages
@@ -37,6 +39,25 @@ def findings(done: Any) -> dict[str, dict[str, Any]]:
 
 
 class TestHealthy:
+    def test_an_import_that_died_is_told_and_mended(self, fresh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The hidden rows of an import that died an hour ago are a warning, and gone after what is named for it."""
+        source = fresh.backend.open()
+        source.create("a", messages=[{"role": "user", "content": "x"}])
+        out = io.BytesIO()
+        source.export("a", out)
+        source.purge("a")
+        monkeypatch.setattr(moving, "_AT_ONCE", 0)
+        monkeypatch.setattr(arriving.Arriving, "drop", lambda self: None)
+        monkeypatch.setattr(arriving.Arriving, "show", lambda self, tx: 1 / 0)
+        long_ago = fresh.backend.open(clock=lambda: source._recorder._clock() - 7_200_000_000)
+        with pytest.raises(ZeroDivisionError):
+            long_ago.import_(io.BytesIO(out.getvalue()), reuse=True)
+        told = findings(fresh("doctor", "--quick", "--json"))["purges"]
+        assert (told["level"], told["mend"]) == ("warning", doctor.FINISH)
+        assert "left rows of 1 tape, which nobody sees" in told["what"]
+        assert fresh(*told["mend"].split()[1:]).code == 0
+        assert findings(fresh("doctor", "--quick", "--json"))["purges"]["level"] == "ok"
+
     def test_everything_is_looked_at(self, fresh: Shell) -> None:
         """A sound store has a line for each check, exit code 0, and nothing of the store is changed."""
         family(fresh.backend.open())

@@ -25,6 +25,7 @@ from test_purge import full
 import tape
 from tape.core import chain
 from tape.core import lines as format
+from tape.db import arriving, moving
 
 
 @pytest.fixture
@@ -38,6 +39,14 @@ def other(backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_pa
             connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
 
 
+@pytest.fixture(params=["at once", "in batches"])
+def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short files are imported in one transaction, long ones in hidden batches; here all in either way."""
+    if request.param == "in batches":
+        monkeypatch.setattr(moving, "_AT_ONCE", 0)
+        monkeypatch.setattr(arriving._Arrival, "pending", 3)
+
+
 def exported(store: tape.Store, id: str, *, family: bool = False) -> bytes:
     out = io.BytesIO()
     store.export(id, out, family=family)
@@ -49,6 +58,7 @@ def everything(store: tape.Store) -> dict[str, Any]:
     return {info.id: (info, history.describe(store, info.id)) for info in store.list(limit=1000)}
 
 
+@pytest.mark.usefixtures("manner")
 class TestRoundTrip:
     @pytest.mark.parametrize("family", [False, True])
     def test_s14_is_byte_identical(self, backend: Backend, other: Backend, family: bool) -> None:
@@ -172,6 +182,7 @@ class TestRoundTrip:
         assert (caught.value.tape, caught.value.seq) == ("plan", 3)
 
 
+@pytest.mark.usefixtures("manner")
 class TestTwice:
     def test_s14_importing_twice_changes_nothing(self, backend: Backend, other: Backend) -> None:
         """The second import writes no entry, and keys are known as where they came from."""
@@ -373,6 +384,7 @@ def damaged(draw: st.DrawFn, raw: bytes) -> bytes:
     return b"".join(lines)
 
 
+@pytest.mark.usefixtures("manner")
 class TestDamage:
     @pytest.mark.parametrize("before", ["empty", "prefix", "whole"])
     def test_s14_every_damage_is_refused(self, backend: Backend, sound: bytes, before: str) -> None:

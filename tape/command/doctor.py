@@ -32,7 +32,7 @@ LONG_LAG = 10_000
 PATIENCE = 5.0
 """Seconds for which --checkpoint waits for readers."""
 FINISH = "tape retain --older-than 36500d --apply --yes"
-"""Finishes what other purges left, and finds nothing old enough to begin one."""
+"""Finishes what purges and imports left, and finds nothing old enough to begin one."""
 _MOST = 5
 
 
@@ -164,10 +164,13 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
 
 
 def purge_findings(store: tape.Store) -> Iterator[Finding]:
-    """Tell which purged tapes still have rows."""
-    left = store._purging.unemptied()
-    if not left:
+    """Tell which purged tapes, and tapes of imports that died, still have rows."""
+    left, dead = store._purging.unemptied(), store._purging.forsaken()
+    if not left and not dead:
         yield Finding("purges", "ok", "of purged tapes nothing is left")
+    if dead:
+        what = f"an import died and left rows of {count(dead, 'tape')}, which nobody sees"
+        yield Finding("purges", "warning", what, FINISH)
     for _, name, _, _ in left[:_MOST]:
         what = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
         # When the id is in use again, to purge it would be to purge another tape; nothing is as old as this.

@@ -1,8 +1,8 @@
 """Moving tapes between stores: export to lines, and import of such a file, all of it or nothing.
 
 An import reads the file twice: once to check every line against the chain and against what is stored, without writing,
-and once to write what is missing, in batches of rows inside one transaction. Other readers, and the feed, see all of
-it at once or none of it.
+and once to write what is missing: long tapes in batches to hidden ones (``arriving``), short ones, and what is added
+to tapes that are there, in one transaction. Other readers, and the feed, see all of it at once or none of it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
 from msgspec import Raw, Struct
 
 from tape.core import chain, ids, lines, payloads
-from tape.core.fold import fold
 from tape.core.lines import Checker, EntryLine, TapeLine
 from tape.core.records import Transfer
-from tape.db.family import Family, Member, place_at
-from tape.db.project import head_values, tape_of
+from tape.db.arriving import Arriving, Moved, sweep
+from tape.db.copying import Copy, absent
+from tape.db.family import Family, place_at
 from tape.db.read import Reader
-from tape.db.record import Call, Recorder, Writing
-from tape.db.rows import head_from_row
+from tape.db.record import Call, Recorder
 from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
@@ -36,6 +34,8 @@ File = str | os.PathLike[str] | BinaryIO
 Progress = Callable[[int, int], None]
 
 _PAGE = 500
+_AT_ONCE = 2_000
+"""How many entries are written in one transaction: that many hold up other writers for a fraction of a second."""
 _LONGEST = 256 * 1024 * 1024
 """The longest line that is read: more cannot be an entry, and must not fill the memory."""
 
@@ -57,10 +57,6 @@ class _Stored(Struct):
     hash: bytes
     entries: int
     owner: str | None = None
-
-
-class _Moved(Exception):
-    """Someone wrote to a tape between check and import."""
 
 
 class Moving:
@@ -187,7 +183,7 @@ class Moving:
                 source.seek(start)
                 try:
                     entries = self._write(source, told.reader(size), stored, reuse=reuse)
-                except (_Moved, Again, Lost):
+                except (Moved, Again, Lost):
                     # Whatever was written, the next check finds it.
                     continue
                 for name in stored:
@@ -249,49 +245,74 @@ class Moving:
                 here = None if row is None else _Stored(row[6], b"", 0, row[1])
             # A fork has its parent's owner; that another's tape is there is not told.
             if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
-                raise checker.wrong(_absent(layer))
+                raise checker.wrong(absent(layer))
 
     def _write(
         self, source: BinaryIO, progress: Callable[[int], None], stored: dict[str, _Stored], *, reuse: bool
     ) -> int:
-        """Write what is missing, in one transaction."""
-        if all(one.seq >= one.entries for one in stored.values()):
+        """Write what is missing."""
+        missing = [one for one in stored.values() if one.seq < one.entries]
+        if not missing:
             return 0
         checker = Checker()
+        lines = _lines(source, checker, progress)
         try:
-            return self._db.write(
-                next(iter(stored)), lambda tx: self._take(tx, source, checker, progress, stored, reuse)
-            )
+            if sum(one.entries for one in missing) > _AT_ONCE and not any(one.seq for one in missing):
+                return self._arrive(lines, checker, stored, reuse)
+            return self._db.write(next(iter(stored)), lambda tx: self._take(tx, lines, checker, stored, reuse))
         except (Collision, Corrupt, AssertionError, KeyError) as error:
             raise checker.wrong(f"the entries contradict each other: {error}") from error
 
     def _take(
-        self,
-        tx: Transaction,
-        source: BinaryIO,
-        checker: Checker,
-        progress: Callable[[int], None],
-        stored: dict[str, _Stored],
-        reuse: bool,
+        self, tx: Transaction, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], reuse: bool
     ) -> int:
+        """Write what is missing in this transaction."""
         for name in sorted(stored, key=lock_key):
             tx.lock(name)
+        self._unmoved(tx, stored)
+        return self._copy(lines, checker, stored, lambda name: self._open(tx, name, checker, reuse))
+
+    def _arrive(self, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], reuse: bool) -> int:
+        """Write tapes that are not there in batches that nobody sees, and then show all of them."""
+        sweep(self._recorder)
+        arriving = Arriving(self._recorder, reuse=reuse)
+
+        def show(tx: Transaction) -> int:
+            arriving.lock(tx, list(stored))
+            self._unmoved(tx, stored)
+            return arriving.show(tx)
+
+        try:
+            self._copy(lines, checker, stored, lambda name: arriving.open(name, checker))
+            return self._db.write(next(iter(stored)), show)
+        except BaseException:
+            # Whatever was shown after all has another name now, and stays.
+            arriving.drop()
+            raise
+
+    def _unmoved(self, tx: Transaction, stored: dict[str, _Stored]) -> None:
+        """Raise Moved if someone wrote to one of the tapes since the check."""
         for name, one in stored.items():
             row = tx.one(self._sql.head, (name,))
             now = (0, b"") if row is None or row[2] == "purged" else (row[6], bytes(row[7]))
             if now != (one.seq, one.hash):
-                raise _Moved
+                raise Moved
+
+    def _copy(
+        self, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], open: Callable[[str], Copy]
+    ) -> int:
+        """Hand every line that is missing to the copy of its tape; returns how many they were."""
         count = 0
-        copy: _Copy | None = None
+        copy: Copy | None = None
         have = 0
-        for line in _lines(source, checker, progress):
+        for line in lines:
             if isinstance(line, TapeLine):
                 if copy is not None:
                     copy.settle()
                 one = stored[line.tape]
                 copy, have = None, one.seq
                 if one.seq < one.entries:
-                    copy = self._open(tx, line.tape, checker, reuse)
+                    copy = open(line.tape)
             elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
                 assert checker.payload is not None
                 try:
@@ -305,108 +326,13 @@ class Moving:
         checker.finish()
         return count
 
-    def _open(self, tx: Transaction, tape: str, checker: Checker, reuse: bool) -> _Copy:
+    def _open(self, tx: Transaction, tape: str, checker: Checker, reuse: bool) -> Copy:
         # As for a tape that is created: this gives the id of a purged one free, and refuses what is another owner's.
         call = Call(tape, create=payloads.Open(), reuse=reuse)
         try:
-            return _Copy(self._recorder, tx, call, self._recorder._load(tx, call), checker)
+            return Copy(self._recorder, tx, call, self._recorder._load(tx, call), checker)
         except TapeExists as error:
             raise checker.wrong(str(error)) from None
-
-
-class _Copy(Writing):
-    """A tape that takes over entries as they were recorded elsewhere."""
-
-    __slots__ = ("_checker",)
-
-    def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: Any, checker: Checker) -> None:
-        super().__init__(recorder, tx, call, kept)
-        self._checker = checker
-
-    def take(self, line: EntryLine, payload: payloads.Payload) -> None:
-        """Fold an entry and keep it for the next flush."""
-        if isinstance(payload, payloads.Open):
-            self._begin(line, payload)
-        place, hash = line.place, bytes.fromhex(line.hash)
-        self.head, ops = fold(self.head, line.seq, hash, line.stamp, place, line.key, payload)
-        source_tape, source_seq = line.source if line.source is not None else (None, None)
-        self._entries.append(
-            (
-                self.tape_id,
-                line.seq,
-                line.kind,
-                line.key,
-                line.actor,
-                source_tape,
-                source_seq,
-                bytes(line.payload),
-                line.meta_bytes,
-                line.stamp,
-                line.version,
-                hash,
-                tape_of(place, self.family),
-                place.lane,
-                place.ordinal,
-            )
-        )
-        self._ops += ops
-        self.written = True
-        if len(self._entries) >= _PAGE:
-            self.flush()
-
-    def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
-        labels = msgspec.json.encode(opening.labels) if opening.labels else None
-        row = self.tx.one(
-            self.sql.create_tape,
-            (
-                self.tape,
-                opening.owner,
-                opening.agent,
-                opening.name,
-                labels,
-                line.meta_bytes,
-                "active",
-                None,
-                line.stamp,
-                None,
-                None,
-            ),
-        )
-        assert row is not None
-        self.tape_id = row[0]
-        if opening.parent is not None:
-            self.family = self._lineage_of(opening.parent, opening.owner)
-        self.tx.run(self.sql.create_head, (self.tape_id, *head_values(self.head, self.family)))
-        self.existed = True
-
-    def _lineage_of(self, point: payloads.ForkPoint, owner: str | None) -> Family:
-        """Return the family of a fork, whose ancestors are all stored by now."""
-        members = []
-        beyond: list[Member] | None = None
-        for layer in point.layers:
-            row = self.tx.one(self.sql.head, (layer.tape,))
-            if row is None or row[2] == "purged" or row[1] != owner or row[6] < layer.asof:
-                raise self._checker.wrong(_absent(layer))
-            members.append(Member(row[0], layer.tape, layer.asof, layer.cleared, layer.overriding))
-            if beyond is None:
-                family = head_from_row(row)[2]
-                beyond = [] if family is None else family.members
-                entry = self.tx.one(self.sql.entry, (row[0], point.seq)) if point.seq else None
-                if point.hash != ("" if entry is None else bytes(entry[12]).hex()):
-                    raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
-        if members[1:] != beyond:
-            raise self._checker.wrong(f"the fork does not inherit what tape {point.tape!r} inherits")
-        return Family(members)
-
-    def settle(self) -> None:
-        """Send the rest, move the head, and note how far the tape came from elsewhere."""
-        self.move_head()
-        self.tx.run(self.sql.drop_import, (self.tape_id,))
-        self.tx.run(self.sql.insert_import, (self.tape_id, self.head.seq))
-
-
-def _absent(layer: payloads.Layer) -> str:
-    return f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is not there"
 
 
 def _lines(source: BinaryIO, checker: Checker, progress: Callable[[int], None]) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from tape.core import ids, payloads
 from tape.core.plan import Plain, Planned
 from tape.core.records import Retention
+from tape.db.arriving import forsaken, sweep
 from tape.db.catalog import Catalog
 from tape.db.index import Index
 from tape.db.log import log
@@ -81,6 +82,10 @@ class Purging:
         """Return the purged tapes whose rows are not all gone: number, id, seq and owner."""
         rows = self._db.read(lambda tx: tx.all(self._sql.unemptied, ()))
         return [row for row in rows if self._reader.owner in (None, row[3])]
+
+    def forsaken(self) -> int:
+        """Return how many tapes of imports that died are left, hidden."""
+        return len(forsaken(self._recorder))
 
     def _left(self, tape: str, *, forks: bool) -> list[Row]:
         """Return what an interrupted purge of a tape that is gone left unemptied."""
@@ -189,6 +194,7 @@ class Purging:
             for number, tape, seq, _ in self.unemptied():
                 # An earlier run was interrupted between a tombstone and the last of its rows.
                 self._empty(tape, number, seq)
+            sweep(self._recorder)
 
         def old(tape: str, stamp: int, now: str) -> bool:
             return stamp < limit and (status is None or now == status)

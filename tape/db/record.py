@@ -583,15 +583,18 @@ class Writing(Remembering):
         faulty = self._db.fault is not None
         if faulty:
             self._db.point("entry")
-        sql = self.sql
+        self._send(entries)
+        if faulty:
+            self._db.point("view")
+        apply(tx, self.tape_id, ops, self.head, self.family)
+
+    def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
+        tx, sql = self.tx, self.sql
         if len(entries) == 1:
             tx.run(sql.insert_bare if len(entries[0]) == len(BARE_COLUMNS) else sql.insert_entry, entries[0])
         else:
             for width, run in groupby(entries, len):
                 tx.many(sql.insert_bare if width == len(BARE_COLUMNS) else sql.insert_entry, run)
-        if faulty:
-            self._db.point("view")
-        apply(tx, self.tape_id, ops, self.head, self.family)
 
     def finish(self, cached: Kept | None) -> None:
         """Send the rest and move the head, which is kept for the next append once this one is committed."""

@@ -18,7 +18,7 @@ from tape.core.payloads import KINDS
 
 __all__ = ["REVISION", "Tables", "guards"]
 
-REVISION = "0005"
+REVISION = "0006"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -273,6 +273,26 @@ class Tables:
             "tape_imports",
             number("tape_id", primary_key=True),
             number("seq"),
+        )
+
+        # The entries of an import that is under way, in the columns of the entries that they will be.
+        self.arrivals = table(
+            "tape_arrivals",
+            number("tape_id", primary_key=True),
+            number("seq", primary_key=True),
+            sa.Column("kind", sa.Text, nullable=False),
+            sa.Column("key", _ID, nullable=False),
+            sa.Column("actor", sa.Text),
+            sa.Column("source_tape", sa.Text),
+            number("source_seq", null=True),
+            sa.Column("payload", sa.LargeBinary),
+            sa.Column("meta", sa.LargeBinary),
+            number("stamp"),
+            number("version"),
+            sa.Column("hash", sa.LargeBinary, nullable=False),
+            number("head_tape"),
+            number("lane"),
+            number("ordinal"),
         )
 
         self.compactions = table(

@@ -6,7 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import HEAD_COLUMNS, TAPE_COLUMNS, ZERO, Compiler, Statement, param
+from tape.db.sql.compiler import ENTRY_COLUMNS, HEAD_COLUMNS, TAPE_COLUMNS, ZERO, Statement, param
+from tape.db.sql.feeds import Feeds
 
 __all__ = ["Catalog"]
 
@@ -15,13 +16,14 @@ BATCH = 2_000
 """How many rows one step of a purge takes."""
 
 
-class Catalog(Compiler):
+class Catalog(Feeds):
     """Statements over many tapes, and over what is known of a tape beside its entries."""
 
     def _define_catalog(self) -> None:
         self._listings: dict[tuple[frozenset[str], str], Statement] = {}
         self._define_facts()
         self._define_purge()
+        self._define_imports()
         self._define_checks()
 
     def _define_facts(self) -> None:
@@ -187,6 +189,55 @@ class Catalog(Compiler):
             where.append(sa.tuple_(*key).in_(batch) if len(key) > 1 else key[0].in_(batch))
         return self._make(f"purge_{table.name}", sa.delete(table).where(*where), ["t"])
 
+    def _define_imports(self) -> None:
+        """How far a tape came from elsewhere, and the hidden tapes of imports that are under way."""
+        t, make = self.tables, self._make
+        c, e, im, ar = t.tapes.c, t.entries.c, t.imports.c, t.arrivals.c
+        self.imported = make("imported", sa.select(im.seq).where(im.tape_id == param("t")), ["t"])
+        self.drop_import = make("drop_import", sa.delete(t.imports).where(im.tape_id == param("t")), ["t"])
+        self.insert_import = self._insert(t.imports)
+        self.hashes_after = make(
+            "hashes_after",
+            sa.select(e.seq, e.hash)
+            .select_from(t.tapes.join(t.entries, e.tape_id == c.id))
+            .where(c.tape == param("tape"), e.seq > param("after"), e.seq <= param("to"))
+            .order_by(e.seq)
+            .limit(sa.literal_column(str(BATCH)))
+            .offset(ZERO),
+            ["tape", "after", "to"],
+        )
+        self.insert_arrival = self._insert(t.arrivals)
+        self.arrival_hash = make(
+            "arrival_hash", sa.select(ar.hash).where(ar.tape_id == param("t"), ar.seq == param("seq")), ["t", "seq"]
+        )
+        xid = self._own_xid() if self.postgres else sa.literal_column("0")
+        # In the order of their seqs, which is the order of the feed from now on.
+        waiting = sa.select(*(ar[name] for name in ENTRY_COLUMNS), xid).where(ar.tape_id == param("t")).order_by(ar.seq)
+        self.take_arrivals = make(
+            "take_arrivals", sa.insert(t.entries).from_select([*ENTRY_COLUMNS, "xid"], waiting), ["t"]
+        )
+        self.drop_arrivals = make("drop_arrivals", sa.delete(t.arrivals).where(ar.tape_id == param("t")), ["t"])
+        # The name tells that the row is still this import's: the number of one that was dropped may be another's now.
+        hidden = (c.id == param("of"), c.tape == param("hidden"))
+        self.hide_tape = make(
+            "hide_tape",
+            sa.update(t.tapes).where(*hidden).values(status=PURGED, created_at=param("now")),
+            ["now", "of", "hidden"],
+        )
+        self.show_tape = make(
+            "show_tape",
+            sa.update(t.tapes).where(*hidden).values(tape=param("new_tape"), created_at=param("created")),
+            ["new_tape", "created", "of", "hidden"],
+        )
+        self.drop_tape = make("drop_tape", sa.delete(t.tapes).where(*hidden), ["of", "hidden"])
+        self.abandoned = make(
+            "abandoned",
+            sa.select(c.id, c.tape).where(
+                c.tape >= param("low"), c.tape < param("high"), c.created_at < param("before")
+            ),
+            ["low", "high", "before"],
+        )
+
     def _define_checks(self) -> None:
         """What health and stats ask."""
         t, make = self.tables, self._make
@@ -206,20 +257,6 @@ class Catalog(Compiler):
             .limit(sa.literal_column("1"))
             .offset(ZERO),
             ["owner"],
-        )
-        im = t.imports.c
-        self.imported = make("imported", sa.select(im.seq).where(im.tape_id == param("t")), ["t"])
-        self.drop_import = make("drop_import", sa.delete(t.imports).where(im.tape_id == param("t")), ["t"])
-        self.insert_import = self._insert(t.imports)
-        self.hashes_after = make(
-            "hashes_after",
-            sa.select(e.seq, e.hash)
-            .select_from(t.tapes.join(t.entries, e.tape_id == c.id))
-            .where(c.tape == param("tape"), e.seq > param("after"), e.seq <= param("to"))
-            .order_by(e.seq)
-            .limit(sa.literal_column(str(BATCH)))
-            .offset(ZERO),
-            ["tape", "after", "to"],
         )
         self.check = make("check", checked.where(c.tape == param("tape")), ["tape"])
         self.revision = make("revision", sa.select(t.version.c.version_num), [])
