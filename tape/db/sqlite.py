@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -236,8 +237,8 @@ class SqliteDatabase(Database):
         self._check_open()
         path = Path(file)
         check_replaceable(path)
-        part = path.with_name(f"{path.name}.part")
-        part.unlink(missing_ok=True)
+        # A name of its own, or two backups to one path at once would write into each other.
+        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
         try:
             with contextlib.closing(sqlite3.connect(part)) as target:
                 # One step: it reads one state of the database, and in WAL mode holds up nobody.
