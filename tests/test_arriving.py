@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from conftest import Backend
@@ -37,6 +37,25 @@ def long() -> bytes:
         out = io.BytesIO()
         store.export("chat", out, family=True)
         return out.getvalue()
+
+
+class Child(NamedTuple):
+    """An export of a tape, and one of a long fork of it, which holds both."""
+
+    parent: bytes
+    both: bytes
+
+
+@pytest.fixture(scope="module")
+def child() -> Child:
+    with tape.open(":memory:") as source:
+        parent, both = io.BytesIO(), io.BytesIO()
+        source.create("chat", messages=[{"role": "user", "content": "x"}])
+        source.export("chat", parent)
+        fork = source.get("chat").fork("fork")
+        fork.extend([{"role": "user", "content": "y" * 60} for _ in range(COUNT)])
+        source.export("fork", both)
+        return Child(parent.getvalue(), both.getvalue())
 
 
 def once(share: float, act: Callable[[], object]) -> Callable[[int, int], None]:
@@ -157,22 +176,69 @@ class TestHidden:
         assert store.import_(io.BytesIO(long), progress=once(0.9, overtake)).entries == 0
         assert (told[0] > COUNT, left_over(backend), other.verify().problems) == (True, (0, 0), [])
 
-    def test_s14_what_a_fork_inherits_is_purged_in_the_meantime(self, backend: Backend) -> None:
-        """A fork does not arrive without the tape that it inherits from."""
+    def test_s14_the_id_is_purged_in_the_meantime(self, backend: Backend, long: bytes) -> None:
+        """An id that was used and purged meanwhile is refused as one that was purged before."""
         store, other = backend.open(), backend.open()
-        with tape.open(":memory:") as source:
-            source.create("chat", messages=[{"role": "user", "content": "x"}])
-            parent, child = io.BytesIO(), io.BytesIO()
-            source.export("chat", parent)
-            fork = source.get("chat").fork("fork")
-            fork.extend([{"role": "user", "content": "y" * 60} for _ in range(COUNT)])
-            source.export("fork", child)
-        store.import_(io.BytesIO(parent.getvalue()))
-        with pytest.raises(tape.ImportFailed, match="was purged"):
-            store.import_(io.BytesIO(child.getvalue()), progress=once(0.9, lambda: other.purge("chat")))
+
+        def use() -> None:
+            other.create("chat")
+            other.purge("chat")
+
+        with pytest.raises(tape.ImportFailed, match="reuse=True"):
+            store.import_(io.BytesIO(long), progress=once(0.9, use))
         assert (other.list().items, left_over(backend)) == ([], (0, 0))
-        assert store.import_(io.BytesIO(child.getvalue()), reuse=True).tapes == ["chat", "fork"]
+
+    def test_s14_what_a_fork_inherits_is_written_to_in_the_meantime(self, backend: Backend, child: Child) -> None:
+        """A tape of the file that is there already may go on: what the file has of it is a prefix of what is stored."""
+        store, other = backend.open(), backend.open()
+        store.import_(io.BytesIO(child.parent))
+
+        def write(done: int, total: int) -> None:
+            other.get("chat").append(role="user", content="more")
+
+        assert store.import_(io.BytesIO(child.both), progress=write).entries == COUNT + 1
+        assert (other.get("chat").info().head > 5, left_over(backend)) == (True, (0, 0))
         assert store.verify().problems == []
+
+    @pytest.mark.parametrize("share", [0.55, 0.9])
+    def test_s14_what_a_fork_inherits_is_purged_in_the_meantime(
+        self, backend: Backend, child: Child, share: float
+    ) -> None:
+        """A fork does not arrive without the tape that it inherits from, and with ``reuse`` brings it along."""
+        store, other = backend.open(), backend.open()
+        store.import_(io.BytesIO(child.parent))
+        with pytest.raises(tape.ImportFailed, match="was purged"):
+            store.import_(io.BytesIO(child.both), progress=once(share, lambda: other.purge("chat")))
+        assert (other.list().items, left_over(backend)) == ([], (0, 0))
+        store.import_(io.BytesIO(child.parent), reuse=True)
+        again = store.import_(io.BytesIO(child.both), reuse=True, progress=once(share, lambda: other.purge("chat")))
+        assert (again.tapes, again.entries) == (["chat", "fork"], COUNT + 3)
+        assert store.verify().problems == []
+
+    def test_s14_a_hidden_tape_is_never_without_its_sign_of_life(
+        self, backend: Backend, long: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A tape is hidden in one transaction, so that no sweep finds it as old as the file."""
+        store, seen = backend.open(), list[tuple[int, int]]()
+        inherit = arriving._Arrival._inherit
+
+        def look(self: Any, opening: Any) -> None:
+            seen.append(left_over(backend))
+            inherit(self, opening)
+
+        monkeypatch.setattr(arriving._Arrival, "_inherit", look)
+        store.import_(io.BytesIO(long))
+        assert seen[0] == (0, 0)
+
+    def test_s14_large_entries_are_not_kept_in_memory(
+        self, backend: Backend, long: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A batch ends with so many bytes, however few entries they are."""
+        monkeypatch.setattr(arriving._Arrival, "pending", 10**6)
+        monkeypatch.setattr(arriving._Arrival, "most_bytes", 10_000)
+        seen: list[int] = []
+        backend.open().import_(io.BytesIO(long), progress=once(0.8, lambda: seen.append(left_over(backend)[1])))
+        assert seen[0] > 100
 
     def test_s4_a_scoped_store_takes_only_its_own(self, backend: Backend, long: bytes) -> None:
         """Another owner's tapes are refused before anything is written."""
@@ -193,6 +259,11 @@ class TestHidden:
             connection.rollback()
         assert contents(backend) == before
         engine.dispose()
+
+
+def later_clock(store: tape.Store) -> Callable[[], int]:
+    """Return a clock that is two hours ahead."""
+    return lambda: store._recorder._clock() + 2 * HOUR
 
 
 def killed(address: str, options: dict[str, Any], raw: bytes) -> None:
@@ -220,7 +291,7 @@ class TestDead:
         assert store.import_(io.BytesIO(long)).entries > COUNT
         assert left_over(backend) == remains
         store.purge("chat", forks=True)
-        later = backend.open(clock=lambda: store._recorder._clock() + 2 * HOUR)
+        later = backend.open(clock=later_clock(store))
         if by == "import":
             later.import_(io.BytesIO(long), reuse=True)
         else:
@@ -229,10 +300,44 @@ class TestDead:
         assert left_over(backend) == (2 if by == "import" else 0, 0)
         assert later.verify().problems == []
 
-    def test_s14_one_that_was_swept_alive_begins_again(self, backend: Backend, long: bytes) -> None:
+    def test_s4_is_told_to_its_owner_alone(self, backend: Backend, long: bytes) -> None:
+        """Another owner does not learn of it, and takes nothing of it away."""
+        store = backend.open()
+
+        class Dead(Exception):
+            pass
+
+        def die(self: Any) -> None:
+            raise Dead
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arriving.Arriving, "drop", die)
+            with pytest.raises(Dead):
+                store.import_(io.BytesIO(long), progress=once(0.9, lambda: 1 / 0))
+        clock = later_clock(store)
+        told = {owner: backend.open(owner=owner, clock=clock)._purging.forsaken() for owner in ("ann", "bob", None)}
+        assert told == {"ann": 1, "bob": 0, None: 1}
+        for owner, left in (("bob", 1), ("ann", 0)):
+            backend.open(owner=owner, clock=clock).retain(older_than=timedelta(days=9), dry_run=False)
+            assert left_over(backend)[0] == left
+
+    def test_s14_a_long_import_stays_alive(self, backend: Backend, child: Child) -> None:
+        """The first tape of a file is not taken for dead while the import is busy with the second for hours."""
+        now = [backend.open()._recorder._clock()]
+        store, other = (backend.open(clock=lambda: now[0]) for _ in range(2))
+
+        def hours(done: int, total: int) -> None:
+            now[0] += HOUR // 12
+            arriving.sweep(other._recorder)
+
+        assert store.import_(io.BytesIO(child.both), progress=hours).entries == COUNT + 3
+        assert (now[0] > backend.open()._recorder._clock() + HOUR, left_over(backend)) == (True, (0, 0))
+
+    @pytest.mark.parametrize("share", [0.55, 0.9])
+    def test_s14_one_that_was_swept_alive_begins_again(self, backend: Backend, long: bytes, share: float) -> None:
         """An import that was taken for dead notices, starts anew and leaves nothing of its first attempt."""
         store = backend.open()
-        later = backend.open(clock=lambda: store._recorder._clock() + 2 * HOUR)
+        later = backend.open(clock=later_clock(store))
 
         def sweep() -> None:
             arriving.sweep(later._recorder)
@@ -240,6 +345,6 @@ class TestDead:
             # On SQLite this one gets the number that was the import's.
             later.create("between", messages=[{"role": "user", "content": "mine"}])
 
-        assert store.import_(io.BytesIO(long), progress=once(0.9, sweep)).entries > COUNT
+        assert store.import_(io.BytesIO(long), progress=once(share, sweep)).entries > COUNT
         assert [message.content for message in store.get("between").messages()] == ["mine"]
         assert (left_over(backend), store.verify().problems) == ((0, 0), [])

@@ -18,13 +18,17 @@ from tape.core.lines import Checker, EntryLine
 from tape.db.copying import Above, Copy
 from tape.db.project import head_values, set_status
 from tape.db.record import Call, Recorder
+from tape.db.sql.catalog import BATCH
 from tape.db.transaction import Database, Transaction, lock_key
+from tape.errors import TapeExists
 
 __all__ = ["Arriving", "Moved", "forsaken", "sweep"]
 
 _PREFIX = f"{strict.RESERVED}import:"
 _FORSAKEN = 3_600_000_000
 """Microseconds without a sign of life after which an import counts as dead."""
+_SIGN = 300_000_000
+"""Microseconds after which the tapes of an import that are written already give another sign."""
 
 
 class Moved(Exception):
@@ -35,18 +39,30 @@ class Arriving:
     """The hidden tapes of one import."""
 
     def __init__(self, recorder: Recorder, *, reuse: bool) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self._db = recorder._db
         self._reuse = reuse
-        self._token = secrets.token_hex(8)
+        self._name = f"{_PREFIX}{secrets.token_hex(8)}"
         self._tapes: dict[str, _Arrival] = {}
+        self._signed = recorder._clock()
 
     def open(self, tape: str, checker: Checker) -> Copy:
         """Return a hidden tape that takes the entries of ``tape``."""
-        hidden = f"{_PREFIX}{self._token}:{len(self._tapes)}"
-        made = self._db.read(lambda tx: _Arrival(self._recorder, tx, tape, hidden, self._tapes, checker))
+        hidden = f"{self._name}:{len(self._tapes)}"
+        made = self._db.read(lambda tx: _Arrival(self, tx, tape, hidden, checker))
         self._tapes[tape] = made
         return made
+
+    def find(self, tape: str) -> _Arrival | None:
+        """Return a tape of this import that is written already."""
+        return self._tapes.get(tape)
+
+    def sign(self, tx: Transaction) -> None:
+        """Now and then let all tapes give a sign of life, of which only the last is still being written."""
+        now = self.recorder._clock()
+        if now - self._signed >= _SIGN:
+            self._signed = now
+            tx.run(tx.statements.sign_tapes, (now, *_span(f"{self._name}:")))
 
     def lock(self, tx: Transaction, tapes: Sequence[str]) -> None:
         """Lock the tapes of the file and those that they inherit from, in the one order."""
@@ -56,14 +72,18 @@ class Arriving:
 
     def show(self, tx: Transaction) -> int:
         """Make everything visible, which is locked by now; returns the number of entries."""
-        for one in self._tapes.values():
-            for member in one.inherited():
-                row = tx.one(tx.statements.head, (member.tape,))
-                if member.tape not in self._tapes and (row is None or row[2] == "purged" or row[0] != member.number):
-                    raise Moved
+        members = {member.tape: member for one in self._tapes.values() for member in one.inherited()}
+        for name in members.keys() - self._tapes.keys():
+            row = tx.one(tx.statements.head, (name,))
+            if row is None or row[2] == "purged" or row[0] != members[name].number:
+                raise Moved
         for name, one in self._tapes.items():
             # As for a tape that is created: this gives the id of a purged one free.
-            if self._recorder._load(tx, Call(name, create=payloads.Open(), reuse=self._reuse)) is not None:
+            try:
+                kept = self.recorder._load(tx, Call(name, create=payloads.Open(), reuse=self._reuse))
+            except TapeExists as error:
+                raise Moved from error
+            if kept is not None:
                 raise Moved
             one.show(tx)
         return sum(one.head.seq for one in self._tapes.values())
@@ -73,14 +93,14 @@ class Arriving:
         for one in self._tapes.values():
             with contextlib.suppress(Exception):
                 if one.tape_id:
-                    _drop(self._db, one.tape_id, one.hidden, self._recorder._clock())
+                    _drop(self._db, one.tape_id, one.hidden, self.recorder._clock())
 
 
 def forsaken(recorder: Recorder) -> list[tuple[int, str]]:
-    """Return the hidden tapes that imports left behind which died: number and name."""
-    # The character after the prefix's last ends the range of names that begin with it.
-    span = (_PREFIX, f"{_PREFIX[:-1]};", recorder._clock() - _FORSAKEN)
-    return [(row[0], row[1]) for row in recorder._db.read(lambda tx: tx.all(tx.statements.abandoned, span))]
+    """Return the hidden tapes that this owner's imports left behind when they died: number and name."""
+    before = recorder._clock() - _FORSAKEN
+    rows = recorder._db.read(lambda tx: tx.all(tx.statements.abandoned, (*_span(_PREFIX), before)))
+    return [(row[0], row[1]) for row in rows if recorder._owner in (None, row[2])]
 
 
 def sweep(recorder: Recorder) -> None:
@@ -89,25 +109,22 @@ def sweep(recorder: Recorder) -> None:
         _drop(recorder._db, number, hidden, recorder._clock())
 
 
+def _span(prefix: str) -> tuple[str, str]:
+    """Return the range of names that begin with a prefix: the character after its last ends it."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
 class _Arrival(Copy):
     """A hidden tape. Between batches there is no transaction: each is one of its own."""
 
-    __slots__ = ("_created", "_others", "hidden")
+    __slots__ = ("_arriving", "_created", "hidden")
 
-    pending = 2_000
+    pending = 1_000
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        tx: Transaction,
-        tape: str,
-        hidden: str,
-        others: dict[str, _Arrival],
-        checker: Checker,
-    ) -> None:
-        super().__init__(recorder, tx, Call(tape), None, checker)
+    def __init__(self, arriving: Arriving, tx: Transaction, tape: str, hidden: str, checker: Checker) -> None:
+        super().__init__(arriving.recorder, tx, Call(tape), None, checker)
         self.hidden = hidden
-        self._others = others
+        self._arriving = arriving
         self._created = 0
 
     def inherited(self) -> Sequence[Any]:
@@ -119,10 +136,10 @@ class _Arrival(Copy):
 
     def _prepare(self, tx: Transaction, line: EntryLine, opening: payloads.Open) -> None:
         self.tx = tx
-        self.tape_id = self._create(line, opening, self.hidden, "purged")
+        tx.lock(self.hidden)
+        self.tape_id = self._create(line, opening, self.hidden, "purged", self._recorder._clock())
         self._created = line.stamp
         self._inherit(opening)
-        self._hide()
 
     def flush(self) -> None:
         """Write a batch."""
@@ -131,8 +148,11 @@ class _Arrival(Copy):
 
     def _batch(self, tx: Transaction) -> None:
         self.tx = tx
+        # Before it as well: if the tape was swept away, its number may be another's by now.
+        self._hide()
         super().flush()
         self._hide()
+        self._arriving.sign(tx)
 
     def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
         self.tx.many(self.sql.insert_arrival, entries)
@@ -162,33 +182,36 @@ class _Arrival(Copy):
         tx.run(self.sql.insert_import, (number, head.seq))
 
     def _above(self, tape: str) -> Above | None:
-        other = self._others.get(tape)
+        other = self._arriving.find(tape)
         if other is None:
             return super()._above(tape)
-        return Above(other.tape_id, other.owner, other.head.seq, other.family)
+        return Above(other.tape_id, other.owner, other.head.seq, other.family, hidden=True)
 
-    def _hash_at(self, number: int, seq: int) -> str:
-        if all(other.tape_id != number for other in self._others.values()):
-            return super()._hash_at(number, seq)
-        row = self.tx.one(self.sql.arrival_hash, (number, seq))
+    def _hash_at(self, above: Above, seq: int) -> str:
+        if not above.hidden:
+            return super()._hash_at(above, seq)
+        row = self.tx.one(self.sql.arrival_hash, (above.number, seq))
         return "" if row is None else bytes(row[0]).hex()
 
 
 def _drop(database: Database, number: int, hidden: str, now: int) -> None:
-    """Take away a hidden tape, a batch per transaction.
+    """Take away a hidden tape, a batch of each table per transaction.
 
-    Under a name of its own first, by which its import knows that it is gone, should that be alive after all. It is
-    looked for in every transaction, because SQLite gives the number of a tape that is gone to the next.
+    Under a name of its own first, by which its import knows that it is gone, should that be alive after all. That name
+    is looked for in every transaction, because SQLite gives the number of a tape that is gone to the next.
     """
     mine = f"{_PREFIX}dropped:{secrets.token_hex(8)}"
     sql = database.statements
-    if not database.repeat(hidden, lambda tx: tx.run(sql.show_tape, (mine, now, number, hidden))):
-        return
-    for statement in sql.purge_rows:
 
-        def step(tx: Transaction, statement: Any = statement) -> int:
-            return tx.run(statement, (number,)) if tx.run(sql.hide_tape, (now, number, mine)) else 0
+    def step(tx: Transaction) -> bool:
+        """Take a batch; tells whether there is more."""
+        renamed = tx.run(sql.show_tape, (mine, now, number, hidden))
+        if not renamed and not tx.run(sql.hide_tape, (now, number, mine)):
+            return False
+        if max([tx.run(statement, (number,)) for statement in sql.purge_rows]) >= BATCH:
+            return True
+        tx.run(sql.drop_tape, (number, mine))
+        return False
 
-        while database.repeat(mine, step):
-            pass
-    database.repeat(mine, lambda tx: tx.run(sql.drop_tape, (number, mine)))
+    while database.repeat(hidden, step):
+        pass

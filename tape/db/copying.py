@@ -24,19 +24,24 @@ class Above(Struct, frozen=True):
     owner: str | None
     seq: int
     family: Family | None
+    hidden: bool = False
+    """Whether it is on its way itself, with the same import."""
 
 
 class Copy(Writing):
     """A tape that takes over entries as they were recorded elsewhere."""
 
-    __slots__ = ("_checker", "owner")
+    __slots__ = ("_bytes", "_checker", "owner")
 
     pending = 500
     """How many entries are kept before they are sent."""
+    most_bytes = 4 * 1024 * 1024
+    """How many bytes of them are kept before that."""
 
     def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: Kept | None, checker: Checker) -> None:
         super().__init__(recorder, tx, call, kept)
         self._checker = checker
+        self._bytes = 0
         self.owner: str | None = None
 
     def take(self, line: EntryLine, payload: payloads.Payload) -> None:
@@ -67,19 +72,21 @@ class Copy(Writing):
         )
         self._ops += ops
         self.written = True
-        if len(self._entries) >= self.pending:
+        self._bytes += len(line.payload)
+        if len(self._entries) >= self.pending or self._bytes >= self.most_bytes:
+            self._bytes = 0
             self.flush()
 
     def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
-        self.tape_id = self._create(line, opening, self.tape, "active")
+        self.tape_id = self._create(line, opening, self.tape, "active", line.stamp)
         self._inherit(opening)
         self.tx.run(self.sql.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
 
-    def _create(self, line: EntryLine, opening: payloads.Open, name: str, status: str) -> int:
+    def _create(self, line: EntryLine, opening: payloads.Open, name: str, status: str, stamp: int) -> int:
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         facts = (name, opening.owner, opening.agent, opening.name, labels, line.meta_bytes)
-        row = self.tx.one(self.sql.create_tape, (*facts, status, None, line.stamp, None, None))
+        row = self.tx.one(self.sql.create_tape, (*facts, status, None, stamp, None, None))
         assert row is not None
         return int(row[0])
 
@@ -99,7 +106,7 @@ class Copy(Writing):
             members.append(Member(above.number, layer.tape, layer.asof, layer.cleared, layer.overriding))
             if beyond is None:
                 beyond = [] if above.family is None else above.family.members
-                if point.hash != (self._hash_at(above.number, point.seq) if point.seq else ""):
+                if point.hash != (self._hash_at(above, point.seq) if point.seq else ""):
                     raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
         if members[1:] != beyond:
             raise self._checker.wrong(f"the fork does not inherit what tape {point.tape!r} inherits")
@@ -112,8 +119,8 @@ class Copy(Writing):
         number, head, family = head_from_row(row)
         return Above(number, row[1], head.seq, family)
 
-    def _hash_at(self, number: int, seq: int) -> str:
-        row = self.tx.one(self.sql.entry, (number, seq))
+    def _hash_at(self, above: Above, seq: int) -> str:
+        row = self.tx.one(self.sql.entry, (above.number, seq))
         return "" if row is None else bytes(row[12]).hex()
 
     def settle(self) -> None:

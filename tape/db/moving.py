@@ -26,7 +26,7 @@ from tape.db.family import Family, place_at
 from tape.db.read import Reader
 from tape.db.record import Call, Recorder
 from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
-from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
+from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
 __all__ = ["File", "Moving", "Progress"]
 
@@ -177,6 +177,7 @@ class Moving:
         """Check a file, then take in what the store does not have of it."""
         with _reading(file) as (source, start, size):
             told = _Progress(progress, size)
+            refused = False
             for _ in range(3):
                 source.seek(start)
                 stored = self._check(source, told.reader(0), reuse=reuse)
@@ -185,6 +186,12 @@ class Moving:
                     entries = self._write(source, told.reader(size), stored, reuse=reuse)
                 except (Moved, Again, Lost):
                     # Whatever was written, the next check finds it.
+                    continue
+                except ImportFailed:
+                    # The file was found sound: it does not fit what is stored, which may have changed since the check.
+                    if refused:
+                        raise
+                    refused = True
                     continue
                 for name in stored:
                     self._recorder.forget(name)
@@ -274,7 +281,8 @@ class Moving:
 
     def _arrive(self, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], reuse: bool) -> int:
         """Write tapes that are not there in batches that nobody sees, and then show all of them."""
-        sweep(self._recorder)
+        with contextlib.suppress(StoreBusy, StoreFailed, Again, Lost):
+            sweep(self._recorder)
         arriving = Arriving(self._recorder, reuse=reuse)
 
         def show(tx: Transaction) -> int:
@@ -291,12 +299,13 @@ class Moving:
             raise
 
     def _unmoved(self, tx: Transaction, stored: dict[str, _Stored]) -> None:
-        """Raise Moved if someone wrote to one of the tapes since the check."""
+        """Raise Moved if someone wrote since the check to a tape of which something is missing."""
         for name, one in stored.items():
-            row = tx.one(self._sql.head, (name,))
-            now = (0, b"") if row is None or row[2] == "purged" else (row[6], bytes(row[7]))
-            if now != (one.seq, one.hash):
-                raise Moved
+            if one.seq < one.entries:
+                row = tx.one(self._sql.head, (name,))
+                now = (0, b"") if row is None or row[2] == "purged" else (row[6], bytes(row[7]))
+                if now != (one.seq, one.hash):
+                    raise Moved
 
     def _copy(
         self, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], open: Callable[[str], Copy]

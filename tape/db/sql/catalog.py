@@ -230,12 +230,16 @@ class Catalog(Feeds):
             ["new_tape", "created", "of", "hidden"],
         )
         self.drop_tape = make("drop_tape", sa.delete(t.tapes).where(*hidden), ["of", "hidden"])
+        within = (c.tape >= param("low"), c.tape < param("high"))
         self.abandoned = make(
             "abandoned",
-            sa.select(c.id, c.tape).where(
-                c.tape >= param("low"), c.tape < param("high"), c.created_at < param("before")
-            ),
+            sa.select(c.id, c.tape, c.owner).where(*within, c.created_at < param("before")),
             ["low", "high", "before"],
+        )
+        self.sign_tapes = make(
+            "sign_tapes",
+            sa.update(t.tapes).where(*within).values(created_at=param("now")),
+            ["now", "low", "high"],
         )
 
     def _define_checks(self) -> None:
