@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -175,6 +176,7 @@ class Moving:
 
     def import_(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         """Check a file, then take in what the store does not have of it."""
+        began = time.monotonic()
         with _reading(file) as (source, start, size):
             told = _Progress(progress, size)
             refused = False
@@ -197,7 +199,7 @@ class Moving:
                     self._recorder.forget(name)
                 told.done()
                 return Transfer(tapes=list(stored), entries=entries)
-        raise StoreBusy(0.0)
+        raise StoreBusy(time.monotonic() - began)
 
     def _check(self, source: BinaryIO, progress: Callable[[int], None], *, reuse: bool) -> dict[str, _Stored]:
         """Check the whole file without writing; returns what is stored of its tapes."""
