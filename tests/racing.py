@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 import tape
 
-__all__ = ["killed_while_opening", "killed_while_writing", "open_and_append", "race", "write_if_head"]
+__all__ = ["killed_while_opening", "killed_while_writing", "open_and_append", "open_new_files", "race", "write_if_head"]
 
 TIMEOUT = 60.0
 """Seconds after which a race has failed. Nothing here takes more than a few."""
@@ -72,6 +72,18 @@ def open_and_append(index: int, address: str, options: dict[str, Any], name: str
         seq = store.tape(name).append(role="user", content=f"from {index}").seq
     logger.removeHandler(seen)
     return seq, seen.count
+
+
+def open_new_files(index: int, folder: str, count: int) -> list[str]:
+    """Open new SQLite files, each at the same instant as others; tells what went wrong."""
+    wrong = []
+    for number in range(count):
+        _barrier.wait(TIMEOUT)
+        try:
+            tape.open(f"{folder}/{number}.db").close()
+        except tape.TapeError as error:
+            wrong.append(repr(error))
+    return wrong
 
 
 def _open_and_die(address: str, options: dict[str, Any], statement: int) -> None:

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -16,11 +16,25 @@ from damage import contents
 from racing import TIMEOUT, _forkserver
 
 import tape
-from tape.db import arriving
+from tape.db import arriving, moving
 
-COUNT = 2_500
-"""More messages than an import writes in one transaction."""
+COUNT = 300
+"""How many messages a long tape has here: more than an import is told to write in one transaction."""
 HOUR = 3_600_000_000
+
+
+@pytest.fixture(autouse=True)
+def shorter() -> Iterator[None]:
+    """Let tapes count as long, and batches be full, that take no time to write."""
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        yield
+
+
+def shorten(patch: pytest.MonkeyPatch) -> None:
+    """Do so in this process."""
+    patch.setattr(moving, "_AT_ONCE", COUNT // 2)
+    patch.setattr(arriving._Arrival, "pending", COUNT // 3)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +42,7 @@ def long() -> bytes:
     """An export of a long tape and a fork of it that was merged."""
     with tape.open(":memory:") as store:
         chat = store.create("chat", owner="ann", labels=["l"])
-        chat.extend([{"role": "user", "content": f"message {n} " + "x" * 60} for n in range(COUNT)])
+        chat.extend([{"role": "user", "content": f"message {n} " + "x" * 3_000} for n in range(COUNT)])
         fork = chat.fork("fork")
         fork.append(role="assistant", content="from the fork")
         chat.merge(fork)
@@ -53,7 +67,7 @@ def child() -> Child:
         source.create("chat", messages=[{"role": "user", "content": "x"}])
         source.export("chat", parent)
         fork = source.get("chat").fork("fork")
-        fork.extend([{"role": "user", "content": "y" * 60} for _ in range(COUNT)])
+        fork.extend([{"role": "user", "content": "y" * 3_000} for _ in range(COUNT)])
         source.export("fork", both)
         return Child(parent.getvalue(), both.getvalue())
 
@@ -268,6 +282,7 @@ def later_clock(store: tape.Store) -> Callable[[], int]:
 
 def killed(address: str, options: dict[str, Any], raw: bytes) -> None:
     """Import, and be killed before the end."""
+    shorten(pytest.MonkeyPatch())
     with tape.open(address, **options) as store:
         store.import_(io.BytesIO(raw), progress=once(0.9, lambda: os.kill(os.getpid(), signal.SIGKILL)))
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from conftest import Backend
 from damage import contents
 from make_old_store import DATA, PAYLOADS, SCHEMA, payloads
-from racing import killed_while_opening, open_and_append, race
+from racing import killed_while_opening, open_and_append, open_new_files, race
 
 import tape
 from tape.core import payloads as stored
@@ -205,6 +205,13 @@ class TestRevisions:
         assert sum(migrated for _, migrated in answers) == migrations
         assert version(backend) == REVISION
         assert backend.open().verify().ok
+
+    def test_r4_new_files_opened_by_many_at_once(self, tmp_path: Path) -> None:
+        """However often eight processes open a new SQLite file at one instant, none is told that it is busy.
+
+        SQLite does not wait when two connections switch a file to the write-ahead log: one in sixty opens failed.
+        """
+        assert race(open_new_files, str(tmp_path), 40) == [[]] * 8
 
     def test_r4_newer_schema_is_refused_and_not_touched(self, backend: Backend) -> None:
         """A database of a newer release is SchemaTooNew with both versions, and stays as it is."""

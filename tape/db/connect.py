@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +114,26 @@ def _sqlite(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
         # The wait comes first: switching to WAL takes a lock that another opener may hold.
         run(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
         if not memory:
-            run("PRAGMA journal_mode = WAL")
+            _log_ahead(connection, timeout)
         run(f"PRAGMA synchronous = {durability.upper()}")
         run("PRAGMA temp_store = MEMORY")
         run("PRAGMA cache_size = -32768")
 
     event.listen(engine, "connect", prepare)
     return engine
+
+
+def _log_ahead(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch to the write-ahead log, for which SQLite does not wait when two connections to a new file both try."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.001)
 
 
 def _postgresql(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
