@@ -211,7 +211,7 @@ class TestRevisions:
 
         SQLite does not wait when two connections switch a file to the write-ahead log: one in sixty opens failed.
         """
-        assert race(open_new_files, str(tmp_path), 40) == [[]] * 8
+        assert race(open_new_files, str(tmp_path), 25) == [[]] * 8
 
     def test_r4_newer_schema_is_refused_and_not_touched(self, backend: Backend) -> None:
         """A database of a newer release is SchemaTooNew with both versions, and stays as it is."""
