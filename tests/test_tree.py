@@ -18,6 +18,7 @@ from conftest import Backend
 import tape
 from tape.core import ids, payloads
 from tape.core.payloads import Payload, Place
+from tape.core.tokens import message_tokens
 
 
 @pytest.fixture(scope="module")
@@ -656,14 +657,17 @@ class TestCost:
                 for depth, receipt in enumerate(receipts, start=1):
                     before, seq = held[receipt.seq], seq + 1
                     held[receipt.seq] = seq
+                    message = {
+                        "role": "user",
+                        "content": f"message {depth - 1}" if round == REVISIONS - 1 else "draft",
+                    }
                     yield (
                         ids.revision_key(before),
                         payloads.Revise(
                             id=str(receipt.message_id),
-                            message={
-                                "role": "user",
-                                "content": f"message {depth - 1}" if round == REVISIONS - 1 else "draft",
-                            },
+                            message=message,
+                            # As the store records it, or a context would have to count where the other need not.
+                            tokens=message_tokens(message),
                             place=Place(lane, depth),
                             placed=receipt.seq,
                             supersedes=before,
