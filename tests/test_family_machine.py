@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import tape
 
-STEPS = int(os.environ.get("TAPE_TEST_STEPS", "400"))
+STEPS = int(os.environ.get("TAPE_TEST_STEPS", "300"))
 STEPS_PER_FAMILY = 30
 MOST = 7
 """Tapes in a family."""

@@ -22,7 +22,7 @@ from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
 import tape
 from tape.core.view import View
 
-STEPS = int(os.environ.get("TAPE_TEST_STEPS", "800"))
+STEPS = int(os.environ.get("TAPE_TEST_STEPS", "600"))
 STEPS_PER_TAPE = 50
 
 _numbers = itertools.count(1)
