@@ -726,6 +726,21 @@ class TestCost:
         check(1.3, chat.messages, plain.messages, 15)
         check(1.3, lambda: chat.messages(limit=50), lambda: plain.messages(limit=50), 101)
 
+    def test_t16_reads_of_forks_and_of_the_past(self, store: tape.Store) -> None:
+        """The context of a fork, and the last messages of a past moment, cost the same on a tape 50 times as long."""
+        made = []
+        for count in (200, 10_000):
+            chat = linear(store, count)
+            chat.handoff("h", summary="s")
+            chat.extend([{"role": "user", "content": f"message {n}"} for n in range(20)])
+            fork = chat.fork()
+            fork.append(role="user", content="on the fork")
+            assert len(fork.context().messages) == 21
+            made.append((chat, fork, chat.at(chat.info().head - 1)))
+        (_, short, before), (_, long, past) = made
+        check(2.0, long.context, short.context, 51)
+        check(2.0, lambda: past.messages(limit=5), lambda: before.messages(limit=5), 51)
+
     def test_what_is_built_in_bulk_is_a_valid_tape(self, standing: Backend, store: tape.Store, chat: tape.Tape) -> None:
         """The long tapes above have a chain and a view that ``verify`` accepts, shown on shorter ones."""
         first, second, third = chat.extend(say("a", "b", "c"))

@@ -144,6 +144,10 @@ class Compiler:
             .where(walk.c.lo > param("floor"))
         )
 
+    def _lowest(self, walk: sa.CTE) -> Any:
+        """Return where reading of a lane begins: one bound, since SQLite takes only one of two to its index."""
+        return sa.case((walk.c.lo > param("floor"), walk.c.lo), else_=param("floor"))
+
     def _body_columns(self, rows: Any, entries: Any = None) -> list[Any]:
         e = self.tables.entries.c if entries is None else entries.c
         return [

@@ -190,9 +190,8 @@ class Lineages(Compiler):
             where = [
                 r.tape_id == walk.c.tape_id,
                 r.lane == walk.c.lane,
-                r.ordinal > walk.c.lo,
+                r.ordinal > self._lowest(walk),
                 r.ordinal <= walk.c.hi,
-                r.ordinal > param("floor"),
                 r.since > lin.c.cleared,
                 r.since <= lin.c.asof,
             ]

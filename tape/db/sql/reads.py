@@ -185,14 +185,19 @@ class Reads(Compiler):
             if rows is self.tables.past:
                 where.append(r.until > param("at_seq"))
             bodies, on = self._bodies(rows)
-            parts.append(sa.select(*self._body_columns(rows, bodies)).select_from(rows.join(bodies, on)).where(*where))
-        query: Any = parts[0] if len(parts) == 1 else sa.union_all(*parts)
-        order = query.selected_columns[0] if len(parts) == 1 else sa.literal_column("1")
-        query = (
-            query.order_by(order.desc() if newest_first else order).limit(param("most", type_=sa.Integer)).offset(ZERO)
-        )
+            part = sa.select(*self._body_columns(rows, bodies)).select_from(rows.join(bodies, on)).where(*where)
+            parts.append(self._first(part, r.ordinal, newest_first=newest_first))
+        query: Any = parts[0]
+        if len(parts) > 1:
+            # Each part by itself, or PostgreSQL would read and sort the whole lane to find a few rows at its end.
+            query = sa.union_all(*(sa.select(part.subquery()) for part in parts))
+            query = self._first(query, sa.literal_column("1"), newest_first=newest_first)
         params = ["t", "at_lane", "lo", "hi", "cleared", *(["at_seq"] if past else []), "most"]
         return self._make(name, query, params)
+
+    def _first(self, query: Any, order: Any, *, newest_first: bool) -> Any:
+        order = order.desc() if newest_first else order
+        return query.order_by(order).limit(param("most", type_=sa.Integer)).offset(ZERO)
 
     def _path(self, name: str, *, past: bool) -> Statement:
         """Return the bodies that hold on a whole path, in no order: the caller sorts by depth."""
@@ -203,9 +208,8 @@ class Reads(Compiler):
             where = [
                 r.tape_id == walk.c.tape_id,
                 r.lane == walk.c.lane,
-                r.ordinal > walk.c.lo,
+                r.ordinal > self._lowest(walk),
                 r.ordinal <= walk.c.hi,
-                r.ordinal > param("floor"),
                 r.since > param("cleared"),
             ]
             if past:
