@@ -10,6 +10,8 @@ changes. That keeps appends cheap and lets the tables be distributed by tape.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.schema import SchemaItem
@@ -40,6 +42,24 @@ class Tables:
 
         def number(name: str, *args: SchemaItem, null: bool = False, **kw: object) -> sa.Column[int]:
             return sa.Column(name, _BIG, *args, nullable=null, autoincrement=False, **kw)  # type: ignore[arg-type]
+
+        def recorded() -> list[sa.Column[Any]]:
+            """What is recorded of an entry behind its tape and seq."""
+            return [
+                sa.Column("kind", sa.Text, nullable=False),
+                sa.Column("key", _ID, nullable=False),
+                sa.Column("actor", sa.Text),
+                sa.Column("source_tape", sa.Text),
+                number("source_seq", null=True),
+                sa.Column("payload", sa.LargeBinary),
+                sa.Column("meta", sa.LargeBinary),
+                number("stamp"),
+                number("version"),
+                sa.Column("hash", sa.LargeBinary, nullable=False),
+                number("head_tape"),
+                number("lane"),
+                number("ordinal"),
+            ]
 
         # As Alembic makes it, so that a new database and an upgraded one have the same catalog.
         self.version = table(
@@ -96,19 +116,7 @@ class Tables:
             sa.Column("position", _BIG, sa.Identity(always=True), primary_key=not postgres, nullable=False),
             number("tape_id"),
             number("seq"),
-            sa.Column("kind", sa.Text, nullable=False),
-            sa.Column("key", _ID, nullable=False),
-            sa.Column("actor", sa.Text),
-            sa.Column("source_tape", sa.Text),
-            number("source_seq", null=True),
-            sa.Column("payload", sa.LargeBinary),
-            sa.Column("meta", sa.LargeBinary),
-            number("stamp"),
-            number("version"),
-            sa.Column("hash", sa.LargeBinary, nullable=False),
-            number("head_tape"),
-            number("lane"),
-            number("ordinal"),
+            *recorded(),
             number("xid"),
             (sa.PrimaryKeyConstraint if postgres else sa.UniqueConstraint)("tape_id", "seq", name="tape_entries_seq"),
             # Not the tape first on PostgreSQL: a plan made while tapes are short, and then kept, could take either
@@ -280,19 +288,7 @@ class Tables:
             "tape_arrivals",
             number("tape_id", primary_key=True),
             number("seq", primary_key=True),
-            sa.Column("kind", sa.Text, nullable=False),
-            sa.Column("key", _ID, nullable=False),
-            sa.Column("actor", sa.Text),
-            sa.Column("source_tape", sa.Text),
-            number("source_seq", null=True),
-            sa.Column("payload", sa.LargeBinary),
-            sa.Column("meta", sa.LargeBinary),
-            number("stamp"),
-            number("version"),
-            sa.Column("hash", sa.LargeBinary, nullable=False),
-            number("head_tape"),
-            number("lane"),
-            number("ordinal"),
+            *recorded(),
         )
 
         self.compactions = table(
