@@ -214,7 +214,7 @@ class TestHidden:
         assert (other.get("chat").info().head > 5, left_over(backend)) == (True, (0, 0))
         assert store.verify().problems == []
 
-    @pytest.mark.parametrize("share", [0.55, 0.9])
+    @pytest.mark.parametrize("share", [0.45, 0.55, 0.9], ids=["during the check", "before a batch", "at the end"])
     def test_s14_what_a_fork_inherits_is_purged_in_the_meantime(
         self, backend: Backend, child: Child, share: float
     ) -> None:
