@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tape.core import compaction, ids, payloads, strict, toolcalls
-from tape.core.compaction import AddSummary, StartCompaction, Summarize, Summary, SummaryRequest
-from tape.core.context import Context, Policy, build
+from tape.core.compaction import AddSummary, Expected, StartCompaction, Summarize, Summary, SummaryRequest
+from tape.core.context import Context, Policy, build, summary_id
 from tape.core.fold import COMPACTION
 from tape.core.memory import Block, ChangeBlock, ChangeState, FreezePrompt, RecordUsage, Usage, block_text, whole_number
 from tape.core.plan import Intent, Plain, canonical, digest_of, keyed
@@ -56,9 +56,7 @@ class Kept:
 
     def summary(self) -> Summary | None:
         """Return the newest summary in force on the active path, or None."""
-        found = self.summaries()
-        own = [one for one in found if one.tape == self._id]
-        return max(own or found, key=lambda one: one.seq, default=None)
+        return compaction.newest_summary(self.summaries())
 
     def summaries(self) -> list[Summary]:
         """Return every summary in force on the active path, in the order of what they cover."""
@@ -303,7 +301,7 @@ class Keeping(Kept):
         *,
         first: str,
         last: str,
-        expected: int | None = None,
+        expected: Expected = None,
         key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
@@ -311,15 +309,16 @@ class Keeping(Kept):
     ) -> Receipt:
         """Let a summary stand for the messages from ``first`` to ``last``, which stay on the tape.
 
-        ``expected`` is the seq of the newest summary on the path, None for none yet: if another one was recorded in
-        between, SummaryMoved tells which.
+        ``expected`` is the newest summary on the path as ``summary()`` returns it, or its (tape, seq), or its seq if no
+        other summary of the tape or its ancestors has that seq; None for none yet. If another one was recorded in
+        between, SummaryMoved tells which. A run with a tool call that has no result yet is refused.
         """
         intent = AddSummary(
             **keyed(key),
             text=strict.text(text, "text"),
             first=strict.identifier(first, "first"),
             last=strict.identifier(last, "last"),
-            expected=expected,
+            expected=compaction.named(expected),
         )
         return self._record([intent], actor, meta, expected_head)[0]
 
@@ -360,7 +359,7 @@ class Keeping(Kept):
         if run is None:
             return None
         # A summary inside the run is continued: the new one covers what it covers, too.
-        shown = {f"{strict.RESERVED}summary:{one.seq}": one for one in context.summaries}
+        shown = {summary_id(one): one for one in context.summaries}
         inside = messages[run[0] : run[1] + 1]
         chosen = [message for message in inside if message.id not in shown]
         earlier = [shown[message.id] for message in inside if message.id in shown]
@@ -383,7 +382,7 @@ class Keeping(Kept):
                 text,
                 first=start,
                 last=last,
-                expected=before.seq if before is not None else None,
+                expected=before,
                 key=key,
                 actor=actor,
                 meta=meta,

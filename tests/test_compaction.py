@@ -164,7 +164,7 @@ class TestSetSummary:
         fill(chat, 6)
         receipt = chat.set_summary("sum", first="m1", last="m3")
         child = chat.fork("child")
-        assert shown(child) == ["m0", f"~summary:{receipt.seq}", "m4", "m5"]
+        assert shown(child) == ["m0", f"~summary:chat:{receipt.seq}", "m4", "m5"]
         child.retract("m2")
         assert shown(child) == plain(0, 1, 3, 4, 5)
         assert shown(chat) == ["m0", f"~summary:{receipt.seq}", "m4", "m5"]

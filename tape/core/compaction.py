@@ -14,9 +14,9 @@ from msgspec import Struct
 from tape.core import payloads
 from tape.core.fold import COMPACTION, Head
 from tape.core.payloads import Place
-from tape.core.plan import Intent, Lookup, Planned, visible_place
+from tape.core.plan import Covered, Intent, Lookup, Planned, visible_place
 from tape.core.records import Message
-from tape.core.runs import in_force
+from tape.core.runs import Compaction, in_force, newest
 from tape.core.tokens import Counter, estimate
 from tape.errors import InvalidEntry, SummaryMoved
 
@@ -47,6 +47,30 @@ class Summary(Struct, frozen=True):
     hi: int
     """The depths of the run on its path."""
     stamp: int = 0
+    levels_up: int = 0
+    """How many forks up the tape is that made it; 0 for the tape itself."""
+
+
+Expected = Summary | tuple[str, int] | int | None
+"""The summary that a new one is based on, as a caller may name it."""
+
+
+def newest_summary(found: Sequence[Summary]) -> Summary | None:
+    """Return the summary that was made last: one of the nearest tape, since the seqs of two tapes do not compare."""
+    return max(found, key=lambda one: (-one.levels_up, one.seq), default=None)
+
+
+def named(expected: Any) -> tuple[str, int] | int | None:
+    """Return what a caller expects as the newest summary: its tape and seq, its seq alone, or None for none yet."""
+    if isinstance(expected, Summary):
+        return expected.tape, expected.seq
+    if isinstance(expected, tuple | list) and len(expected) == 2:
+        tape, seq = expected
+        if isinstance(tape, str) and type(seq) is int:
+            return tape, seq
+    elif expected is None or type(expected) is int:
+        return expected
+    raise InvalidEntry("expected", "must be a Summary, a pair of tape and seq, a seq, or None for no summary yet")
 
 
 class AddSummary(Intent, kw_only=True):
@@ -55,7 +79,7 @@ class AddSummary(Intent, kw_only=True):
     text: str
     first: str
     last: str
-    expected: int | None
+    expected: tuple[str, int] | int | None
 
     def content(self) -> Any:
         """Return the text and the run."""
@@ -68,35 +92,58 @@ class AddSummary(Intent, kw_only=True):
         if not look.contains(head.place, last) or not look.contains(last, first):
             raise InvalidEntry("last", f"{self.first!r} to {self.last!r} is no run of messages on the active branch")
         held, _ = in_force(look.compactions_on(head.place))
-        newest = max(held, key=lambda one: (one.tape is None, one.seq), default=None)
-        if (newest.seq if newest is not None else None) != self.expected:
-            raise SummaryMoved(look.tape, self.expected, look.summary(newest) if newest is not None else None)
+        latest = newest(held)
+        if not self._expects(look, latest):
+            raise SummaryMoved(look.tape, self.expected, look.summary(latest) if latest is not None else None)
         if first.ordinal <= look.anchor_depth(head.place):
             raise InvalidEntry("first", "the run would cross the latest anchor")
         for one in held:
             if one.overlaps(first.ordinal, last.ordinal) and not one.within(first.ordinal, last.ordinal):
                 raise InvalidEntry("first", f"the run partly overlaps the summary of seq {one.seq}")
         run = look.run(first, last)
-        inside = {place for place, _, _ in run}
-        for place, made, answered in run:
-            if any(maker not in inside for maker in answered):
-                raise InvalidEntry("first", "the run would part a tool result from its call")
-            if made and any(
-                answer not in inside and look.contains(head.place, answer) and look.seen(head, answer)
-                for answer in look.answers(place)
-            ):
-                raise InvalidEntry("last", "the run would part a tool call from its result")
+        self._check_calls(head, look, run)
         payload = payloads.Compact(
             text=self.text,
             first=self.first,
             last=self.last,
-            covers=look.ids_of(run),
+            covers=[message.id for message in run],
             place=last,
             lo=first.ordinal,
             span=(first_standing.placed, last_standing.placed),
-            expected=self.expected,
+            expected=latest.seq if latest is not None else None,
+            expected_of=latest.tape if latest is not None else None,
         )
         return Planned(payload, head.place)
+
+    def _expects(self, look: Lookup, latest: Compaction | None) -> bool:
+        """Whether the newest summary is the one that the caller knows."""
+        if self.expected is None or latest is None:
+            return self.expected is None and latest is None
+        if isinstance(self.expected, tuple):
+            return self.expected == (latest.tape or look.tape, latest.seq)
+        # Where two summaries have the same seq, it does not tell whether the caller knows of the newer one.
+        return self.expected == latest.seq and not (
+            look.forked and any(one.seq == latest.seq and one.tape != latest.tape for one in look.compactions())
+        )
+
+    def _check_calls(self, head: Head, look: Lookup, run: Sequence[Covered]) -> None:
+        """Refuse a run with a call whose result is elsewhere or still to come, or with a result without its call."""
+        inside = {message.place for message in run}
+        settled = {(answer.maker, answer.call) for message in run for answer in message.answers}
+        for message in run:
+            if any(answer.maker not in inside for answer in message.answers):
+                raise InvalidEntry("first", "the run would part a tool result from its call")
+            if message.calls and any(
+                answer not in inside and look.contains(head.place, answer) and look.seen(head, answer)
+                for answer in look.answers(message.place)
+            ):
+                raise InvalidEntry("last", "the run would part a tool call from its result")
+            for call in message.waiting:
+                if (message.place, call) not in settled:
+                    raise InvalidEntry(
+                        "last",
+                        f"the tool call {call!r} of message {message.id!r} has no result yet: it must stay visible",
+                    )
 
 
 class StartCompaction(Intent, kw_only=True):

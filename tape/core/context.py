@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from tape.core import render, shapes
-from tape.core.compaction import Summary
+from tape.core import ids, render, shapes
+from tape.core.compaction import Summary, newest_summary
 from tape.core.plan import canonical
 from tape.core.records import Anchor, Message
 from tape.core.strict import RESERVED
@@ -262,7 +262,13 @@ def summary_message(summary: Summary, stamp: int) -> Message:
     stale = " A message it covers has changed since." if summary.stale else ""
     text = fenced(f"Summary of {len(summary.covers)} earlier messages.{stale}", summary.text)
     data = {"role": "user", "content": text}
-    return Message(f"{RESERVED}summary:{summary.seq}", summary.tape, data, None, summary.seq, summary.seq, stamp)
+    return Message(summary_id(summary), summary.tape, data, None, summary.seq, summary.seq, stamp)
+
+
+def summary_id(summary: Summary) -> str:
+    """Return the id under which a context shows a summary: an inherited one is named with its tape."""
+    owner = f"{summary.tape}:" if summary.levels_up else ""
+    return ids.fits(f"{RESERVED}summary:{owner}{summary.seq}")
 
 
 # -- the result
@@ -319,7 +325,7 @@ class Context:
     @property
     def summary(self) -> Summary | None:
         """The newest summary in force."""
-        return max(self.summaries, key=lambda one: one.seq, default=None)
+        return newest_summary(self.summaries)
 
     @property
     def manifest(self) -> Manifest:

@@ -273,6 +273,8 @@ class Compact(Payload):
     """The seqs that placed the first and the last message."""
     expected: int | None = None
     """The compaction that this one was made on top of."""
+    expected_of: str | None = None
+    """The ancestor that made that compaction, if one did."""
 
 
 class Loosened(Struct, array_like=True, omit_defaults=True, gc=False):

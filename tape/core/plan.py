@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from tape.core import ids, payloads, strict, toolcalls
 from tape.core.fold import HIDDEN, OUT, Head
 from tape.core.payloads import ROOT, Answer, Body, Payload, Place, Reopened
-from tape.core.runs import Compaction, loosen
+from tape.core.runs import Compaction, Rewritten, loosen
 from tape.core.tokens import message_tokens
 from tape.errors import InvalidEntry, TapeClosed, UnknownMessage
 
@@ -26,6 +26,7 @@ __all__ = [
     "AddAnchor",
     "AddMessage",
     "ChooseHead",
+    "Covered",
     "Intent",
     "Lookup",
     "Plain",
@@ -82,6 +83,16 @@ class Standing(Struct, frozen=True, gc=False):
         return self.since <= cleared if self.live else self.why == OUT
 
 
+class Covered(Struct, frozen=True):
+    """A message in a run: its id and place, whether it makes calls, those still without a result, those it answers."""
+
+    id: str
+    place: Place
+    calls: bool
+    waiting: list[str]
+    answers: list[Answer]
+
+
 class Lookup(Protocol):
     """What a plan may ask of the view."""
 
@@ -128,7 +139,7 @@ class Lookup(Protocol):
         """Return every slot whose name begins so: name, seq and entry."""
 
     def compactions(self) -> list[Compaction]:
-        """Return every compaction that the tape has or inherits, in force or not."""
+        """Return every compaction that is in force on some path or would be if the tape's own clears were undone."""
 
     def compactions_on(self, end: Place) -> list[Compaction]:
         """Return the compactions on the path to ``end``, after its latest anchor and any clear."""
@@ -142,11 +153,8 @@ class Lookup(Protocol):
     def anchor_depth(self, end: Place) -> int:
         """Return the depth of the latest anchor on the path to ``end``, or 0."""
 
-    def run(self, first: Place, last: Place) -> list[tuple[Place, list[str], list[Place]]]:
-        """Return the visible messages from one place to another: place, calls made, makers of the calls answered."""
-
-    def ids_of(self, run: list[tuple[Place, list[str], list[Place]]]) -> list[str]:
-        """Return the ids of the messages in a run."""
+    def run(self, first: Place, last: Place) -> list[Covered]:
+        """Return the visible messages from one place to another."""
 
     def id_at(self, place: Place) -> str:
         """Return the id of the message at a place."""
@@ -155,7 +163,7 @@ class Lookup(Protocol):
         """Whether the message at a place is in the view."""
 
     def returned(self, clear: int) -> list[Place]:
-        """Return the places of messages that a clear took and that were brought back by themselves."""
+        """Return the places of messages from before a clear that changed since by themselves, shallowest first."""
 
     def labels(self) -> list[str]:
         """Return the tape's labels."""
@@ -375,6 +383,7 @@ class ReviseMessage(Intent, kw_only=True):
             raise Unchanged(standing.body, standing.of)
         calls, _ = toolcalls.find(message)
         hides, shows = _settle(look, {place: (True, frozenset(calls))}, head.cleared)
+        waiting = Rewritten(place, toolcalls.waiting(held.message, held.calls), toolcalls.waiting(message, calls))
         payload = payloads.Revise(
             id=self.id,
             message=msgspec.Raw(raw),
@@ -387,7 +396,7 @@ class ReviseMessage(Intent, kw_only=True):
             hides=hides,
             shows=shows,
             tokens=message_tokens(message),
-            loosens=loosen(look, hides, [back.place for back in shows], [place]),
+            loosens=loosen(look, outs=hides, backs=shows, revised=[waiting]),
         )
         key = ids.revision_key(standing.body, standing.of) if self.derive_key else None
         return Planned(payload, head.place, self.id, key)
@@ -439,7 +448,7 @@ class RetractMessages(Intent, kw_only=True):
             changed[place] = (False, frozenset())
         hides, _ = _settle(look, changed, head.cleared)
         payload = payloads.Retract(ids=self.ids, reason=self.reason, places=places, marks=marks, hides=hides)
-        payload.loosens = loosen(look, places + hides, [], [])
+        payload.loosens = loosen(look, outs=places + hides)
         return Planned(payload, head.place, self.ids[0] if len(self.ids) == 1 else None)
 
 
@@ -484,7 +493,8 @@ class RestoreMessages(Intent, kw_only=True):
                 changed[place] = (True, frozenset(look.body(back.body, back.of).calls))
         _, more = _settle(look, changed, head.cleared)
         shows += more
-        loosens = loosen(look, [], [back.place for back in shows], [])
+        # A result that a clear took and that stays hidden without its call had its row until now.
+        loosens = loosen(look, outs=[back.place for back in marks if back.clear], backs=shows)
         payload = payloads.Restore(ids=self.ids, shows=shows, marks=marks, loosens=loosens)
         return Planned(payload, head.place, self.ids[0] if len(self.ids) == 1 else None)
 
@@ -494,7 +504,8 @@ class RestoreMessages(Intent, kw_only=True):
             raise InvalidEntry("ids", "there is no clear to undo; name the messages to restore")
         clear, hidden = clears[0]
         beneath = clears[1][0] if len(clears) > 1 else 0
-        # What was brought back by itself since the clear may have changed since: its results follow it.
+        # What was brought back by itself since the clear may have changed since: its results follow it. And a result
+        # that was brought back without its call has waited for it.
         changed: dict[Place, tuple[bool, frozenset[str]]] = {}
         shows: list[Reopened] = []
         for place in look.returned(clear):
@@ -516,7 +527,7 @@ class RestoreMessages(Intent, kw_only=True):
             undoes=clear,
             returned=hidden,
             beneath=beneath,
-            loosens=loosen(look, hides, [back.place for back in shows], []),
+            loosens=loosen(look, outs=hides, backs=shows, uncleared=True),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core.payloads import ROOT, ForkPoint, Loosened, Open, Payload, Place, Reopened, Revise
+from tape.core.payloads import ROOT, Compact, ForkPoint, Loosened, Open, Payload, Place, Reopened, Revise
 from tape.core.strict import MAX_INT
 
 __all__ = ["opened", "reaches"]
@@ -84,3 +84,5 @@ def _cited(found: Struct) -> Iterator[tuple[str | None, int]]:
             yield found.supersedes_of, found.supersedes
         case Loosened():
             yield found.tape, found.seq
+        case Compact() if found.expected is not None:
+            yield found.expected_of, found.expected

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tape.core.payloads import Loosened, Place
+from tape.core.payloads import Loosened, Place, Reopened
 
 if TYPE_CHECKING:
     from tape.core.plan import Lookup
 
-__all__ = ["Compaction", "in_force", "loosen"]
+__all__ = ["Compaction", "Rewritten", "in_force", "loosen", "newest"]
 
 
 class Compaction(Struct, frozen=True):
@@ -23,8 +23,20 @@ class Compaction(Struct, frozen=True):
     place: Place
     lo: int
     gone: int
+    """How many of its sources have no live row, and how many make a call whose result it does not cover.
+
+    A clear ends no row, so this does not change with it: sources that a clear took are not gone, and a compaction
+    under a clear keeps its account for the day when the clear is undone.
+    """
     revised: bool
     loose: bool
+    levels_up: int = 0
+    """How many forks up the tape is that made it; 0 for the tape itself."""
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """What orders compactions by when they were made: the seqs of two tapes say nothing about each other."""
+        return -self.levels_up, self.seq
 
     def overlaps(self, lo: int, hi: int) -> bool:
         """Whether its run shares a depth with another."""
@@ -35,23 +47,45 @@ class Compaction(Struct, frozen=True):
         return lo <= self.lo and self.place.ordinal <= hi
 
 
+class Rewritten(Struct, frozen=True):
+    """A message that is revised: its place, and the calls it made and makes now whose results are not in it."""
+
+    place: Place
+    before: list[str]
+    after: list[str]
+
+
+def newest(found: Sequence[Compaction]) -> Compaction | None:
+    """Return the compaction that was made last: one of the nearest tape."""
+    return max(found, key=lambda one: one.age, default=None)
+
+
 def in_force(found: Sequence[Compaction]) -> tuple[list[Compaction], list[Compaction]]:
     """Return which compactions of a path hold, shallowest first, and which do not because a source was retracted.
 
-    Where two overlap, the newer wins; a path is ordered by its tapes, so a fork's own are newer than inherited ones.
+    Where two overlap, the newer wins; a path is ordered by its tapes, so those of a nearer tape are newer.
     """
     out = [one for one in found if one.gone > 0]
     held: list[Compaction] = []
-    for one in sorted(
-        (one for one in found if one.gone <= 0), key=lambda one: (one.tape is None, one.seq), reverse=True
-    ):
+    for one in sorted((one for one in found if one.gone <= 0), key=lambda one: one.age, reverse=True):
         if not any(other.overlaps(one.lo, one.place.ordinal) for other in held):
             held.append(one)
     return sorted(held, key=lambda one: one.lo), out
 
 
-def loosen(look: Lookup, outs: Sequence[Place], backs: Sequence[Place], revised: Sequence[Place]) -> list[Loosened]:
-    """Return what becomes of the compactions that cover messages which go, come back or change."""
+def loosen(
+    look: Lookup,
+    *,
+    outs: Sequence[Place] = (),
+    backs: Sequence[Reopened] = (),
+    revised: Sequence[Rewritten] = (),
+    uncleared: bool = False,
+) -> list[Loosened]:
+    """Return what becomes of the compactions that cover messages which go, come back or change.
+
+    All of the tape's are asked, also those under a clear of its own: undoing it brings them back as they stand then.
+    ``uncleared`` tells that a clear is undone, which brings back messages that nobody names.
+    """
     found: list[Loosened] = []
     for one in look.compactions():
         gone, changed, loose = one.gone, one.revised, one.loose
@@ -67,11 +101,32 @@ def loosen(look: Lookup, outs: Sequence[Place], backs: Sequence[Place], revised:
             return look.id_at(place) in covers
 
         gone += sum(covered(place) is True for place in outs)
-        for place in backs:
-            inside = covered(place)
-            gone -= inside is True
+        for back in backs:
+            inside = covered(back.place)
+            # What a clear took has kept its row, and was not counted as gone.
+            gone -= inside is True and not back.clear
             loose = loose or inside is False
-        changed = changed or any(covered(place) is True for place in revised)
+        for new in revised:
+            if covered(new.place):
+                changed = True
+                gone += _waits(look, covered, new.place, new.after) - _waits(look, covered, new.place, new.before)
+        if uncleared and not loose:
+            # Something within the run is not covered, and may be among what returns.
+            loose = one.place.ordinal - one.lo + 1 > len(look.covers(one))
         if (gone, changed, loose) != (one.gone, one.revised, one.loose):
             found.append(Loosened(one.seq, gone, changed, loose, one.tape))
     return found
+
+
+def _waits(look: Lookup, covered: Callable[[Place], bool | None], place: Place, calls: Sequence[str]) -> bool:
+    """Whether one of the calls made at a place has no result among the covered messages, so that it comes after."""
+    if not calls:
+        return False
+    settled = {
+        bound.call
+        for answer in look.answers(place)
+        if covered(answer)
+        for bound in look.bindings(answer, look.standing(answer).placed)
+        if bound.maker == place
+    }
+    return any(call not in settled for call in calls)

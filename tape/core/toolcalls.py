@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["find"]
+__all__ = ["find", "waiting"]
 
 _NONE: tuple[list[str], list[str]] = ([], [])
 
@@ -27,8 +27,35 @@ def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
         and "parts" not in message
     ):
         return _NONE
+    made, answered = _read(message)
+    return list(made), [call for call in answered if call not in made]
+
+
+def waiting(message: dict[str, Any], made: list[str]) -> list[str]:
+    """Return those of the calls that ``message`` was recorded to make whose results are not in it."""
+    if not made:
+        return made
+    _, answered = _read(message)
+    for parts in (message.get("content"), message.get("parts")):
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and _finished(part):
+                _note(answered, part.get("toolCallId"))
+    return [call for call in made if call not in answered]
+
+
+def _finished(part: dict[str, Any]) -> bool:
+    """Whether a part of the AI SDK's that is a call has its result in itself."""
+    kind, state = part.get("type"), part.get("state")
+    if not isinstance(kind, str) or not (kind.startswith("tool-") or kind == "dynamic-tool"):
+        return False
+    return "output" in part if state is None else state in ("output-available", "output-error", "output-denied")
+
+
+def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the calls that a message makes and those that it answers, its own among them."""
     made: dict[str, None] = {}
     answered: dict[str, None] = {}
+    kind, content = message.get("type"), message.get("content")
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         for call in calls:
@@ -42,7 +69,7 @@ def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
             for part in parts:
                 if isinstance(part, dict) and isinstance(part.get("type"), str):
                     _item(part, part["type"], made, answered)
-    return list(made), [call for call in answered if call not in made]
+    return made, answered
 
 
 def _note(into: dict[str, None], call: Any) -> None:

@@ -72,7 +72,8 @@ class ContextReader(Reader):
         held, out = in_force(self.compactions_on(tx, scope, end, floor))
         held = [one for one in held if one.lo > floor]
         for one in out:
-            excluded.append(Excluded(one.tape or scope.tape, one.seq, one.seq, "a message it covers was retracted"))
+            why = "a message it covers was retracted" + (" or makes a call without its result" if one.revised else "")
+            excluded.append(Excluded(one.tape or scope.tape, one.seq, one.seq, why))
         if not held:
             return self._plain_items(tx, scope, self._path(tx, scope, end, floor)), []
         summaries = [self.summary_of(tx, scope, one) for one in held]

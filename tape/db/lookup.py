@@ -248,7 +248,7 @@ class TapeLookup:
         return row is not None and row[0] in ("anchor", "handoff")
 
     def returned(self, clear: int) -> list[Place]:
-        """Return the places of messages that a clear took and that were brought back by themselves."""
+        """Return the places of messages from before a clear that changed since by themselves, shallowest first."""
         self.flush()
         found = [Place(row[0], row[1]) for row in self.tx.all(self.sql.returned, (self.tape_id, clear))]
         if self.family is not None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tape.core import payloads
+import msgspec
+
+from tape.core import payloads, toolcalls
 from tape.core.compaction import Summary
 from tape.core.fold import Head
 from tape.core.payloads import ROOT, Payload, Place
+from tape.core.plan import Covered
 from tape.core.runs import Compaction
 from tape.db.lookup import TapeLookup
 from tape.db.paths import Paths, Scope
@@ -39,14 +42,17 @@ class Recall(Paths):
         return list(found.values())
 
     def compactions_on(self, tx: Transaction, scope: Scope, end: Place, floor: int) -> list[Compaction]:
-        """Return the compactions on the path to ``end`` that end deeper than ``floor``."""
+        """Return the compactions on the path to ``end`` that lie deeper than ``floor``."""
         if end == ROOT:
             return []
         params = (scope.number(end), end.lane, end.ordinal, floor, scope.lineage())
-        return self._compactions(tx, scope, tx.all(self._sql.compactions_on_path, params))
+        found = self._compactions(tx, scope, tx.all(self._sql.compactions_on_path, params))
+        # An anchor inside a run divides it: what the summary tells of is in part from before the anchor.
+        return [one for one in found if one.lo > floor]
 
     def all_compactions(self, tx: Transaction, scope: Scope) -> list[Compaction]:
-        """Return every compaction that the tape has or inherits."""
+        """Return every compaction that the tape has or inherits, as if its own clears were undone."""
+        scope = msgspec.structs.replace(scope, clear=None)
         return self._compactions(tx, scope, tx.all(self._sql.all_compactions, (scope.lineage(),)))
 
     def _compactions(self, tx: Transaction, scope: Scope, rows: list[Any]) -> list[Compaction]:
@@ -54,11 +60,13 @@ class Recall(Paths):
         if scope.family is not None and rows:
             for origin, seq, gone, revised, loose in tx.all(self._sql.compaction_marks, (scope.lineage(),)):
                 marks.setdefault((origin, seq), (gone, bool(revised), bool(loose)))
+        levels = {layer[0]: level for level, layer in enumerate(scope.layers())} if scope.family is not None else {}
         found = []
         for number, _, seq, head_tape, lane, ordinal, lo, gone, revised, loose in rows:
             state = marks.get((number, seq), (gone, bool(revised), bool(loose)))
             tape = None if number == scope.id else scope.name(number)
-            found.append(Compaction(tape, seq, scope.at(lane, ordinal, head_tape or number), lo, *state))
+            place = scope.at(lane, ordinal, head_tape or number)
+            found.append(Compaction(tape, seq, place, lo, *state, levels.get(number, 0)))
         return found
 
     def compact_entry(self, tx: Transaction, scope: Scope, one: Compaction) -> tuple[payloads.Compact, int]:
@@ -85,6 +93,7 @@ class Recall(Paths):
             lo=one.lo,
             hi=one.place.ordinal,
             stamp=stamp,
+            levels_up=one.levels_up,
         )
 
 
@@ -126,7 +135,7 @@ class Remembering(TapeLookup):
         return self._reader().slots(self.tx, self._scope(), prefix)
 
     def compactions(self) -> list[Compaction]:
-        """Return every compaction that the tape has or inherits."""
+        """Return every compaction that is in force on some path or would be if the tape's own clears were undone."""
         return self._reader().all_compactions(self.tx, self._scope())
 
     def compactions_on(self, end: Place) -> list[Compaction]:
@@ -147,19 +156,16 @@ class Remembering(TapeLookup):
         row = self._reader().anchor_row(self.tx, self._scope(), end)
         return 0 if row is None else row[1]
 
-    def run(self, first: Place, last: Place) -> list[tuple[Place, list[str], list[Place]]]:
-        """Return the visible messages from one place to another: place, calls made, makers of the calls answered."""
+    def run(self, first: Place, last: Place) -> list[Covered]:
+        """Return the visible messages from one place to another."""
         scope, reader = self._scope(), self._reader()
         found = []
         for row in reader._path(self.tx, scope, last, first.ordinal - 1):
             place = scope.at(row[7], row[0], scope.placed_on(row))
             body = payloads.body_of(row[3], row[4], row[5])
-            found.append((place, body.calls, [answer.maker for answer in self.bindings(place, row[1])]))
+            waiting = toolcalls.waiting(body.message, body.calls)
+            found.append(Covered(body.id, place, bool(body.calls), waiting, self.bindings(place, row[1])))
         return found
-
-    def ids_of(self, run: list[tuple[Place, list[str], list[Place]]]) -> list[str]:
-        """Return the ids of the messages in a run."""
-        return [self.id_at(place) for place, _, _ in run]
 
     def id_at(self, place: Place) -> str:
         """Return the id of the message at a place."""

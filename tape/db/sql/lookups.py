@@ -88,7 +88,7 @@ class Lookups(Compiler):
             "returned",
             sa.select(past.lane, past.ordinal)
             .distinct()
-            .where(past.tape_id == param("t"), past.since <= param("seq"), past.until > param("seq")),
+            .where(past.tape_id == param("t"), past.placed < param("seq"), past.until > param("seq")),
             ["t", "seq"],
         )
         self.returned_inherited = make(
