@@ -157,13 +157,13 @@ class HeadMoved(TapeError):
 class SummaryMoved(TapeError):
     """Another summary stands where the writer expected one; ``current`` is that summary, None if there is none.
 
-    Nothing was written. Decide anew on the grounds of ``current`` and pass it as ``expected``. A bare seq that two
-    summaries of a fork's lineage have counts as moved, too: it does not tell which of them the writer knew.
+    Decide anew with ``current`` before you, and pass it as ``expected``.
     """
 
     def __init__(self, tape: str, expected: tuple[str, int] | int | None, current: Any) -> None:
-        found = "there is none" if current is None else f"it is seq {current.seq} of tape {current.tape!r}"
-        super().__init__(f"the newest summary of tape {tape!r} is not the one expected ({expected}): {found}")
+        super().__init__(
+            f"the newest summary of tape {tape!r} is not the one expected ({expected}); `current` of this error is"
+        )
         self.tape = tape
         self.expected = expected
         self.current = current

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tape.core import compaction, ids, payloads, strict, toolcalls
-from tape.core.compaction import AddSummary, Expected, StartCompaction, Summarize, Summary, SummaryRequest
+from tape.core.compaction import AddSummary, StartCompaction, Summarize, Summary, SummaryRequest
 from tape.core.context import Context, Policy, build, summary_id
 from tape.core.fold import COMPACTION
 from tape.core.memory import Block, ChangeBlock, ChangeState, FreezePrompt, RecordUsage, Usage, block_text, whole_number
@@ -301,7 +301,7 @@ class Keeping(Kept):
         *,
         first: str,
         last: str,
-        expected: Expected = None,
+        expected: Summary | tuple[str, int] | int | None = None,
         key: str | None = None,
         actor: str | None = None,
         meta: dict[str, Any] | None = None,

@@ -511,6 +511,20 @@ class TestCalls:
         assert chat.summaries()[0].stale
         sound(chat)
 
+    def test_a_result_goes_with_the_calls_that_are_still_made(self, chat: tape.Tape) -> None:
+        """A call that was retracted or revised away keeps no run from being summarised."""
+        both = {"id": "R", "role": "user", "content": [{"type": "tool_result", "tool_use_id": c} for c in ("c1", "c2")]}
+        chat.extend([call("A", "c1"), call("B", "c2"), both, {"id": "z", "role": "user", "content": "z"}])
+        with pytest.raises(tape.InvalidEntry):
+            chat.set_summary("SUM", first="B", last="R")
+        with pytest.raises(tape.InvalidEntry):
+            chat.set_summary("SUM", first="A", last="B")
+        chat.revise("A", {"content": "never mind", "tool_calls": []})
+        chat.set_summary("ONE", first="A", last="A")
+        chat.set_summary("TWO", first="B", last="R", expected=chat.summary())
+        assert shown(chat) == ["ONE", "TWO", "z"]
+        sound(chat)
+
     def test_a_call_settled_within_the_run_may_be_revised(self, chat: tape.Tape) -> None:
         """As long as each call has its result in the run the summary stays, marked stale."""
         chat.extend([call("A", "c1"), result("R", "c1"), {"id": "z", "role": "user", "content": "z"}])

@@ -14,7 +14,7 @@ from msgspec import Struct
 from tape.core import payloads
 from tape.core.fold import COMPACTION, Head
 from tape.core.payloads import Place
-from tape.core.plan import Covered, Intent, Lookup, Planned, visible_place
+from tape.core.plan import Covered, Intent, Lookup, Planned, makes, visible_place
 from tape.core.records import Message
 from tape.core.runs import Compaction, in_force, newest
 from tape.core.tokens import Counter, estimate
@@ -49,10 +49,6 @@ class Summary(Struct, frozen=True):
     stamp: int = 0
     levels_up: int = 0
     """How many forks up the tape is that made it; 0 for the tape itself."""
-
-
-Expected = Summary | tuple[str, int] | int | None
-"""The summary that a new one is based on, as a caller may name it."""
 
 
 def newest_summary(found: Sequence[Summary]) -> Summary | None:
@@ -131,11 +127,11 @@ class AddSummary(Intent, kw_only=True):
         inside = {message.place for message in run}
         settled = {(answer.maker, answer.call) for message in run for answer in message.answers}
         for message in run:
-            if any(answer.maker not in inside for answer in message.answers):
+            if any(answer.maker not in inside and makes(look, {}, answer, head.cleared) for answer in message.answers):
                 raise InvalidEntry("first", "the run would part a tool result from its call")
             if message.calls and any(
-                answer not in inside and look.contains(head.place, answer) and look.seen(head, answer)
-                for answer in look.answers(message.place)
+                place not in inside and look.contains(head.place, place) and self._answered(head, look, message, place)
+                for place in look.answers(message.place)
             ):
                 raise InvalidEntry("last", "the run would part a tool call from its result")
             for call in message.waiting:
@@ -144,6 +140,14 @@ class AddSummary(Intent, kw_only=True):
                         "last",
                         f"the tool call {call!r} of message {message.id!r} has no result yet: it must stay visible",
                     )
+
+    def _answered(self, head: Head, look: Lookup, message: Covered, place: Place) -> bool:
+        """Whether the message at a place is in the view and answers a call that another still makes."""
+        standing = look.standing(place)
+        return standing.visible(head.cleared) and any(
+            bound.maker == message.place and bound.call in message.calls
+            for bound in look.bindings(place, standing.placed)
+        )
 
 
 class StartCompaction(Intent, kw_only=True):

@@ -44,6 +44,7 @@ __all__ = [
     "compose",
     "digest_of",
     "keyed",
+    "makes",
     "same",
     "visible_place",
 ]
@@ -84,11 +85,11 @@ class Standing(Struct, frozen=True, gc=False):
 
 
 class Covered(Struct, frozen=True):
-    """A message in a run: its id and place, whether it makes calls, those still without a result, those it answers."""
+    """A message in a run: its id and place, the calls it makes, those that await their result, those it answers."""
 
     id: str
     place: Place
-    calls: bool
+    calls: list[str]
     waiting: list[str]
     answers: list[Answer]
 
@@ -158,9 +159,6 @@ class Lookup(Protocol):
 
     def id_at(self, place: Place) -> str:
         """Return the id of the message at a place."""
-
-    def seen(self, head: Head, place: Place) -> bool:
-        """Whether the message at a place is in the view."""
 
     def returned(self, clear: int) -> list[Place]:
         """Return the places of messages from before a clear that changed since by themselves, shallowest first."""
@@ -485,7 +483,7 @@ class RestoreMessages(Intent, kw_only=True):
         marks: list[Reopened] = []
         for place, back in sorted(named.items(), key=lambda item: item[0].ordinal):
             bound = look.bindings(place, back.placed)
-            if bound and not any(_makes(look, changed, answer, head.cleared) for answer in bound):
+            if bound and not any(makes(look, changed, answer, head.cleared) for answer in bound):
                 marks.append(back)
                 changed[place] = (False, frozenset())
             else:
@@ -512,7 +510,7 @@ class RestoreMessages(Intent, kw_only=True):
             standing = look.standing(place)
             if not standing.live and standing.why == HIDDEN:
                 bound = look.bindings(place, standing.placed)
-                if any(_makes(look, changed, answer, beneath) for answer in bound):
+                if any(makes(look, changed, answer, beneath) for answer in bound):
                     shows.append(Reopened(place, standing.placed, standing.body, 0, standing.of))
                     changed[place] = (True, frozenset(look.body(standing.body, standing.of).calls))
                     continue
@@ -629,7 +627,7 @@ def _bind(look: Lookup, head: Head, before: Place, answered: Sequence[str]) -> l
     return bound
 
 
-def _makes(look: Lookup, changed: dict[Place, tuple[bool, frozenset[str]]], answer: Answer, cleared: int) -> bool:
+def makes(look: Lookup, changed: dict[Place, tuple[bool, frozenset[str]]], answer: Answer, cleared: int) -> bool:
     """Whether the message that a result was bound to is there and makes the call, after the change."""
     if answer.maker in changed:
         live, calls = changed[answer.maker]
@@ -652,7 +650,7 @@ def _settle(
             standing = look.standing(place)
             if standing.out(cleared):
                 continue
-            wanted = any(_makes(look, changed, answer, cleared) for answer in look.bindings(place, standing.placed))
+            wanted = any(makes(look, changed, answer, cleared) for answer in look.bindings(place, standing.placed))
             if wanted == standing.visible(cleared):
                 continue
             if wanted:

@@ -164,14 +164,10 @@ class Remembering(TapeLookup):
             place = scope.at(row[7], row[0], scope.placed_on(row))
             body = payloads.body_of(row[3], row[4], row[5])
             waiting = toolcalls.waiting(body.message, body.calls)
-            found.append(Covered(body.id, place, bool(body.calls), waiting, self.bindings(place, row[1])))
+            found.append(Covered(body.id, place, body.calls, waiting, self.bindings(place, row[1])))
         return found
 
     def id_at(self, place: Place) -> str:
         """Return the id of the message at a place."""
         standing = self.standing(place)
         return self.body(standing.body, standing.of).id
-
-    def seen(self, head: Head, place: Place) -> bool:
-        """Whether the message at a place is in the view."""
-        return self.standing(place).visible(head.cleared)
