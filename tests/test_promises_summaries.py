@@ -523,6 +523,15 @@ class TestCalls:
         chat.set_summary("ONE", first="A", last="A")
         chat.set_summary("TWO", first="B", last="R", expected=chat.summary())
         assert shown(chat) == ["ONE", "TWO", "z"]
+        chat.revise("A", {"content": "after all", "tool_calls": [{"id": "c1"}]})
+        assert shown(chat) == ["A", "B", "R", "z"]
+        assert chat.context().repairs == []
+        chat.retract("A")
+        assert shown(chat) == ["TWO", "z"]
+        chat.restore("A")
+        assert shown(chat) == ["A", "B", "R", "z"]
+        chat.revise("A", {"content": "no", "tool_calls": []})
+        assert shown(chat) == ["ONE", "TWO", "z"]
         sound(chat)
 
     def test_a_call_settled_within_the_run_may_be_revised(self, chat: tape.Tape) -> None:

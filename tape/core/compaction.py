@@ -127,7 +127,8 @@ class AddSummary(Intent, kw_only=True):
         inside = {message.place for message in run}
         settled = {(answer.maker, answer.call) for message in run for answer in message.answers}
         for message in run:
-            if any(answer.maker not in inside and makes(look, {}, answer, head.cleared) for answer in message.answers):
+            # A call under a clear counts as well: undoing the clear would bring it back without its result.
+            if any(answer.maker not in inside and makes(look, {}, answer, 0) for answer in message.answers):
                 raise InvalidEntry("first", "the run would part a tool result from its call")
             if message.calls and any(
                 place not in inside and look.contains(head.place, place) and self._answered(head, look, message, place)

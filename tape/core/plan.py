@@ -381,7 +381,8 @@ class ReviseMessage(Intent, kw_only=True):
             raise Unchanged(standing.body, standing.of)
         calls, _ = toolcalls.find(message)
         hides, shows = _settle(look, {place: (True, frozenset(calls))}, head.cleared)
-        waiting = Rewritten(place, toolcalls.waiting(held.message, held.calls), toolcalls.waiting(message, calls))
+        awaited, awaits = toolcalls.waiting(held.message, held.calls), toolcalls.waiting(message, calls)
+        rewritten = Rewritten(place, held.calls, calls, awaited, awaits)
         payload = payloads.Revise(
             id=self.id,
             message=msgspec.Raw(raw),
@@ -394,7 +395,7 @@ class ReviseMessage(Intent, kw_only=True):
             hides=hides,
             shows=shows,
             tokens=message_tokens(message),
-            loosens=loosen(look, outs=hides, backs=shows, revised=[waiting]),
+            loosens=loosen(look, outs=hides, backs=shows, revised=[rewritten]),
         )
         key = ids.revision_key(standing.body, standing.of) if self.derive_key else None
         return Planned(payload, head.place, self.id, key)

@@ -23,7 +23,8 @@ class Compaction(Struct, frozen=True):
     place: Place
     lo: int
     gone: int
-    """How many of its sources have no live row, and how many make a call whose result it does not cover.
+    """How many reasons there are for it to stand back: sources without a live row, sources that make a call whose
+    result it does not cover, and live messages that it does not cover and whose call a source answers.
 
     A clear ends no row, so this does not change with it: sources that a clear took are not gone, and a compaction
     under a clear keeps its account for the day when the clear is undone.
@@ -48,11 +49,13 @@ class Compaction(Struct, frozen=True):
 
 
 class Rewritten(Struct, frozen=True):
-    """A message that is revised: its place, and the calls it made and makes now whose results are not in it."""
+    """A message that is revised: the calls it made and makes now, and those of them whose results are not in it."""
 
     place: Place
-    before: list[str]
-    after: list[str]
+    made: list[str]
+    makes: list[str]
+    awaited: list[str]
+    awaits: list[str]
 
 
 def newest(found: Sequence[Compaction]) -> Compaction | None:
@@ -86,8 +89,12 @@ def loosen(
     All of the tape's are asked, also those under a clear of its own: undoing it brings them back as they stand then.
     ``uncleared`` tells that a clear is undone, which brings back messages that nobody names.
     """
+    compactions = look.compactions()
+    if not compactions:
+        return []
     found: list[Loosened] = []
-    for one in look.compactions():
+    callers = _callers(look, outs, backs, revised)
+    for one in compactions:
         gone, changed, loose = one.gone, one.revised, one.loose
         covers: set[str] | None = None
 
@@ -109,7 +116,12 @@ def loosen(
         for new in revised:
             if covered(new.place):
                 changed = True
-                gone += _waits(look, covered, new.place, new.after) - _waits(look, covered, new.place, new.before)
+                gone += _waits(look, covered, new.place, new.awaits) - _waits(look, covered, new.place, new.awaited)
+        for caller in callers:
+            answered = [call for answer, call in caller.answers if covered(answer)]
+            if answered and not covered(caller.place):
+                gone += any(call in caller.makes for call in answered)
+                gone -= any(call in caller.made for call in answered)
         if uncleared and not loose:
             # Something within the run is not covered, and may be among what returns.
             loose = one.place.ordinal - one.lo + 1 > len(look.covers(one))
@@ -118,15 +130,44 @@ def loosen(
     return found
 
 
+class _Caller(Struct, frozen=True):
+    """A message that changes: the calls it made and makes in the view, and what answers calls of its."""
+
+    place: Place
+    made: Sequence[str]
+    makes: Sequence[str]
+    answers: list[tuple[Place, str]]
+
+
+def _callers(
+    look: Lookup, outs: Sequence[Place], backs: Sequence[Reopened], revised: Sequence[Rewritten]
+) -> list[_Caller]:
+    """Return those of the messages that made or make calls which others answer."""
+
+    def calls(place: Place) -> list[str]:
+        standing = look.standing(place)
+        return look.body(standing.body, standing.of).calls
+
+    changes: list[tuple[Place, Sequence[str], Sequence[str]]] = [(place, calls(place), ()) for place in outs]
+    changes += [(back.place, (), calls(back.place)) for back in backs if not back.clear]
+    changes += [(new.place, new.made, new.makes) for new in revised]
+    found = [_Caller(place, made, makes, _answers(look, place)) for place, made, makes in changes if made or makes]
+    return [caller for caller in found if caller.answers]
+
+
+def _answers(look: Lookup, maker: Place) -> list[tuple[Place, str]]:
+    """Return the messages that were bound to calls of another, each with the call."""
+    return [
+        (place, bound.call)
+        for place in look.answers(maker)
+        for bound in look.bindings(place, look.standing(place).placed)
+        if bound.maker == maker
+    ]
+
+
 def _waits(look: Lookup, covered: Callable[[Place], bool | None], place: Place, calls: Sequence[str]) -> bool:
     """Whether one of the calls made at a place has no result among the covered messages, so that it comes after."""
     if not calls:
         return False
-    settled = {
-        bound.call
-        for answer in look.answers(place)
-        if covered(answer)
-        for bound in look.bindings(answer, look.standing(answer).placed)
-        if bound.maker == place
-    }
+    settled = {call for answer, call in _answers(look, place) if covered(answer)}
     return any(call not in settled for call in calls)
