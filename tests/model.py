@@ -65,6 +65,14 @@ def answers_of(body: dict[str, Any]) -> list[str]:
     return [call for call in dict.fromkeys(answered) if call not in calls_of(body)]
 
 
+def awaits_of(body: dict[str, Any]) -> set[str]:
+    """Return the tool calls that a message makes and does not answer itself."""
+    results = {
+        part.get("tool_use_id", part.get("toolCallId")) for part in _parts(body) if "result" in str(part.get("type"))
+    }
+    return calls_of(body) - results
+
+
 class Refused(Exception):
     """What the store must raise, with the facts that the error must carry."""
 
@@ -106,6 +114,16 @@ class Mark:
 
 
 @dataclass
+class Digest:
+    """A summary: all messages of its run, in the view or not, and those of them that it covers."""
+
+    seq: int
+    text: str
+    run: list[str]
+    covers: list[str]
+
+
+@dataclass
 class Record:
     """An entry: what the caller gave."""
 
@@ -142,7 +160,10 @@ class Item:
 
 
 Shown = tuple[str, str | None, int, int, str]
-"""A message as it is shown: id, the message above it, the entry that placed it, the one with its body, the body."""
+"""A message as it is shown: id, the message above it, the entry that placed it, the one with its body, the body.
+
+Of a summary that is shown as a message only the id and the entry are told.
+"""
 
 
 @dataclass
@@ -158,6 +179,10 @@ class Seen:
     context: list[Shown]
     anchors: list[tuple[int, str, bool]]
     """(seq, name, stale), oldest first."""
+    summaries: list[tuple[int, str, list[str], bool]]
+    """(seq, text, ids covered, stale), in the order of what they cover."""
+    newest: int | None
+    """The summary that was made last, of those."""
     count: int
     status: str
     reason: str | None
@@ -171,6 +196,7 @@ class Model:
     records: list[Record] = field(default_factory=list)
     notes: dict[str, Note] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
+    digests: list[Digest] = field(default_factory=list)
     clears: list[int] = field(default_factory=list)
     """The clears in force, oldest first."""
     head: str | None = None
@@ -235,10 +261,50 @@ class Model:
         return [mark for mark in self.marks if not self.clears or mark.seq > self.clears[-1]]
 
     def context(self, end: str | None) -> list[Shown]:
-        """Return the messages after the latest anchor on the path to ``end``."""
+        """Return the messages after the latest anchor on the path to ``end``, and summaries for what they cover."""
+        before = self.before(end)
+        held = self.summaries(end)
+        found: list[Shown] = []
+        for id in reversed(self.up(end)):
+            digest = next((one for one in held if id in one.run), None)
+            if digest is not None and id == digest.run[0]:
+                found.append((f"~summary:{digest.seq}", None, digest.seq, digest.seq, ""))
+                # What is in the run and not covered comes right behind the summary.
+                found += [self.show(one) for one in digest.run if one not in digest.covers and self.visible(one)]
+            elif digest is None and id not in before and self.visible(id):
+                found.append(self.show(id))
+        return found
+
+    def before(self, end: str | None) -> set[str]:
+        """Return the messages that the latest anchor on the path to ``end`` cuts off."""
         mark = self.anchor(end)
-        before = set(self.up(mark.at)) if mark is not None else set()
-        return [shown for shown in self.path(end) if shown[0] not in before]
+        return set(self.up(mark.at)) if mark is not None else set()
+
+    def summaries(self, end: str | None) -> list[Digest]:
+        """Return the summaries in force on the path to ``end``, in its order: of two that overlap the newer one."""
+        path, before = [*reversed(self.up(end))], self.before(end)
+        held: list[Digest] = []
+        for digest in reversed(self.digests):
+            if self.clears and digest.seq < self.clears[-1]:
+                continue
+            if digest.run[-1] not in path or any(id in before for id in digest.run):
+                continue
+            if self.valid(digest) and not any(set(digest.run) & set(other.run) for other in held):
+                held.append(digest)
+        return sorted(held, key=lambda digest: path.index(digest.run[0]))
+
+    def valid(self, digest: Digest) -> bool:
+        """Whether all that a summary covers is there, and parts no tool call from its result."""
+        covered = [self.notes[id] for id in digest.covers]
+        bound = {pair for note in covered for pair in note.bound}
+        return (
+            all(self.visible(note.id) for note in covered)
+            and all((call, note.id) in bound for note in covered for call in awaits_of(note.body))
+            and not any(
+                maker not in digest.covers and self.visible(maker) and call in calls_of(self.notes[maker].body)
+                for call, maker in bound
+            )
+        )
 
     def stale(self, mark: Mark) -> bool:
         """Whether a message that an anchor was made from has changed or gone since."""
@@ -251,6 +317,7 @@ class Model:
         children = {id: [shown[below] for below in live if shown[below][1] == id] for id in live}
         followed = {above for id in live for above in self.up(id)[1:]}
         mark = self.anchor(self.head)
+        held = self.summaries(self.head)
         return Seen(
             seq=self.seq,
             path=self.path(self.head),
@@ -260,6 +327,11 @@ class Model:
             anchor=mark.seq if mark is not None else None,
             context=self.context(self.head),
             anchors=[(one.seq, one.name, self.stale(one)) for one in self.standing()],
+            summaries=[
+                (one.seq, one.text, one.covers, any(self.notes[id].revision > one.seq for id in one.covers))
+                for one in held
+            ],
+            newest=max((one.seq for one in held), default=None),
             count=len(live),
             status=self.status,
             reason=self.reason,
@@ -312,6 +384,7 @@ class Model:
             records=[*self.records],
             notes=notes,
             marks=[*self.marks],
+            digests=[*self.digests],
             clears=[*self.clears],
             history=[*self.history],
         )
@@ -546,6 +619,56 @@ class Model:
         seq = self._record(kind, key, content)
         self.marks.append(Mark(seq, name, self.head, state, summary, sources))
         return self._done(seq)
+
+    def set_summary(
+        self,
+        text: str,
+        first: str,
+        last: str,
+        based_on: int | None,
+        *,
+        key: str | None = None,
+        expected: int | None = None,
+    ) -> Wrote:
+        """Let a text stand for the messages from one to another."""
+        content = {"kind": "compact", "text": text, "first": first, "last": last}
+        found = self._find(key, content)
+        if found is not None:
+            return found
+        self._check(expected)
+        self._visible(first)
+        self._visible(last)
+        if last not in self.up(self.head) or first not in self.up(last):
+            raise Refused(tape.InvalidEntry, field="last")
+        held = self.summaries(self.head)
+        if based_on != max((one.seq for one in held), default=None):
+            raise Refused(tape.SummaryMoved, expected=based_on)
+        run = [*reversed(self.up(last)[: self.up(last).index(first) + 1])]
+        if first in self.before(self.head):
+            raise Refused(tape.InvalidEntry, field="first")
+        for other in held:
+            if set(other.run) & set(run) and not set(other.run) <= set(run):
+                raise Refused(tape.InvalidEntry, field="first")
+        covers = [id for id in run if self.visible(id)]
+        self._check_calls(covers)
+        seq = self._record("compact", key, content)
+        self.digests.append(Digest(seq, text, run, covers))
+        return self._done(seq)
+
+    def _check_calls(self, covers: list[str]) -> None:
+        bound = {pair for id in covers for pair in self.notes[id].bound}
+        on_path = self.up(self.head)
+        for id in covers:
+            for call, maker in self.notes[id].bound:
+                there = self.visible(maker) or self.notes[maker].taken
+                if maker not in covers and there and call in calls_of(self.notes[maker].body):
+                    raise Refused(tape.InvalidEntry, field="first")
+            made = calls_of(self.notes[id].body)
+            outside = [one for one in on_path if one not in covers and self.visible(one)]
+            if any((call, id) in self.notes[one].bound for one in outside for call in made):
+                raise Refused(tape.InvalidEntry, field="last")
+            if any((call, id) not in bound for call in awaits_of(self.notes[id].body)):
+                raise Refused(tape.InvalidEntry, field="last")
 
     def event(self, name: str, data: Any = None, *, key: str | None = None, expected: int | None = None) -> Wrote:
         """Record a fact."""

@@ -6,6 +6,7 @@ engine, for a longer hunt.
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -82,6 +83,8 @@ class TapeMachine(RuleBasedStateMachine):
 
     backend: ClassVar[Backend]
     store: ClassVar[tape.Store | None] = None
+    elsewhere: ClassVar[tape.Store | None] = None
+    """Another store, which exported tapes are imported into."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,6 +163,27 @@ class TapeMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for index in range(3):
             self.replay(index)
+            self.carry(index)
+
+    @rule(index=tapes)
+    def carry(self, index: int) -> None:
+        """Export the tape, import it elsewhere (where an earlier part of it may be), and export it from there."""
+        cls, model = type(self), self.models[index]
+        assert cls.store is not None
+        if not model.seq:
+            return
+        cls.elsewhere = cls.elsewhere or tape.open(":memory:")
+        exported, again = io.BytesIO(), io.BytesIO()
+        cls.store.export(model.id, exported)
+        cls.elsewhere.import_(io.BytesIO(exported.getvalue()))
+        cls.elsewhere.export(model.id, again)
+        assert again.getvalue() == exported.getvalue()
+        there = cls.elsewhere.tape(model.id)
+        compare(there, model.history[-1])
+        for seq in range(0, model.seq, 5):
+            compare(there.at(seq), model.history[seq], each=False)
+        report = there.verify()
+        assert report.ok, report.problems
 
     def replay(self, index: int) -> None:
         """Compare the view at every seq with a fold of the first entries and with what the model saw then."""
@@ -437,6 +461,69 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, made: model.anchor_at_head(name, summary="done", sources=sources, key=key, expected=expected),
         )
 
+    @rule(
+        index=tapes,
+        text=st.sampled_from(["in short", "so far"]),
+        ends=st.tuples(picks, picks),
+        aim=st.sampled_from([True, True, True, True, False]),
+        based_on=st.sampled_from(["right"] * 8 + ["none", "wrong"]),
+        key=keys,
+        head=heads,
+    )
+    def set_summary(
+        self, index: int, text: str, ends: tuple[int, int], aim: bool, based_on: str, key: str | None, head: str
+    ) -> None:
+        model, expected = self.models[index], self.expected(index, head)
+        first, last = (self.pick(index, number) for number in ends)
+        window = [shown[0] for shown in model.path(model.head) if shown[0] not in model.before(model.head)]
+        if aim and window:
+            # Aimed at a run behind the latest anchor, so that most are taken unless they part a call from its result.
+            low, high = sorted(number % len(window) for number in ends)
+            first, last = window[low], window[high]
+        newest = model.history[-1].newest
+        basis = {"right": newest, "none": None, "wrong": (newest or 0) + 1}[based_on]
+        self.write(
+            index,
+            lambda: self.handle(index).set_summary(
+                text, first=first, last=last, expected=basis, key=key, expected_head=expected
+            ),
+            lambda model, made: model.set_summary(text, first, last, basis, key=key, expected=expected),
+        )
+
+    @rule(index=tapes, steps=st.lists(st.tuples(st.integers(0, 9), picks), min_size=2, max_size=6))
+    def stir_under_a_clear(self, index: int, steps: list[tuple[int, int]]) -> None:
+        """Clear, do this and that to what the clear took, and undo it: orders that matter to summaries and results."""
+        self.clear(index, None, None, "any")
+        for what, number in steps:
+            notes = self.models[index].notes
+            out = [id for id, note in notes.items() if note.out or note.taken]
+            if what < 5 and out:
+                id = out[number % len(out)]
+                self.write(
+                    index,
+                    lambda id=id: self.handle(index).restore(id),  # type: ignore[misc]
+                    lambda model, made, id=id: model.restore([id]),  # type: ignore[misc]
+                )
+            elif what < 7:
+                self.retract_shown(index, number)
+            elif what < 8:
+                self.revise_shown(index, number, "other")
+            elif what < 9:
+                self.clear(index, None, None, "any")
+            else:
+                self.restore_cleared(index, None, "any")
+        self.restore_cleared(index, None, "any")
+
+    @rule(index=tapes, number=picks, content=contents)
+    def revise_shown(self, index: int, number: int, content: Any) -> None:
+        shown = [id for id in self.models[index].notes if self.models[index].visible(id)]
+        id = shown[number % len(shown)] if shown else "nobody"
+        self.write(
+            index,
+            lambda: self.handle(index).revise(id, content=content),
+            lambda model, made: model.revise(id, content=content),
+        )
+
     @rule(index=tapes, name=names, data=st.sampled_from([None, 1, {"a": None}]), key=keys, head=heads)
     def event(self, index: int, name: str, data: Any, key: str | None, head: str) -> None:
         expected = self.expected(index, head)
@@ -487,6 +574,7 @@ class TapeMachine(RuleBasedStateMachine):
             assert [show(m) for m in handle.messages(branch=id)] == model.path(id)
             context = handle.context(branch=id)
             assert [show(m) for m in context.messages] == model.context(id)
+            assert [one.seq for one in context.summaries] == [one.seq for one in model.summaries(id)]
             mark = model.anchor(id)
             assert (context.anchor and context.anchor.seq) == (mark and mark.seq)
             assert [show(m) for m in handle.at(id).messages()] == model.path(id)
@@ -549,6 +637,8 @@ class TapeMachine(RuleBasedStateMachine):
 
 
 def show(message: tape.Message) -> Shown:
+    if message.id.startswith("~"):
+        return message.id, None, message.seq, message.revision, ""
     return message.id, message.parent, message.seq, message.revision, json.dumps(message.to_dict(), sort_keys=True)
 
 
@@ -566,6 +656,16 @@ def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
     assert [show(m) for m in context.messages] == seen.context
     assert (context.anchor.seq if context.anchor else None) == seen.anchor
     assert context.head == seen.seq
+    summaries = reads.summaries()
+    assert [(one.seq, one.text, one.covers, one.stale) for one in summaries] == seen.summaries
+    assert context.summaries == summaries
+    for one in summaries:
+        [shown] = [message for message in context.messages if message.id == f"~summary:{one.seq}"]
+        assert one.text in shown.text
+        assert ("has changed since" in shown.text) == one.stale
+    newest = reads.summary()
+    assert newest == context.summary
+    assert (newest.seq if newest is not None else None) == seen.newest
     assert [(a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
     info = reads.info()
     assert (info.head, info.entry_count, info.message_count) == (seen.seq, seen.seq, seen.count)
@@ -582,5 +682,6 @@ def test_every_verb_in_any_order_agrees_with_the_model(backend: Backend) -> None
     try:
         explore(Machine, STEPS, STEPS_PER_TAPE)
     finally:
-        if Machine.store is not None:
-            Machine.store.close()
+        for opened in (Machine.store, Machine.elsewhere):
+            if opened is not None:
+                opened.close()
