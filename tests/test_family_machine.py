@@ -297,7 +297,8 @@ def _more(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(message: tape.Message) -> tuple[str, str | None, str, int, int, str]:
-    body = json.dumps(message.to_dict(), sort_keys=True)
+    # A summary shown as a message has a text that is the store's own.
+    body = "" if message.id.startswith("~") else json.dumps(message.to_dict(), sort_keys=True)
     return message.id, message.parent, message.tape, message.seq, message.revision, body
 
 
