@@ -643,17 +643,22 @@ class Model:
         held = self.summaries(self.head)
         if based_on != max((one.seq for one in held), default=None):
             raise Refused(tape.SummaryMoved, expected=based_on)
+        run, covers = self.judge(first, last)
+        seq = self._record("compact", key, content)
+        self.digests.append(Digest(seq, text, run, covers))
+        return self._done(seq)
+
+    def judge(self, first: str, last: str) -> tuple[list[str], list[str]]:
+        """Return a run of messages and those of them that a summary of it covers, if there may be one."""
         run = [*reversed(self.up(last)[: self.up(last).index(first) + 1])]
         if first in self.before(self.head):
             raise Refused(tape.InvalidEntry, field="first")
-        for other in held:
+        for other in self.summaries(self.head):
             if set(other.run) & set(run) and not set(other.run) <= set(run):
                 raise Refused(tape.InvalidEntry, field="first")
         covers = [id for id in run if self.visible(id)]
         self._check_calls(covers)
-        seq = self._record("compact", key, content)
-        self.digests.append(Digest(seq, text, run, covers))
-        return self._done(seq)
+        return run, covers
 
     def _check_calls(self, covers: list[str]) -> None:
         bound = {pair for id in covers for pair in self.notes[id].bound}

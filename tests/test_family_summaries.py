@@ -15,7 +15,7 @@ from conftest import Backend
 from exploring import explore
 from family import Kin, Refused, Seen, Shown, Tree, Wrote, _clock, calls_of
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import initialize, rule
 from test_family_machine import STEPS_PER_FAMILY, FamilyMachine, few_picks, numbers, picks
 
 import tape
@@ -140,18 +140,24 @@ class SummaryKin(Kin):
                 names.append(newest.seq)
         if expected not in names:
             raise Refused(tape.SummaryMoved, expected=expected)
-        run = [*reversed(tree.up(last)[: tree.up(last).index(first) + 1])]
-        if first in tree.before(tree.head):
-            raise Refused(tape.InvalidEntry, field="first")
-        for other in held:
-            if set(other.run) & set(run) and not set(other.run) <= set(run):
-                raise Refused(tape.InvalidEntry, field="first")
-        covers = [id for id in run if tree.visible(id)]
-        self._check_calls(covers)
+        run, covers = self.judge(first, last)
         seq = self._next()
         tree.digests.append(Digest(self.id, seq, next(_clock), text, run, covers))
         self._record()
         return Wrote(self.id, seq, None, False)
+
+    def judge(self, first: str, last: str) -> tuple[list[str], list[str]]:
+        """Return a run of messages and those of them that a summary of it covers, if there may be one."""
+        tree = self.tree
+        run = [*reversed(tree.up(last)[: tree.up(last).index(first) + 1])]
+        if first in tree.before(tree.head):
+            raise Refused(tape.InvalidEntry, field="first")
+        for other in tree.summaries(tree.head):
+            if set(other.run) & set(run) and not set(other.run) <= set(run):
+                raise Refused(tape.InvalidEntry, field="first")
+        covers = [id for id in run if tree.visible(id)]
+        self._check_calls(covers)
+        return run, covers
 
     def _check_calls(self, covers: list[str]) -> None:
         tree = self.tree
@@ -178,7 +184,7 @@ class SummaryFamilyMachine(FamilyMachine):
 
     @rule(
         number=numbers,
-        ends=st.tuples(picks, picks),
+        ends=st.tuples(st.integers(1, 12), st.integers(1, 12)),
         how=st.sampled_from(["summary", "summary", "pair", "seq", "seq", "none", "other"]),
         aim=st.sampled_from([True, True, True, True, False]),
         nth=picks,
@@ -188,10 +194,8 @@ class SummaryFamilyMachine(FamilyMachine):
         assert isinstance(kin, SummaryKin)
         tree = kin.tree
         first, last = (self.pick(kin, at) for at in ends)
-        window = [id for id in tree.path(tree.head) if id not in tree.before(tree.head)]
-        if aim and window:
-            low, high = sorted(at % len(window) for at in ends)
-            first, last = window[low], window[high]
+        if aim:
+            first, last = self.run_of(kin, *ends) or (first, last)
         newest = max(tree.summaries(tree.head), key=lambda one: one.when, default=None)
         other = tree.digests[nth % len(tree.digests)] if tree.digests else None
         named = other if how == "other" else newest
@@ -223,6 +227,32 @@ class SummaryFamilyMachine(FamilyMachine):
             self.clear(number)
             self.undo_clear(number)
         self.undo_clear(number)
+
+    def run_of(self, kin: Kin, low: int, high: int) -> tuple[str, str] | None:
+        """Return the ends of a run that can be summarised, near the two numbers."""
+        assert isinstance(kin, SummaryKin)
+        path = kin.tree.path(kin.tree.head)
+        for first in path[low % len(path) :] if path else ():
+            ends = path[path.index(first) :]
+            for last in ends[high % len(ends) :] + ends[: high % len(ends)]:
+                try:
+                    kin.judge(first, last)
+                except Refused:
+                    continue
+                return first, last
+        return None
+
+    @initialize(ends=st.lists(st.tuples(picks, picks), min_size=3, max_size=3), ticks=st.integers(0, 12))
+    def prepare(self, ends: list[tuple[int, int]], ticks: int) -> None:
+        """Three generations, each with a summary of its own; the seqs of the younger ones lag behind or catch up."""
+        for generation, (low, high) in enumerate(ends):
+            for number in range(3 if generation else 6):
+                self._append(generation, {"role": "user", "content": f"message {number}"})
+            for _ in range(ticks if generation else 0):
+                self.write(generation, lambda chat: chat.event("tick"), lambda kin, _: kin.event())
+            self.set_summary(generation, (low, high), "summary", True, generation)
+            if generation < 2:
+                self.fork(generation, "now", 0)
 
     def check(self, changed: Kin) -> None:
         super().check(changed)

@@ -475,11 +475,8 @@ class TapeMachine(RuleBasedStateMachine):
     ) -> None:
         model, expected = self.models[index], self.expected(index, head)
         first, last = (self.pick(index, number) for number in ends)
-        window = [shown[0] for shown in model.path(model.head) if shown[0] not in model.before(model.head)]
-        if aim and window:
-            # Aimed at a run behind the latest anchor, so that most are taken unless they part a call from its result.
-            low, high = sorted(number % len(window) for number in ends)
-            first, last = window[low], window[high]
+        if aim:
+            first, last = self.run_of(index, *ends) or (first, last)
         newest = model.history[-1].newest
         basis = {"right": newest, "none": None, "wrong": (newest or 0) + 1}[based_on]
         self.write(
@@ -490,9 +487,29 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, made: model.set_summary(text, first, last, basis, key=key, expected=expected),
         )
 
-    @rule(index=tapes, steps=st.lists(st.tuples(st.integers(0, 9), picks), min_size=2, max_size=6))
-    def stir_under_a_clear(self, index: int, steps: list[tuple[int, int]]) -> None:
-        """Clear, do this and that to what the clear took, and undo it: orders that matter to summaries and results."""
+    def run_of(self, index: int, low: int, high: int) -> tuple[str, str] | None:
+        """Return the ends of a run that can be summarised, near the two numbers."""
+        model = self.models[index]
+        path = [shown[0] for shown in model.path(model.head)]
+        for first in path[low % len(path) :] if path else ():
+            ends = path[path.index(first) :]
+            for last in ends[high % len(ends) :] + ends[: high % len(ends)]:
+                try:
+                    model.judge(first, last)
+                except Refused:
+                    continue
+                return first, last
+        return None
+
+    @rule(
+        index=tapes,
+        before=st.lists(st.integers(0, 5), max_size=2),
+        steps=st.lists(st.tuples(st.integers(0, 9), picks), min_size=2, max_size=6),
+    )
+    def stir_under_a_clear(self, index: int, before: list[int], steps: list[tuple[int, int]]) -> None:
+        """Retract, clear, do this and that to what is out, undo the clear: what summaries and results depend on."""
+        for number in before:
+            self.retract_shown(index, -1 - number)
         self.clear(index, None, None, "any")
         for what, number in steps:
             notes = self.models[index].notes
