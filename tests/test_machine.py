@@ -268,6 +268,17 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, ids: model.extend([Item(m, made=id) for m, id in zip(batch, ids, strict=False)]),
         )
 
+    @rule(index=tapes, made=st.lists(calls, min_size=2, max_size=3, unique=True))
+    def append_calls_answered_together(self, index: int, made: list[str]) -> None:
+        """Several messages with a call each, and one that answers all of them."""
+        batch: list[dict[str, Any]] = [{"role": "assistant", "content": [_anthropic_call(call)]} for call in made]
+        batch.append({"role": "user", "content": [_anthropic_result(call) for call in made]})
+        self.write(
+            index,
+            lambda: self.handle(index).extend(batch),
+            lambda model, ids: model.extend([Item(m, made=id) for m, id in zip(batch, ids, strict=False)]),
+        )
+
     @rule(
         index=tapes,
         message=messages,
@@ -503,28 +514,36 @@ class TapeMachine(RuleBasedStateMachine):
 
     @rule(
         index=tapes,
+        ends=st.tuples(picks, picks),
         before=st.lists(st.integers(0, 5), max_size=2),
         steps=st.lists(st.tuples(st.integers(0, 9), picks), min_size=2, max_size=6),
     )
-    def stir_under_a_clear(self, index: int, before: list[int], steps: list[tuple[int, int]]) -> None:
+    def stir_under_a_clear(
+        self, index: int, ends: tuple[int, int], before: list[int], steps: list[tuple[int, int]]
+    ) -> None:
         """Retract, clear, do this and that to what is out, undo the clear: what summaries and results depend on."""
+        self.open_again(index, None)
+        if not self.models[index].history[-1].summaries:
+            self.set_summary(index, "in short", ends, True, "right", None, "any")
         for number in before:
             self.retract_shown(index, -1 - number)
         self.clear(index, None, None, "any")
         for what, number in steps:
             notes = self.models[index].notes
             out = [id for id, note in notes.items() if note.out or note.taken]
-            if what < 5 and out:
+            if what < 4 and out:
                 id = out[number % len(out)]
                 self.write(
                     index,
                     lambda id=id: self.handle(index).restore(id),  # type: ignore[misc]
                     lambda model, made, id=id: model.restore([id]),  # type: ignore[misc]
                 )
-            elif what < 7:
+            elif what < 6:
                 self.retract_shown(index, number)
-            elif what < 8:
+            elif what < 7:
                 self.revise_shown(index, number, "other")
+            elif what < 8:
+                self.set_summary(index, "so far", (0, number), True, "right", None, "any")
             elif what < 9:
                 self.clear(index, None, None, "any")
             else:

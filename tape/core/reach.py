@@ -84,5 +84,5 @@ def _cited(found: Struct) -> Iterator[tuple[str | None, int]]:
             yield found.supersedes_of, found.supersedes
         case Loosened():
             yield found.tape, found.seq
-        case Compact() if found.expected is not None:
-            yield found.expected_of, found.expected
+        case Compact() if found.expected_of is not None:
+            yield found.expected_of, found.expected or 0
