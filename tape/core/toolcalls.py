@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["find"]
+__all__ = ["find", "waiting"]
 
 _NONE: tuple[list[str], list[str]] = ([], [])
 
@@ -27,6 +27,29 @@ def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
         and "parts" not in message
     ):
         return _NONE
+    made, answered = _read(message)
+    return list(made), [call for call in answered if call not in made]
+
+
+def waiting(message: dict[str, Any]) -> list[str]:
+    """Return the calls that ``message`` makes and does not carry the result of itself."""
+    made, answered = _read(message)
+    for parts in (message.get("content"), message.get("parts")):
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and _has_output(part):
+                _note(answered, part.get("toolCallId"))
+    return [call for call in made if call not in answered]
+
+
+def _has_output(part: dict[str, Any]) -> bool:
+    """Whether an AI-SDK part, which is call and result in one, has its result."""
+    state = part.get("state")
+    return state in ("output-available", "output-error", "output-denied") or (state is None and "output" in part)
+
+
+def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the calls that a message makes, and all that it answers, its own among them."""
+    kind = message.get("type")
     made: dict[str, None] = {}
     answered: dict[str, None] = {}
     calls = message.get("tool_calls")
@@ -37,12 +60,12 @@ def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
     _note(answered, message.get("tool_call_id"))
     if isinstance(kind, str):
         _item(message, kind, made, answered)
-    for parts in (content, message.get("parts")):
+    for parts in (message.get("content"), message.get("parts")):
         if isinstance(parts, list):
             for part in parts:
                 if isinstance(part, dict) and isinstance(part.get("type"), str):
                     _item(part, part["type"], made, answered)
-    return list(made), [call for call in answered if call not in made]
+    return made, answered
 
 
 def _note(into: dict[str, None], call: Any) -> None:

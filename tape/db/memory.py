@@ -39,11 +39,15 @@ class Recall(Paths):
         return list(found.values())
 
     def compactions_on(self, tx: Transaction, scope: Scope, end: Place, floor: int) -> list[Compaction]:
-        """Return the compactions on the path to ``end`` that end deeper than ``floor``."""
+        """Return the compactions on the path to ``end`` whose whole run is deeper than ``floor``.
+
+        An anchor set inside a run later ends its compaction, as it ends those before it.
+        """
         if end == ROOT:
             return []
         params = (scope.number(end), end.lane, end.ordinal, floor, scope.lineage())
-        return self._compactions(tx, scope, tx.all(self._sql.compactions_on_path, params))
+        found = self._compactions(tx, scope, tx.all(self._sql.compactions_on_path, params))
+        return [one for one in found if one.lo > floor]
 
     def all_compactions(self, tx: Transaction, scope: Scope) -> list[Compaction]:
         """Return every compaction that the tape has or inherits."""
