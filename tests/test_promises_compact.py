@@ -441,7 +441,7 @@ def history(dice: random.Random, count: int) -> tuple[list[Candidate], list[tape
     if dice.random() < 0.3:
         bound[dice.randrange(1, count + 1)].append(("before", 0))
     candidates = [candidate(number, calls[number], bound[number]) for number in range(1, count + 1)]
-    summaries = []
+    summaries: list[tape.Summary] = []
     at = 1
     while at < count and dice.random() < 0.6:
         lo = dice.randrange(at, count)
@@ -455,9 +455,9 @@ def history(dice: random.Random, count: int) -> tuple[list[Candidate], list[tape
 def acceptable(candidates: Sequence[Candidate], summaries: Sequence[tape.Summary], lo: int, hi: int) -> bool:
     """Whether a commit accepts a run, asked message by message."""
     inside = range(lo, hi + 1)
-    for one in summaries:
-        whole = lo <= one.lo and one.hi <= hi
-        if not whole and one.lo <= hi and lo <= one.hi:
+    for held in summaries:
+        whole = lo <= held.lo and held.hi <= hi
+        if not whole and held.lo <= hi and lo <= held.hi:
             return False
     settled = {(depth, call) for one in candidates for call, depth in one.bound}
     for one in candidates:
@@ -790,9 +790,7 @@ class TestReleased:
         asyncio.run(main())
 
     @pytest.mark.parametrize("error", [Interrupted, SystemExit, asyncio.CancelledError, StopIteration])
-    def test_26_whatever_a_summarizer_raises_is_recorded(
-        self, chat: tape.Tape, error: Callable[[], BaseException]
-    ) -> None:
+    def test_26_whatever_a_summarizer_raises_is_recorded(self, chat: tape.Tape, error: type[BaseException]) -> None:
         """An exit goes on to the caller; everything else is an error of the summarizer."""
         talk(chat, *(f"u{n}" for n in range(20)))
 
@@ -800,7 +798,7 @@ class TestReleased:
             raise error()
 
         wanted = error if error in (Interrupted, SystemExit) else tape.InvalidEntry
-        with pytest.raises(wanted):  # type: ignore[call-overload]
+        with pytest.raises(wanted):
             chat.compact(summarize, budget=60)
         assert states(chat) == ["started", "failed"]
         assert chat.compact(lambda request: "fine", budget=60) is not None
