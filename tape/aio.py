@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
@@ -21,13 +22,15 @@ import sqlalchemy as sa
 
 from tape import store as sync
 from tape.consumer import Consumer, check_timeout
+from tape.core.compaction import Summarize, SummaryRequest
 from tape.core.diff import Diff
 from tape.core.memory import BlockSpec, Slot
-from tape.core.records import Entry, MergeReceipt
+from tape.core.records import Entry, MergeReceipt, Receipt
 from tape.core.tokens import Counter
 from tape.db.feed import Following, check_position
 from tape.errors import StoreFailed
 from tape.handle import Fork, Snapshot, Tape
+from tape.keeping import Compacting, in_thread, too_slow
 
 __all__ = ["AsyncConsumer", "AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
 
@@ -44,14 +47,30 @@ class _Hop:
         self._inner = inner
         self._threads = threads
 
-    async def _run(self, call: Callable[[], R]) -> R:
+    def _start(self, call: Callable[[], R]) -> asyncio.Future[R]:
         loop = asyncio.get_running_loop()
         try:
-            running = loop.run_in_executor(self._threads, call)
+            return loop.run_in_executor(self._threads, call)
         except RuntimeError as error:
             # The threads take no more work: they were shut down with the store.
             raise StoreFailed("the store is closed") from error
-        return await running
+
+    async def _run(self, call: Callable[[], R]) -> R:
+        return await self._start(call)
+
+    async def _run_to_end(self, call: Callable[[], R]) -> tuple[R, asyncio.CancelledError | None]:
+        """Run a call and wait for its end, also when the waiting is cancelled; returns that cancellation."""
+        running = self._start(call)
+        cancelled: asyncio.CancelledError | None = None
+        while not running.done():
+            try:
+                await asyncio.wait({running})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = running.exception()
+        if cancelled is not None and failure is not None:
+            raise cancelled from failure
+        return running.result(), cancelled
 
 
 def _hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[_Hop, P], Coroutine[Any, Any, R]]:
@@ -154,9 +173,65 @@ class AsyncTape(AsyncSnapshot):
     refresh_prompt = _hop(Tape.refresh_prompt)
     record_usage = _hop(Tape.record_usage)
     set_summary = _hop(Tape.set_summary)
-    compact = _hop(Tape.compact)
     tools = _hop(Tape.tools)
     lineage = _hop(Tape.lineage)
+
+    async def compact(
+        self,
+        summarize: Summarize,
+        *,
+        budget: int = 20_000,
+        head: int = 3,
+        min_tail: int = 2,
+        timeout: float = 120.0,
+        key: str | None = None,
+        actor: str | None = None,
+        meta: dict[str, Any] | None = None,
+        expected_head: int | None = None,
+    ) -> Receipt | None:
+        """Summarise what lies between the first messages and the last ``budget`` tokens; see ``Tape.compact``.
+
+        A coroutine function runs on the caller's event loop, a plain one in a thread. When the call is cancelled, the
+        compaction is recorded as failed before the cancellation goes on, so that another can start at once.
+        """
+        begun, cancelled = await self._run_to_end(
+            lambda: self._inner._begin_compaction(
+                budget=budget,
+                head=head,
+                min_tail=min_tail,
+                timeout=timeout,
+                key=key,
+                actor=actor,
+                meta=meta,
+                expected_head=expected_head,
+            )
+        )
+        if not isinstance(begun, Compacting):
+            if cancelled is not None:
+                raise cancelled
+            return begun
+        task = asyncio.current_task()
+        asked = task.cancelling() if task is not None else 0
+        try:
+            if cancelled is not None:
+                raise cancelled
+            text = await _summarized(summarize, begun.request, timeout)
+        except BaseException as error:
+            failed = error
+            failure, again = await self._run_to_end(lambda: self._inner._fail_compaction(begun, failed))
+            if isinstance(error, asyncio.CancelledError):
+                # One that nobody asked of this task is an error of the summarizer's.
+                if cancelled is not None or again is not None or (task is not None and task.cancelling() > asked):
+                    raise
+            elif again is not None:
+                raise again from error
+            if failure is error:
+                raise
+            raise failure from error
+        receipt, cancelled = await self._run_to_end(lambda: self._inner._finish_compaction(begun, text))
+        if cancelled is not None:
+            raise cancelled
+        return receipt
 
     def fork(
         self,
@@ -225,6 +300,20 @@ class AsyncTape(AsyncSnapshot):
         before = a._inner if isinstance(a, AsyncSnapshot) else a
         after = b._inner if isinstance(b, AsyncSnapshot) else b
         return await self._run(lambda: self._inner.diff(before, after))
+
+
+async def _summarized(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:
+    """Run a summarizer for at most ``timeout`` seconds: a coroutine on this loop, a plain function in a thread."""
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            if inspect.iscoroutinefunction(summarize) or inspect.iscoroutinefunction(type(summarize).__call__):
+                return await summarize(request)
+            value, error = await asyncio.wrap_future(in_thread(lambda: summarize(request)))
+            if error is not None:
+                raise error
+            return await value if inspect.isawaitable(value) else value
+    except TimeoutError as error:
+        raise (too_slow(timeout) if limit.expired() else error) from None
 
 
 class AsyncFork(AsyncTape):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
-from tape.core import compaction, ids, payloads, strict, toolcalls
+from tape.core import compaction, ids, payloads, strict
 from tape.core.compaction import AddSummary, StartCompaction, Summarize, Summary, SummaryRequest
-from tape.core.context import Context, Policy, build, summary_id
+from tape.core.context import Context, Policy, build, summary_message
 from tape.core.fold import COMPACTION
 from tape.core.memory import Block, ChangeBlock, ChangeState, FreezePrompt, RecordUsage, Usage, block_text, whole_number
 from tape.core.plan import Intent, Plain, canonical, digest_of, keyed
 from tape.core.records import Entry, Hit, Message, Receipt
 from tape.core.tokens import estimate, message_tokens
+from tape.db.compacting import candidates_of
 from tape.db.contexts import CONTEXT, Recalled
 from tape.errors import InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from tape.store import Store
     from tape.tools import Toolset
 
-__all__ = ["Kept", "Keeping"]
+__all__ = ["Compacting", "Kept", "Keeping", "in_thread", "too_slow"]
 
 
 class Kept:
@@ -337,65 +340,136 @@ class Keeping(Kept):
     ) -> Receipt | None:
         """Summarise what lies between the first messages and the last ``budget`` tokens, if there is anything.
 
-        ``summarize`` gets a SummaryRequest and returns the text; it may be a coroutine function. It is called outside
-        of any transaction, for at most ``timeout`` seconds. One that fails, hangs or returns nothing usable changes
-        nothing and is recorded as failed. Returns None when there was nothing to do or another compaction is under way.
-        With the key of an earlier call that succeeded, its receipt comes back and nothing is summarised.
+        ``summarize`` gets a SummaryRequest and returns the text; it may be a coroutine function, which an async tape
+        runs on the caller's event loop. It is called outside of any transaction, for at most ``timeout`` seconds. One
+        that fails, hangs, is cancelled or returns nothing usable changes nothing and is recorded as failed. Returns
+        None when there was nothing to do or another compaction is under way. With the key of an earlier call that
+        succeeded, its receipt comes back and nothing is summarised.
         """
+        begun = self._begin_compaction(
+            budget=budget,
+            head=head,
+            min_tail=min_tail,
+            timeout=timeout,
+            key=key,
+            actor=actor,
+            meta=meta,
+            expected_head=expected_head,
+        )
+        if not isinstance(begun, Compacting):
+            return begun
+        try:
+            text = _summarized(summarize, begun.request, timeout)
+        except BaseException as error:
+            failure = self._fail_compaction(begun, error)
+            if failure is error:
+                raise
+            raise failure from error
+        return self._finish_compaction(begun, text)
+
+    def _begin_compaction(
+        self,
+        *,
+        budget: int,
+        head: int,
+        min_tail: int,
+        timeout: float,
+        key: str | None,
+        actor: str | None,
+        meta: dict[str, Any] | None,
+        expected_head: int | None,
+    ) -> Compacting | Receipt | None:
+        """Choose a run and record that its compaction begins; the receipt of an earlier one, or None for nothing."""
         if key is not None and (found := self._store._reader.recorded(self._id, strict.identifier(key, "key"))):
             return _repeated(found)
         whole_number(budget, "budget")
-        counter = self._store._reader.settings.counter or estimate
+        whole_number(head, "head")
+        whole_number(min_tail, "min_tail")
+        counter = self._store._reader.settings.counter
         context = self.context()
         before = context.summary
-        messages = context.messages
 
         def cost(message: Message) -> int:
-            return message_tokens(message.data, counter)
+            # What was counted when the message was recorded need not be counted again.
+            return (message.tokens if counter is None else 0) or message_tokens(message.data, counter or estimate)
 
+        # Most calls have nothing to do: what is shown tells so, without a look at what earlier summaries cover.
+        first, end = compaction.spare(
+            [cost(message) for message in context.messages], head=head, tail_tokens=budget, min_tail=min_tail
+        )
+        if end - first < 2:
+            return None
+        candidates, summaries = candidates_of(self._store._reader, self._id)
         run = compaction.choose_run(
-            messages, lambda m: toolcalls.find(m.data), head=head, tail_tokens=budget, min_tail=min_tail, cost=cost
+            candidates,
+            summaries,
+            head=head,
+            tail_tokens=budget,
+            min_tail=min_tail,
+            cost=cost,
+            shown=lambda one: summary_message(one, one.stamp),
         )
         if run is None:
             return None
         # A summary inside the run is continued: the new one covers what it covers, too.
-        shown = {summary_id(one): one for one in context.summaries}
-        inside = messages[run[0] : run[1] + 1]
-        chosen = [message for message in inside if message.id not in shown]
-        earlier = [shown[message.id] for message in inside if message.id in shown]
-        previous = "\n\n".join(one.text for one in earlier) or None
-        start = shown[inside[0].id].first if inside[0].id in shown else inside[0].id
-        last = shown[inside[-1].id].last if inside[-1].id in shown else inside[-1].id
-        limit = compaction.budget_for(chosen, cost)
-        request = SummaryRequest(chosen, previous, limit, compaction.summary_prompt(chosen, previous, limit))
+        previous = "\n\n".join(one.text for one in run.earlier) or None
+        limit = compaction.budget_for(run.messages, cost)
+        prompt = compaction.summary_prompt(run.messages, previous, limit)
+        begun = Compacting(
+            request=SummaryRequest(run.messages, previous, limit, prompt),
+            first=run.first,
+            last=run.last,
+            expected=before,
+            timeout=timeout,
+            key=key,
+            actor=actor,
+            meta=meta,
+        )
         try:
-            self._note("started", actor, meta, timeout, expected_head=expected_head)
+            begun.lane = self._note("started", actor, meta, timeout, expected_head=expected_head)
         except compaction.Underway:
             return None
+        return begun
+
+    def _finish_compaction(self, begun: Compacting, text: Any) -> Receipt | None:
+        """Record the summary that came back; None when another one was recorded meanwhile."""
+        limit = begun.request.max_tokens
         try:
-            text = _call(summarize, request, timeout)
             if not isinstance(text, str) or not text.strip():
                 raise InvalidEntry("summarize", "returned nothing")
-            if not compaction.within(text, limit, counter):
+            if not compaction.within(text, limit, self._store._reader.settings.counter or estimate):
                 raise InvalidEntry("summarize", f"returned far more than the {limit} tokens it was asked for")
             receipt = self.set_summary(
                 text,
-                first=start,
-                last=last,
-                expected=before,
-                key=key,
-                actor=actor,
-                meta=meta,
+                first=begun.first,
+                last=begun.last,
+                expected=begun.expected,
+                key=begun.key,
+                actor=begun.actor,
+                meta=begun.meta,
             )
-        except Exception as error:
-            self._note("failed", actor, meta, timeout, why=f"{type(error).__name__}: {error}"[:500])
+        except BaseException as error:
+            failure = self._fail_compaction(begun, error)
             if isinstance(error, SummaryMoved):
                 return None
-            if isinstance(error, TapeError):
+            if failure is error:
                 raise
-            raise InvalidEntry("summarize", f"failed: {error}") from error
-        self._note("finished", actor, meta, timeout)
+            raise failure from error
+        self._note("finished", begun.actor, begun.meta, begun.timeout, lane=begun.lane)
         return receipt
+
+    def _fail_compaction(self, begun: Compacting, error: BaseException) -> BaseException:
+        """Record that a compaction failed, so that the next one need not wait, and return what its caller is told."""
+        try:
+            why = f"{type(error).__name__}: {error}"[:500].encode(errors="replace").decode()
+        except Exception:
+            why = type(error).__name__
+        # Where the database cannot be reached, the deadline lets the next one start; the cause is worth more.
+        with contextlib.suppress(TapeError):
+            self._note("failed", begun.actor, begun.meta, begun.timeout, why=why, lane=begun.lane)
+        if isinstance(error, TapeError) or not isinstance(error, Exception | asyncio.CancelledError):
+            return error
+        return InvalidEntry("summarize", f"failed: {why}")
 
     def _note(
         self,
@@ -405,17 +479,32 @@ class Keeping(Kept):
         timeout: float,
         why: str | None = None,
         expected_head: int | None = None,
-    ) -> None:
-        """Record how a compaction goes."""
+        lane: int | None = None,
+    ) -> int | None:
+        """Record how a compaction goes; returns the branch of one that starts, which its end has to name."""
         now = self._store._clock()
-        intent: Intent
         if state == "started":
             deadline = now + int((timeout + 5) * 1_000_000)
-            intent = StartCompaction(key=ids.new_id(), deadline=deadline, now=now, changes_view=False)
-        else:
-            data: dict[str, Any] = {"state": state} if why is None else {"state": state, "why": why.replace("\0", "")}
-            intent = Plain(key=ids.new_id(), payload=payloads.Event(name=COMPACTION, data=data), changes_view=False)
+            start = StartCompaction(key=ids.new_id(), deadline=deadline, now=now, changes_view=False)
+            try:
+                self._record([start], actor, meta, expected_head)
+            except Exception:
+                raise
+            except BaseException:
+                # Interrupted: whether the start was recorded is not known, and its end does no harm.
+                if start.lane is not None:
+                    with contextlib.suppress(TapeError):
+                        self._note("failed", actor, meta, timeout, why="interrupted", lane=start.lane)
+                raise
+            return start.lane
+        data: dict[str, Any] = {"state": state}
+        if why is not None:
+            data["why"] = why.replace("\0", "")
+        if lane is not None:
+            data["lane"] = lane
+        intent = Plain(key=ids.new_id(), payload=payloads.Event(name=COMPACTION, data=data), changes_view=False)
         self._record([intent], actor, meta, expected_head)
+        return lane
 
     # -- tools
 
@@ -437,28 +526,55 @@ def _repeated(entry: Entry) -> Receipt:
     return Receipt(entry.tape, entry.seq, entry.key, None, entry.hash, duplicate=True, position=entry.position)
 
 
-def _call(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:
-    """Run a summarizer, plain or async, for at most ``timeout`` seconds."""
-    result: list[Any] = []
+class Compacting(Struct):
+    """A compaction that has begun: what its summarizer is asked, and what its end needs to know."""
 
-    def work() -> None:
+    request: SummaryRequest
+    first: str
+    last: str
+    expected: Summary | None
+    timeout: float
+    key: str | None
+    actor: str | None
+    meta: dict[str, Any] | None
+    lane: int | None = None
+    """The branch that it began on."""
+
+
+def in_thread(work: Callable[[], Any]) -> Future[tuple[Any, BaseException | None]]:
+    """Run something in a thread of its own, which can be left behind when it hangs; returns its value or its error."""
+    future: Future[tuple[Any, BaseException | None]] = Future()
+    # Nobody can cancel it from now on; whoever waits may cease to.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
         try:
-            value = summarize(request)
-            if inspect.isawaitable(value):
-                value = asyncio.run(_awaited(value))
-            result.append((True, value))
+            future.set_result((work(), None))
         except BaseException as error:
-            result.append((False, error))
+            future.set_result((None, error))
 
-    # A thread of its own can be left behind when it hangs; the store never waits for it.
-    thread = threading.Thread(target=work, name="tape-summarize", daemon=True)
-    thread.start()
-    thread.join(timeout)
-    if not result:
-        raise TimeoutError(f"the summarizer took longer than {timeout} s")
-    fine, value = result[0]
-    if not fine:
-        raise value
+    threading.Thread(target=run, name="tape-summarize", daemon=True).start()
+    return future
+
+
+def too_slow(timeout: float) -> TimeoutError:
+    """Return the error of a summarizer that took too long."""
+    return TimeoutError(f"the summarizer took longer than {timeout} s")
+
+
+def _summarized(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:
+    """Run a summarizer, plain or async, for at most ``timeout`` seconds."""
+
+    def work() -> Any:
+        value = summarize(request)
+        return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+    try:
+        value, error = in_thread(work).result(timeout)
+    except TimeoutError:
+        raise too_slow(timeout) from None
+    if error is not None:
+        raise error
     return value
 
 

@@ -6,12 +6,14 @@ the whole run, so it holds there and nowhere else.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 from msgspec import Struct
 
-from tape.core import payloads
+from tape.core import payloads, toolcalls
 from tape.core.fold import COMPACTION, Head
 from tape.core.payloads import Place
 from tape.core.plan import Covered, Intent, Lookup, Planned, makes, visible_place
@@ -21,13 +23,27 @@ from tape.core.tokens import Counter, estimate
 from tape.errors import InvalidEntry, SummaryMoved
 
 __all__ = [
+    "MOST_CHARACTERS",
+    "MOST_TOKENS",
     "AddSummary",
+    "Candidate",
+    "Run",
     "StartCompaction",
     "Summary",
     "SummaryRequest",
     "choose_run",
+    "spare",
     "summary_prompt",
 ]
+
+MOST_TOKENS = 4_000
+"""The longest summary that a summarizer is asked for."""
+MOST_CHARACTERS = 10 * MOST_TOKENS
+"""The longest summary that is accepted from one, and that a context shows whole.
+
+Up to twice the tokens asked for are accepted, and five characters are about one token of English. It also bounds a
+text that a counter finds small, such as one full of spaces.
+"""
 
 
 class Summary(Struct, frozen=True):
@@ -156,6 +172,8 @@ class StartCompaction(Intent, kw_only=True):
 
     deadline: int
     now: int
+    lane: int | None = None
+    """The branch that the last plan found at the head: the end of the compaction is recorded for that one."""
 
     def content(self) -> Any:
         """A start is never repeated."""
@@ -163,7 +181,9 @@ class StartCompaction(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Look for another compaction of this branch that has begun and not ended, within its deadline."""
-        before = look.slot(f"compacting:{head.place.lane}")
+        self.lane = head.place.lane
+        # A fork does not wait for a compaction of its parent: nothing on the fork would ever say that it has ended.
+        before = look.slot(f"compacting:{head.place.lane}", inherited=False)
         told = before.data if isinstance(before, payloads.Event) and isinstance(before.data, dict) else {}
         if told.get("state") == "started" and told.get("deadline", 0) > self.now:
             raise Underway
@@ -190,41 +210,195 @@ class SummaryRequest(Struct, frozen=True):
 Summarize = Callable[[SummaryRequest], Any]
 
 
+class Candidate(Struct, frozen=True):
+    """A message in the view behind the latest anchor, with the tool calls that tie it to others."""
+
+    message: Message
+    depth: int
+    calls: Sequence[str] = ()
+    """The calls that it makes, as recorded."""
+    bound: Sequence[tuple[str, int]] = ()
+    """The calls that it was bound to when it was appended, each with the depth of the message that makes it."""
+
+
+class Run(Struct, frozen=True):
+    """A run to summarise: its ends, the messages that no summary covers yet, and the summaries that it continues."""
+
+    first: str
+    last: str
+    messages: list[Message]
+    earlier: list[Summary]
+
+
+class _Unit(Struct):
+    """What a run takes whole or not at all: a message, or everything between the ends of an earlier summary."""
+
+    first: int
+    last: int
+    """Indexes of candidates."""
+    summary: Summary | None
+    tokens: list[int]
+    """What each message costs that a context shows of it."""
+    begins: bool = True
+    ends: bool = True
+    """Whether a run can begin and end with it: both ends of a summary must be messages in the view."""
+    fixed: bool = False
+    """Whether no run may take it."""
+
+
+def spare(tokens: Sequence[int], *, head: int, tail_tokens: int, min_tail: int) -> tuple[int, int]:
+    """Return the range of messages behind the protected head and before the protected tail, given what each costs."""
+    count = len(tokens)
+    end, used = count, 0
+    while end > head and (count - end < min_tail or used + tokens[end - 1] <= tail_tokens):
+        end -= 1
+        used += tokens[end]
+    return head, end
+
+
 def choose_run(
-    messages: Sequence[Message],
-    calls: Callable[[Message], tuple[Sequence[str], Sequence[str]]],
+    candidates: Sequence[Candidate],
+    summaries: Sequence[Summary],
     *,
     head: int,
     tail_tokens: int,
     min_tail: int,
     cost: Callable[[Message], int],
-) -> tuple[int, int] | None:
-    """Return the indexes (first, last) of the run to summarise, or None when there is nothing between head and tail.
+    shown: Callable[[Summary], Message],
+) -> Run | None:
+    """Return the costliest run between the protected head and tail that may be summarised, or None.
 
-    The head keeps its first messages, the tail as many tokens as allowed and at least a few messages. Neither end parts
-    a tool call from its result: the run shrinks until it does not.
+    It is one that the commit accepts. It has all or nothing of each tool call with its results, and of each earlier
+    summary with what lies between its ends. It has no call that still waits for its result, and no result of a call
+    that is out of the view or before the anchor. A run may lie between a call and its late result.
+
+    The time it takes grows with the number of messages, not with its square.
     """
-    count = len(messages)
-    start, end, used = head, count, 0
-    while end > start and (count - end < min_tail or used + cost(messages[end - 1]) <= tail_tokens):
-        end -= 1
-        used += cost(messages[end])
-    makes = [calls(message) for message in messages]
-    while start < end:
-        inside = {call for made, _ in makes[start:end] for call in made}
-        before = {call for made, _ in makes[:start] for call in made}
-        # A result at the start whose call is before the run belongs to the head.
-        if any(call in before and call not in inside for call in makes[start][1]):
-            start += 1
+    units = _units(candidates, summaries, cost, shown)
+    tokens = [each for unit in units for each in unit.tokens]
+    start, end = spare(tokens, head=head, tail_tokens=tail_tokens, min_tail=min_tail)
+    low = high = seen = 0
+    for unit in units:
+        low += seen < start
+        seen += len(unit.tokens)
+        high += seen <= end
+    chosen = _costliest(units, _tie(units, candidates), low, high)
+    if chosen is None:
+        return None
+    inside = units[chosen[0] : chosen[1]]
+    messages: list[Message] = []
+    for unit in inside:
+        covered = frozenset(unit.summary.covers if unit.summary is not None else ())
+        messages += [one.message for one in candidates[unit.first : unit.last + 1] if one.message.id not in covered]
+    return Run(
+        first=candidates[inside[0].first].message.id,
+        last=candidates[inside[-1].last].message.id,
+        messages=messages,
+        earlier=[unit.summary for unit in inside if unit.summary is not None],
+    )
+
+
+def _units(
+    candidates: Sequence[Candidate],
+    summaries: Sequence[Summary],
+    cost: Callable[[Message], int],
+    shown: Callable[[Summary], Message],
+) -> list[_Unit]:
+    """Return what a run is made of, in order of the path."""
+    units: list[_Unit] = []
+    held = sorted(summaries, key=lambda one: one.lo)
+    covered: frozenset[str] = frozenset()
+    at = 0
+    for index, one in enumerate(candidates):
+        while at < len(held) and held[at].hi < one.depth:
+            at += 1
+        summary = held[at] if at < len(held) and held[at].lo <= one.depth else None
+        if summary is None:
+            units.append(_Unit(index, index, None, [cost(one.message)]))
             continue
-        later = {call for _, answered in makes[end:] for call in answered}
-        if any(call in later for call in makes[end - 1][0]) or any(
-            call in later for made, _ in makes[start:end] for call in made
-        ):
-            end -= 1
+        if not units or units[-1].summary is not summary:
+            covered = frozenset(summary.covers)
+            units.append(_Unit(index, index, summary, [cost(shown(summary))], begins=one.depth == summary.lo))
+        unit = units[-1]
+        unit.last, unit.ends = index, one.depth == summary.hi
+        if one.message.id not in covered:
+            unit.tokens.append(cost(one.message))
+    return units
+
+
+def _tie(units: Sequence[_Unit], candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
+    """Return which units a tool call and its result tie together, earlier one first, and mark those that are fixed."""
+    at = {one.depth: index for index, one in enumerate(candidates)}
+    unit_of = [number for number, unit in enumerate(units) for _ in range(unit.first, unit.last + 1)]
+    ties: list[tuple[int, int]] = []
+    answered: set[tuple[int, str]] = set()
+    makers: dict[str, int] = {}
+    for index, one in enumerate(candidates):
+        for call, depth in one.bound:
+            maker = at.get(depth)
+            if maker is None:
+                units[unit_of[index]].fixed = True
+            else:
+                answered.add((maker, call))
+                ties.append((maker, index))
+        # What a revision made of calls and results is not in the bindings, but a context goes by it.
+        made, found = toolcalls.find(one.message.data)
+        ties += [(makers[call], index) for call in found if call in makers]
+        for call in (*one.calls, *made):
+            makers[call] = index
+    for index, one in enumerate(candidates):
+        if any((index, call) not in answered for call in one.calls):
+            waiting = toolcalls.waiting(one.message.data, list(one.calls))
+            if any((index, call) not in answered and call in waiting for call in one.calls):
+                units[unit_of[index]].fixed = True
+    return [(unit_of[a], unit_of[b]) for a, b in ties if unit_of[a] != unit_of[b]]
+
+
+def _costliest(units: Sequence[_Unit], ties: Sequence[tuple[int, int]], low: int, high: int) -> tuple[int, int] | None:
+    """Return the costliest run of units between two bounds, as a range, that no tie leaves; None without any.
+
+    A tie is open at every boundary between its two ends. No tie leaves a run exactly when the same ties are open before
+    it and behind it. Up to the first end of a tie that is open before the run, none of those can close; until there the
+    same number of open ties means the same ties.
+    """
+    count = len(units)
+    change = [0] * (count + 2)
+    by_start: list[list[int]] = [[] for _ in range(count)]
+    for a, b in ties:
+        change[a + 1] += 1
+        change[b + 1] -= 1
+        by_start[a].append(b)
+    still_open = [0] * (count + 1)
+    for boundary in range(1, count + 1):
+        still_open[boundary] = still_open[boundary - 1] + change[boundary]
+    ends: dict[int, list[int]] = {}
+    cost, pieces = [0], [0]
+    for boundary, unit in enumerate(units, 1):
+        cost.append(cost[-1] + sum(unit.tokens))
+        pieces.append(pieces[-1] + len(unit.tokens))
+        if unit.ends and low < boundary <= high:
+            ends.setdefault(still_open[boundary], []).append(boundary)
+    walls = [high] * (count + 1)
+    for number in range(count - 1, -1, -1):
+        walls[number] = number if units[number].fixed else min(walls[number + 1], high)
+    best: tuple[int, int] | None = None
+    closing: list[int] = []
+    for start in range(high):
+        for end in by_start[start - 1] if start else ():
+            heappush(closing, end)
+        while closing and closing[0] < start:
+            heappop(closing)
+        if start < low or not units[start].begins:
             continue
-        break
-    return (start, end - 1) if end - start >= 2 else None
+        limit = min(walls[start], closing[0]) if closing else walls[start]
+        known = ends.get(still_open[start], [])
+        place = bisect_right(known, limit) - 1
+        if place < 0 or pieces[known[place]] - pieces[start] < 2 or known[place] <= start:
+            continue
+        end = known[place]
+        if best is None or cost[end] - cost[start] > cost[best[1]] - cost[best[0]]:
+            best = (start, end)
+    return best
 
 
 def summary_prompt(messages: Sequence[Message], previous: str | None, max_tokens: int) -> str:
@@ -248,9 +422,9 @@ def summary_prompt(messages: Sequence[Message], previous: str | None, max_tokens
 
 def budget_for(messages: Sequence[Message], cost: Callable[[Message], int]) -> int:
     """Return how many tokens a summary of these messages may take: a fifth of theirs, within reason."""
-    return max(100, min(4_000, sum(cost(message) for message in messages) // 5))
+    return max(100, min(MOST_TOKENS, sum(cost(message) for message in messages) // 5))
 
 
 def within(text: str, max_tokens: int, counter: Counter = estimate) -> bool:
-    """Whether a summary is about as short as it was asked to be; twice the limit is too much."""
-    return counter(text) <= 2 * max_tokens
+    """Whether a summary is about as short as it was asked to be; more than twice the limit is too much."""
+    return len(text) <= MOST_CHARACTERS and counter(text) <= 2 * max_tokens

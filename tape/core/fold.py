@@ -370,7 +370,12 @@ def _block(head: Head, seq: int, entry: p.Block) -> list[Op]:
 
 def _event(head: Head, seq: int, entry: p.Event) -> list[Op]:
     # How a compaction goes is looked up when the next one is to start; all other events change nothing.
-    return [SlotRow(f"compacting:{head.place.lane}", seq)] if entry.name == COMPACTION else []
+    if entry.name != COMPACTION:
+        return []
+    # Its end belongs to the branch on which it began, wherever the head has gone since.
+    lane = entry.data.get("lane") if isinstance(entry.data, dict) else None
+    known = type(lane) is int and 0 <= lane < 2**63
+    return [SlotRow(f"compacting:{lane if known else head.place.lane}", seq)]
 
 
 def _usage(head: Head, seq: int, entry: p.Usage) -> list[Op]:

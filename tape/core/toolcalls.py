@@ -64,7 +64,7 @@ def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
     _note(answered, message.get("tool_call_id"))
     if isinstance(kind, str):
         _item(message, kind, made, answered)
-    for parts in (content, message.get("parts")):
+    for parts in (message.get("content"), message.get("parts")):
         if isinstance(parts, list):
             for part in parts:
                 if isinstance(part, dict) and isinstance(part.get("type"), str):
