@@ -27,7 +27,7 @@ def grow(value: Any) -> Any:
 
 def version(number: int, **options: Any) -> Slot:
     """Declare the slot ``form`` in one of its versions."""
-    return Slot("form", version=number, migrate={n: grow for n in range(1, number)}, **options)
+    return Slot("form", version=number, migrate=dict.fromkeys(range(1, number), grow), **options)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ class TestVersionedState:
             assert new.state("form") == ({"all": 1} if policy == "ours" else {"all": 2})
 
     def test_an_older_program_leaves_the_version_of_what_it_patches(self, opened: Open) -> None:
-        """A patch of a value that a newer program wrote, or by a program without declarations, is not migrated again."""
+        """What a newer program wrote is not migrated again after a patch by one that does not know its version."""
         new = opened(slots=[version(2)]).tape("chat")
         new.put("form", {"all": 1})
         for number, slots in enumerate(([], [version(1)])):
@@ -255,7 +255,7 @@ class TestBlocks:
     def test_what_replaces_a_block_conflicts_with_a_line_added_to_it(
         self, opened: Open, how: str, declared: bool
     ) -> None:
-        """Whichever side appended: a conflict that names both; ours and theirs give one side's block, limit included."""
+        """Whichever side appended: a conflict that names both; ours and theirs give one side's block with its limit."""
         store = opened(blocks=[MEMORY] if declared else [])
         for number, (swapped, policy) in enumerate(itertools.product((False, True), ("ours", "theirs"))):
             chat = store.tape(f"chat-{number}")

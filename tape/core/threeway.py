@@ -29,6 +29,7 @@ __all__ = [
     "merge_block",
     "merge_state",
     "merge_values",
+    "same_value",
     "state_value",
 ]
 
@@ -121,7 +122,7 @@ def merge_state(slot: str, theirs: StateSide, ours: StateSide, on_conflict: str,
             on_conflict,
         )
         merged = MergedState(Versioned(value, max(one.version for one in values)), conflicts, kept)
-    if merged.conflicts or spec is None or _same_version(merged.result, ours.after):
+    if merged.conflicts or spec is None or same_value(merged.result, ours.after):
         return merged
     if _fits(merged.result, spec):
         return merged
@@ -135,9 +136,9 @@ def merge_state(slot: str, theirs: StateSide, ours: StateSide, on_conflict: str,
 
 
 def _merge_whole(slot: str, theirs: StateSide, ours: StateSide, on_conflict: str) -> MergedState:
-    if _same_version(theirs.before, theirs.after) or _same_version(theirs.after, ours.after):
+    if same_value(theirs.before, theirs.after) or same_value(theirs.after, ours.after):
         return MergedState(ours.after, [], [])
-    if _same_version(ours.before, ours.after) or on_conflict == "theirs":
+    if same_value(ours.before, ours.after) or on_conflict == "theirs":
         return MergedState(theirs.after, [], [])
     if on_conflict == "ours":
         return MergedState(ours.after, [], [slot])
@@ -148,7 +149,8 @@ def _slot_conflict(slot: str, theirs: StateSide, ours: StateSide) -> Conflict:
     return Conflict(slot, _shown(ours.after.value), _shown(theirs.after.value))
 
 
-def _same_version(one: Versioned, other: Versioned) -> bool:
+def same_value(one: Versioned, other: Versioned) -> bool:
+    """Whether two values are the same in the same version: by themselves, equal values of two versions are not."""
     return _equal(one.value, other.value) and (one.value is UNSET or (one.version or 1) == (other.version or 1))
 
 

@@ -18,10 +18,10 @@ from tape.core.threeway import (
     block_entries,
     block_lines,
     block_value,
-    changes,
     filled_in,
     merge_block,
     merge_state,
+    same_value,
     state_value,
 )
 from tape.core.tokens import estimate
@@ -47,7 +47,9 @@ class Carry:
         self._young = young
         self._merged = merged
         self._agreed = agreed
-        written = [(slot, payload) for slot, seq, payload in self._own_slots() if seq > merged]
+        # In the order in which the fork wrote them: blocks are shown in the order of their entries.
+        own = sorted(self._own_slots(), key=lambda one: one[1])
+        written = [(slot, payload) for slot, seq, payload in own if seq > merged]
         self._changed = [(slot, payload) for slot, payload in written if slot.startswith(("state:", "block:"))]
         self._counted = any(slot == "usage" for slot, _ in written)
 
@@ -122,7 +124,7 @@ class Carry:
         merged = merge_state(name, theirs, ours, on_conflict, spec)
         told.kept += merged.kept
         value = merged.result.value
-        if not merged.conflicts and changes(ours.after.value, value):
+        if not merged.conflicts and not same_value(ours.after, merged.result):
             gone = value is UNSET
             self._put(
                 payloads.State(
