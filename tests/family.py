@@ -895,7 +895,7 @@ class Carry:
             if removed and self._against(label, ours, theirs, ["text"]):
                 return
         elif not (ours == was == base):
-            empty: Look = ("", Facts())
+            empty = ("", Facts())
             clashing, merged = [], ours
             for name in ("text", "description", "max_tokens", "read_only"):
                 was_there, new, before, mine = (part(one or empty, name) for one in (base, theirs, was, ours))
@@ -936,8 +936,8 @@ class Carry:
     def _against(self, label: str, ours: Look, theirs: Look, names: list[str]) -> bool:
         """Note a conflict, or that the parent's block stays; False when the fork's is to be taken."""
         if self.policy == "fail":
-            shown = [None if one is None else {name: part(one, name) for name in names} for one in (ours, theirs)]
-            self.conflicts.append((label, *shown))
+            mine, other = (None if one is None else {name: part(one, name) for name in names} for one in (ours, theirs))
+            self.conflicts.append((label, mine, other))
         elif self.policy == "ours":
             self.kept.append(label)
         return self.policy != "theirs"

@@ -70,7 +70,8 @@ def changes_of(name: str) -> st.SearchStrategy[Change]:
     def made(op: str, given: st.SearchStrategy[Any], config: st.SearchStrategy[Any]) -> st.SearchStrategy[Change]:
         return st.tuples(st.just(op), st.just(name), given, config)
 
-    nothing, plain = st.none(), st.just({})
+    nothing = st.none()
+    plain: st.SearchStrategy[dict[str, Any]] = st.just({})
     if name in ("form", "free"):
         return st.one_of(made("put", values, plain), made("patch", patches, plain), made("patch", patches, plain))
     return st.one_of(

@@ -449,16 +449,16 @@ class TestRules:
 
     def test_a_set_to_the_same_text_is_no_change_of_it(self) -> None:
         """Only what was appended and what kept the text counts as lines."""
-        set_, append, remove = (
-            lambda text, op=op: payloads.Block(label="m", op=op, given=text, text=text)
-            for op in ("set", "append", "remove")
-        )
+
+        def entry(op: str, text: str | None) -> payloads.Block:
+            return payloads.Block(label="m", op=op, given=text, text=text)
+
         longer = payloads.Block(label="m", op="append", given="x", text="a\nx")
         assert block_lines([], "a") == []
-        assert block_lines([set_("a"), longer], "a") == ["x"]
-        assert block_lines([longer, set_("a\nx")], "a") == ["x"]
-        assert block_lines([set_("b")], "a") is None
-        assert block_lines([remove(None), append("x")], "a") is None
+        assert block_lines([entry("set", "a"), longer], "a") == ["x"]
+        assert block_lines([longer, entry("set", "a\nx")], "a") == ["x"]
+        assert block_lines([entry("set", "b")], "a") is None
+        assert block_lines([entry("remove", None), entry("append", "x")], "a") is None
 
 
 def call(*names: str) -> dict[str, Any]:
