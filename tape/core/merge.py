@@ -32,7 +32,10 @@ def check(strategy: str, on_conflict: str) -> None:
 
 
 class Conflict(Struct, frozen=True):
-    """A message that both tapes changed; None stands for one that is not in the view."""
+    """What both tapes changed: a message by its id, a slot of state by its path, a block by its label.
+
+    None stands for what is not there.
+    """
 
     message_id: str
     ours: dict[str, Any] | None
