@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -459,6 +460,31 @@ class TestRules:
         assert block_lines([longer, entry("set", "a\nx")], "a") == ["x"]
         assert block_lines([entry("set", "b")], "a") is None
         assert block_lines([entry("remove", None), entry("append", "x")], "a") is None
+
+
+class TestForksOfNothing:
+    """Found by the machine of families: a fork from before its parent's first entry moves like any other."""
+
+    @pytest.mark.parametrize("family", [False, True])
+    def test_a_fork_of_a_fork_at_its_beginning_is_imported(self, store: tape.Store, family: bool) -> None:
+        """It inherits nothing, neither from its parent nor from that one's, and says the same after the journey."""
+        chat = store.tape("chat")
+        chat.append(role="user", content="a", id="a")
+        child = chat.fork("child")
+        child.append(role="user", content="b", id="b")
+        for parent, name in ((chat, "early"), (child, "earlier")):
+            young = parent.fork(name, at=0)
+            young.append(role="user", content=name, id="own")
+            file = io.BytesIO()
+            store.export(name, file, family=family)
+            file.seek(0)
+            with tape.open(":memory:") as other:
+                other.import_(file)
+                assert [message.id for message in other.tape(name).messages()] == ["own"]
+                assert other.verify().ok
+                again = io.BytesIO()
+                other.export(name, again, family=family)
+                assert again.getvalue() == file.getvalue()
 
 
 def call(*names: str) -> dict[str, Any]:
