@@ -1,11 +1,15 @@
 """Forks, merges and discards in any order, against the naive family of ``family.py``, on both engines.
 
+Messages, state in several versions, and blocks, declared and not, by programs with other declarations one after the
+other. Every state that is reached is exported, imported elsewhere and compared there as well.
+
 Hypothesis prints the steps and a blob that repeat a failure. ``TAPE_TEST_STEPS`` sets how many steps are run per
 engine, for a longer hunt.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -15,7 +19,7 @@ from typing import Any, ClassVar
 import pytest
 from conftest import Backend
 from exploring import explore
-from family import Kin, Merged, Refused, Seen, Wrote
+from family import Facts, Kin, Merged, Refused, Seen, World, Wrote, migrator
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -51,21 +55,90 @@ bodies = st.one_of(
 )
 
 
+values = st.sampled_from([1, 7, None, "x", {}, {"a": 1}, {"a": 2, "b": None}, {"a": {"b": 1}, "c": 1}])
+patches = st.sampled_from([{"a": 3}, {"a": {"b": 2}}, {"a": {"d": 1}}, {"a": None}, {"b": 1}, {}, 5, None])
+configs = st.sampled_from(
+    [{"max_tokens": 12}, {"max_tokens": None}, {"description": "d"}, {"read_only": True}, {"read_only": False}]
+)
+Change = tuple[str, str, Any, dict[str, Any]]
+"""What is done to a slot or a block: how, its name, what is given, and how the block is to be configured."""
+
+
+def changes_of(name: str) -> st.SearchStrategy[Change]:
+    """Return what can be done to a slot or a block."""
+
+    def made(op: str, given: st.SearchStrategy[Any], config: st.SearchStrategy[Any]) -> st.SearchStrategy[Change]:
+        return st.tuples(st.just(op), st.just(name), given, config)
+
+    nothing = st.none()
+    plain: st.SearchStrategy[dict[str, Any]] = st.just({})
+    if name in ("form", "free"):
+        return st.one_of(made("put", values, plain), made("patch", patches, plain), made("patch", patches, plain))
+    return st.one_of(
+        made("set", texts, plain),
+        made("set", texts, configs),
+        made("configure", nothing, configs),
+        made("append", texts, plain),
+        made("append", texts, plain),
+        made("remove", nothing, plain),
+    )
+
+
+slots = st.sampled_from(["form", "form", "free"])
+labels = st.sampled_from(["memory", "memory", "persona", "notes"])
+changes = st.one_of(slots, labels).flatmap(changes_of)
+
+
+def on_both(names: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[list[Change], list[Change]]]:
+    """Return what a fork and its parent do to the same slot or block."""
+    return names.flatmap(
+        lambda name: st.tuples(
+            st.lists(changes_of(name), min_size=1, max_size=3), st.lists(changes_of(name), max_size=2)
+        )
+    )
+
+
+MEMORY = tape.BlockSpec("memory", "what to keep", max_tokens=24, default="tea")
+WORLDS = [
+    World(),
+    World({"form": 1}, [MEMORY]),
+    World({"form": 2}, [tape.BlockSpec("persona", read_only=True, default="calm"), MEMORY]),
+    World({"form": 3}, [tape.BlockSpec("memory", max_tokens=40), tape.BlockSpec("notes", default="none")]),
+]
+"""What programs declare, one after the other, in any order."""
+programs = st.sampled_from([None, None, *WORLDS])
+strategies = st.sampled_from(["replay", "squash", "link"])
+policies = st.sampled_from(["fail", "ours", "theirs"])
+
+
+def options(world: World) -> dict[str, Any]:
+    """Return what a program that declares this opens a store with."""
+    declared = [
+        tape.Slot(name, version=version, migrate={n: migrator(n) for n in range(1, version)})
+        for name, version in world.slots.items()
+    ]
+    return {"slots": declared, "blocks": world.blocks, "counter": len}
+
+
 class FamilyMachine(RuleBasedStateMachine):
     """One family: a tape, its forks and theirs, and their models."""
 
     backend: ClassVar[Backend]
     store: ClassVar[tape.Store | None] = None
+    world: ClassVar[World]
+    copy: ClassVar[tape.Store | None] = None
+    """Where every state is imported: what it had of the family before is extended."""
 
     def __init__(self) -> None:
         super().__init__()
         cls = type(self)
         cls.store = cls.store or self._open()
         self.prefix = f"t{next(_numbers)}-"
-        self.kin = [Kin(f"{self.prefix}0")]
+        self.kin = [Kin(f"{self.prefix}0", cls.world)]
 
     def _open(self) -> tape.Store:
-        return self.backend.open() if self.backend.postgres else self.backend.open(durability="normal")
+        durability = {} if self.backend.postgres else {"durability": "normal"}
+        return self.backend.open(**options(type(self).world), **durability)
 
     def one(self, number: int) -> tuple[Kin, tape.Tape]:
         store = type(self).store
@@ -127,12 +200,38 @@ class FamilyMachine(RuleBasedStateMachine):
                 report = handle.verify()
                 assert report.ok, report.problems
                 assert report.entries == kin.seq
+        if self.kin[0].seq:
+            cls = type(self)
+            cls.copy = cls.copy or tape.open(":memory:", **options(cls.world))
+            self.import_into(cls.copy)
+            for kin in self.kin:
+                if kin is changed or kin is changed.parent:
+                    compare(cls.copy.tape(kin.id), kin.seen())
+
+    def import_into(self, copy: tape.Store) -> bytes:
+        """Bring the whole family to another store; returns what went there."""
+        store = type(self).store
+        assert store is not None
+        file = io.BytesIO()
+        store.export(self.kin[0].id, file, family=True)
+        file.seek(0)
+        copy.import_(file)
+        return file.getvalue()
 
     def teardown(self) -> None:
         for number, kin in enumerate(self.kin):
             _, handle = self.one(number)
             for seq in range(kin.seq + 1):
                 compare(handle.at(seq), kin.seen(seq), now=False)
+        if self.kin[0].seq:
+            with tape.open(":memory:", **options(type(self).world)) as copy:
+                told, again = self.import_into(copy), io.BytesIO()
+                copy.export(self.kin[0].id, again, family=True)
+                assert again.getvalue() == told
+                for kin in self.kin:
+                    compare(copy.tape(kin.id), kin.seen())
+                    for seq in range(kin.seq + 1):
+                        compare(copy.tape(kin.id).at(seq), kin.seen(seq), now=False)
         store = type(self).store
         assert store is not None
         for kin in self.kin:
@@ -146,10 +245,18 @@ class FamilyMachine(RuleBasedStateMachine):
 
     # -- rules
 
-    @initialize(first=st.lists(messages, min_size=1, max_size=4))
-    def begin(self, first: list[dict[str, Any]]) -> None:
+    @initialize(
+        first=st.lists(messages, min_size=1, max_size=4),
+        held=st.lists(changes, max_size=4),
+        parents=st.sampled_from([[], [0], [0, 0], [0, 1]]),
+    )
+    def begin(self, first: list[dict[str, Any]], held: list[Change], parents: list[int]) -> None:
         for index, message in enumerate(first):
             self._append(0, {**message, "id": f"p{index}"})
+        for change in held:
+            self._change(0, change)
+        for number in parents:
+            self._fork(number, None)
 
     @rule(number=numbers, message=messages, id=ids)
     def append(self, number: int, message: dict[str, Any], id: str | None) -> None:
@@ -220,6 +327,31 @@ class FamilyMachine(RuleBasedStateMachine):
             lambda kin, _: kin.anchor(name, sources),
         )
 
+    @rule(number=numbers, change=changes)
+    def change(self, number: int, change: Change) -> None:
+        self._change(number, change)
+
+    def _change(self, number: int, change: Change) -> None:
+        op, name, given, config = change
+        if op == "configure":
+            # A block is configured by setting the text that it has.
+            shown = self.one(number)[0].tree.look(name, type(self).world)
+            op, given = "set", "" if shown is None else shown[0]
+        real: dict[str, Callable[[tape.Tape], Any]] = {
+            "put": lambda chat: chat.put(name, given),
+            "patch": lambda chat: chat.patch(name, given),
+            "set": lambda chat: chat.set_block(name, given, **config),
+            "append": lambda chat: chat.append_block(name, given),
+            "remove": lambda chat: chat.remove_block(name),
+        }
+        model: dict[str, Callable[[Kin], Wrote]] = {
+            "put": lambda kin: kin.put(name, given),
+            "patch": lambda kin: kin.patch(name, given),
+        }
+        self.write(
+            number, real[op], lambda kin, _: model[op](kin) if op in model else kin.block(name, op, given, config)
+        )
+
     @rule(number=numbers, how=st.sampled_from(["event", "event", "complete", "reopen", "reopen"]))
     def facts(self, number: int, how: str) -> None:
         if how == "event":
@@ -232,7 +364,7 @@ class FamilyMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.kin) < MOST)
     @rule(number=numbers, where=st.sampled_from(["now", "now", "seq", "message", "anchor"]), at=st.integers(0, 60))
     def fork(self, number: int, where: str, at: int) -> None:
-        kin, handle = self.one(number)
+        kin, _ = self.one(number)
         point: int | str | None = None
         if where == "seq":
             point = at % (kin.seq + 1)
@@ -240,6 +372,10 @@ class FamilyMachine(RuleBasedStateMachine):
             point = self.pick(kin, at)
         elif where == "anchor":
             point = ["plan", "build"][at % 2]
+        self._fork(number, point)
+
+    def _fork(self, number: int, point: int | str | None) -> None:
+        kin, handle = self.one(number)
         id = f"{self.prefix}{len(self.kin)}"
         try:
             self.kin.append(kin.fork(id, point))
@@ -264,9 +400,12 @@ class FamilyMachine(RuleBasedStateMachine):
     )
     def merge(self, number: int, into: str, strategy: str, on_conflict: str, fields: dict[str, Any]) -> None:
         child = self.kin[1 + number % (len(self.kin) - 1)]
-        parent = (
-            self.kin.index(child.parent) if into == "parent" and child.parent is not None else number % len(self.kin)
-        )
+        self._merge(child, number if into == "another" else None, strategy, on_conflict, fields)
+
+    def _merge(self, child: Kin, into: int | None, strategy: str, on_conflict: str, fields: dict[str, Any]) -> None:
+        """Merge a fork into its parent, or into a tape that is none."""
+        assert child.parent is not None
+        parent = self.kin.index(child.parent) if into is None else into % len(self.kin)
         given = dict(fields) if strategy == "squash" else {}
         self.write(
             parent,
@@ -279,17 +418,59 @@ class FamilyMachine(RuleBasedStateMachine):
             _, handle = self.one(parent)
             compare(handle.linked(child.id), child.seen(child.last.child_head), now=False)
 
+    @precondition(lambda self: len(self.kin) > 1)
+    @rule(number=numbers, both=on_both(slots), declared=programs, strategy=strategies, on_conflict=policies)
+    def meet_in_state(
+        self, number: int, both: tuple[list[Change], list[Change]], declared: Any, strategy: str, on_conflict: str
+    ) -> None:
+        self._meet(number, both, declared, strategy, on_conflict)
+
+    @precondition(lambda self: len(self.kin) > 1)
+    @rule(number=numbers, both=on_both(labels), declared=programs, strategy=strategies, on_conflict=policies)
+    def meet_in_blocks(
+        self, number: int, both: tuple[list[Change], list[Change]], declared: Any, strategy: str, on_conflict: str
+    ) -> None:
+        self._meet(number, both, declared, strategy, on_conflict)
+
+    def _meet(
+        self,
+        number: int,
+        both: tuple[list[Change], list[Change]],
+        declared: World | None,
+        strategy: str,
+        on_conflict: str,
+    ) -> None:
+        """Change the same slot or block on a fork and on its parent, and merge, be it by a program of another world."""
+        child = self.kin[1 + number % (len(self.kin) - 1)]
+        assert child.parent is not None
+        for change in both[0]:
+            self._change(self.kin.index(child), change)
+        for change in both[1]:
+            self._change(self.kin.index(child.parent), change)
+        if declared is not None:
+            self.reopen(declared)
+        fields = {"content": "done"} if strategy == "squash" else {}
+        self._merge(child, None, strategy, on_conflict, fields)
+
     @rule(number=numbers, certain=st.integers(0, 3))
     def discard(self, number: int, certain: int) -> None:
         if certain == 0:
             self.write(number, lambda chat: chat.discard("no use"), lambda kin, _: kin.discard())
 
-    @rule()
-    def reopen_store(self) -> None:
+    @rule(declared=st.sampled_from(WORLDS))
+    def reopen_store(self, declared: World) -> None:
+        self.reopen(declared)
+
+    def reopen(self, declared: World) -> None:
+        """Go on with another program, which declares other slots and blocks."""
         cls = type(self)
         assert cls.store is not None
         cls.store.close()
+        cls.world.slots, cls.world.blocks = declared.slots, declared.blocks
         cls.store = self._open()
+        if cls.copy is not None:
+            cls.copy.close()
+            cls.copy = None
 
 
 def _more(fields: dict[str, Any]) -> dict[str, Any]:
@@ -328,9 +509,13 @@ def compare(reads: tape.Snapshot, seen: Seen, *, now: bool = True) -> None:
     assert [(a.tape, a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
     info = reads.info()
     assert (info.head, info.status) == (seen.seq, seen.status)
+    assert json.dumps(reads.states(), sort_keys=True) == seen.states
+    blocks = reads.blocks()
+    assert [(b.label, b.text, Facts(b.description, b.max_tokens, b.read_only), b.seq) for b in blocks] == seen.blocks
+    assert [block.tokens for block in blocks] == [len(block.text) for block in blocks]
 
 
 def test_f1_to_f7_families_in_any_order_agree_with_the_model(backend: Backend) -> None:
     """Whatever is forked, changed, merged and discarded in whatever order, every tape shows what a copy would show."""
-    machine = type("Machine", (FamilyMachine,), {"backend": backend, "store": None})
+    machine = type("Machine", (FamilyMachine,), {"backend": backend, "store": None, "world": World(), "copy": None})
     explore(machine, STEPS, STEPS_PER_FAMILY)

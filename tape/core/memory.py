@@ -65,16 +65,34 @@ def merge_patch(value: Any, patch: Any) -> Any:
     return result
 
 
+def migrated(payload: payloads.State, spec: Slot | None) -> tuple[Any | UnsetType, int]:
+    """Return what a slot holds, brought as far towards the declared version as migrators go, and its version then."""
+    value, version = payload.value, payload.schema
+    if value is UNSET or spec is None:
+        return value, version
+    # What was written without a declaration counts as the first version.
+    version = version or 1
+    while version < spec.version and version in spec.migrate:
+        value = spec.migrate[version](copy.deepcopy(value))
+        version += 1
+    return value, version
+
+
 def current(payload: payloads.State, spec: Slot | None) -> Any | UnsetType:
     """Return what a slot holds, brought to the version that this program declares; the tape is not changed."""
-    value = payload.value
-    if value is UNSET or spec is None:
-        return value
-    for version in range(payload.schema or 1, spec.version):
-        if version not in spec.migrate:
-            raise InvalidEntry(spec.name, f"has version {version} and there is no migrator to {version + 1}")
-        value = spec.migrate[version](copy.deepcopy(value))
+    value, version = migrated(payload, spec)
+    if spec is not None and value is not UNSET and version < spec.version:
+        raise InvalidEntry(spec.name, f"has version {version} and there is no migrator to {version + 1}")
     return value
+
+
+def check_type(value: Any, spec: Slot) -> None:
+    """Refuse a value that does not fit the slot's declared type."""
+    if spec.type is not None:
+        try:
+            msgspec.convert(value, spec.type)
+        except msgspec.ValidationError as error:
+            raise InvalidEntry(spec.name, f"does not fit the slot's type: {error}") from error
 
 
 class ChangeState(Intent, kw_only=True):
@@ -92,22 +110,17 @@ class ChangeState(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Work out what the slot holds afterwards and check it against its declared type."""
         value: Any | UnsetType = self.given
+        schema = self.spec.version if self.spec is not None else 0
         if self.patch:
             before = look.slot(f"state:{self.slot}")
             held = current(before, self.spec) if isinstance(before, payloads.State) else UNSET
             value = UNSET if self.given is None else merge_patch(None if held is UNSET else held, self.given)
-        if value is not UNSET and self.spec is not None and self.spec.type is not None:
-            try:
-                msgspec.convert(value, self.spec.type)
-            except msgspec.ValidationError as error:
-                raise InvalidEntry(self.slot, f"does not fit the slot's type: {error}") from error
-        payload = payloads.State(
-            slot=self.slot,
-            given=self.given,
-            patch=self.patch,
-            value=value,
-            schema=self.spec.version if self.spec is not None else 0,
-        )
+            if isinstance(before, payloads.State) and isinstance(held, dict) and isinstance(self.given, dict):
+                # The rest of the value is what a newer program wrote: to call it older would migrate it again.
+                schema = max(schema, before.schema)
+        if value is not UNSET and self.spec is not None:
+            check_type(value, self.spec)
+        payload = payloads.State(slot=self.slot, given=self.given, patch=self.patch, value=value, schema=schema)
         return Planned(payload, head.place)
 
 
@@ -170,13 +183,13 @@ class ChangeBlock(Intent, kw_only=True):
                 description=spec.description,
                 max_tokens=spec.max_tokens,
                 read_only=spec.read_only,
+                declared=self.spec is not None,
             )
         text = self.text
         if self.op == "remove" and before.text is None:
             raise InvalidEntry("label", f"there is no block {self.label!r}")
         if self.op == "append":
-            held = before.text or ""
-            text = f"{held}\n{text}" if held and text and not text.startswith("\n") else f"{held}{text or ''}"
+            text = with_line(before.text or "", text or "")
         payload = payloads.Block(
             label=self.label,
             op=self.op,
@@ -185,12 +198,18 @@ class ChangeBlock(Intent, kw_only=True):
             description=before.description if self.description is UNSET else self.description,
             max_tokens=before.max_tokens if self.max_tokens is UNSET else self.max_tokens,
             read_only=before.read_only if self.read_only is UNSET else self.read_only,
+            declared=before.declared,
         )
         if payload.max_tokens is not None and text is not None:
             tokens = self.counter(text)
             if tokens > payload.max_tokens:
                 raise InvalidEntry("text", f"takes {tokens} tokens; block {self.label!r} holds {payload.max_tokens}")
         return Planned(payload, head.place)
+
+
+def with_line(text: str, line: str) -> str:
+    """Return a block's text with a line appended to it."""
+    return f"{text}\n{line}" if text and line and not line.startswith("\n") else f"{text}{line}"
 
 
 class FreezePrompt(Intent, kw_only=True):

@@ -8,6 +8,7 @@ hidden with its call follows from the call on both sides, and is never carried o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from msgspec import Struct
 from tape.core.plan import same
 from tape.errors import InvalidEntry
 
-__all__ = ["POLICIES", "STRATEGIES", "Conflict", "Divergence", "Plan", "check", "differs", "plan", "unsettled"]
+__all__ = ["POLICIES", "STRATEGIES", "Conflict", "Divergence", "OpenCalls", "Plan", "check", "differs", "plan"]
 
 STRATEGIES = ("replay", "squash", "link")
 POLICIES = ("fail", "ours", "theirs")
@@ -31,7 +32,10 @@ def check(strategy: str, on_conflict: str) -> None:
 
 
 class Conflict(Struct, frozen=True):
-    """A message that both tapes changed; None stands for one that is not in the view."""
+    """What both tapes changed: a message by its id, a slot of state by its path, a block by its label.
+
+    None stands for what is not there.
+    """
 
     message_id: str
     ours: dict[str, Any] | None
@@ -103,13 +107,32 @@ def _equal(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> bool:
     return same(ours, theirs)
 
 
-def unsettled(exchanges: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[str]:
-    """Return the calls still open at the end of a path, given (calls made, calls answered) of its last messages."""
-    answered: set[str] = set()
-    for made, answers in reversed(exchanges):
-        if made:
-            return [call for call in made if call not in answered]
-        if not answers:
-            break
-        answered.update(answers)
-    return []
+class OpenCalls:
+    """The calls still open at the end of a path, told from its messages last to first.
+
+    What counts is the last round of the path: results, and before them the messages that made the calls, of which there
+    may be many (the Responses API makes an item of each). A call that the conversation went on without is not waited
+    for.
+    """
+
+    def __init__(self) -> None:
+        self._answered: Counter[str] = Counter()
+        self._made = False
+        self.open: list[str] = []
+        """Those made by the messages told so far, in their order."""
+
+    def add(self, made: Sequence[str], answers: Sequence[str]) -> bool:
+        """Take the calls that the message before made, and those that it answers; False when no more are needed."""
+        if not made and (self._made or not answers):
+            return False
+        waiting = []
+        for call in made:
+            # A result settles the call of that id that is nearest above it.
+            if self._answered[call]:
+                self._answered[call] -= 1
+            else:
+                waiting.append(call)
+        self.open[:0] = waiting
+        self._answered.update(answers)
+        self._made = self._made or bool(made)
+        return not (made and answers)

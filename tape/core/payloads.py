@@ -316,6 +316,8 @@ class Block(Payload):
     read_only: bool = False
     config: str | None = None
     """Of a frozen prompt: the hash of the block configuration it was rendered with."""
+    declared: bool = False
+    """Whether its configuration began as a declaration: then a limit that is not there was taken away on purpose."""
 
 
 class Usage(Payload):

@@ -31,10 +31,10 @@ from tape.core.plan import (
 )
 from tape.core.records import MergeReceipt, Receipt
 from tape.db.carry import Carry
+from tape.db.contexts import ContextReader
 from tape.db.lookup import inherited
 from tape.db.paths import Point, Scope
 from tape.db.position import join_position
-from tape.db.read import Reader
 from tape.db.record import Call, Opener, Recorder, Writing, message_of
 from tape.db.rows import merge_receipt
 from tape.db.taking import New, Taking
@@ -56,7 +56,7 @@ __all__ = ["Branching"]
 class Branching:
     """Makes and ends forks of tapes of one database."""
 
-    def __init__(self, recorder: Recorder, reader: Reader) -> None:
+    def __init__(self, recorder: Recorder, reader: ContextReader) -> None:
         self._recorder = recorder
         self._reader = reader
         self._sql = reader._sql

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from msgspec import UNSET
 
 from tape.core import ids, payloads
-from tape.core.memory import ChangeBlock, ChangeState, usage_of
+from tape.core.memory import usage_of
 from tape.core.merge import Conflict
 from tape.core.payloads import Payload
-from tape.core.threeway import appended, changes, merge_values
-from tape.db.memory import Recall
+from tape.core.plan import Plain, Planned
+from tape.core.threeway import (
+    BlockSide,
+    BlockValue,
+    StateSide,
+    block_entries,
+    block_lines,
+    block_value,
+    filled_in,
+    merge_block,
+    merge_state,
+    same_value,
+    state_value,
+)
+from tape.core.tokens import estimate
+from tape.db.contexts import ContextReader
 from tape.db.paths import Scope
 from tape.db.record import Writing
 from tape.db.transaction import Transaction
-from tape.errors import InvalidEntry, TapeNotFound
+from tape.errors import TapeNotFound
 
 __all__ = ["Carry"]
 
@@ -25,15 +38,18 @@ class Carry:
     """Reads what a fork changed of state and blocks, and writes it to the parent."""
 
     def __init__(
-        self, reader: Recall, tx: Transaction, parent: Writing, young: Writing, merged: int, agreed: int
+        self, reader: ContextReader, tx: Transaction, parent: Writing, young: Writing, merged: int, agreed: int
     ) -> None:
         self._reader = reader
+        self._settings = reader.settings
         self._tx = tx
         self._parent = parent
         self._young = young
         self._merged = merged
         self._agreed = agreed
-        written = [(slot, payload) for slot, seq, payload in self._own_slots() if seq > merged]
+        # In the order in which the fork wrote them: blocks are shown in the order of their entries.
+        own = sorted(self._own_slots(), key=lambda one: one[1])
+        written = [(slot, payload) for slot, seq, payload in own if seq > merged]
         self._changed = [(slot, payload) for slot, payload in written if slot.startswith(("state:", "block:"))]
         self._counted = any(slot == "usage" for slot, _ in written)
 
@@ -50,10 +66,6 @@ class Carry:
     @functools.cached_property
     def _child_then(self) -> Scope:
         return self._scope(self._young.tape, self._merged or 1)
-
-    @functools.cached_property
-    def _child_now(self) -> Scope:
-        return self._scope(self._young.tape)
 
     def _scope(self, tape: str, point: int | None = None) -> Scope:
         scope = self._reader.scope(self._tx, tape, point)
@@ -86,7 +98,7 @@ class Carry:
         conflicts: list[Conflict] = []
         for slot, payload in self._changed:
             if isinstance(payload, payloads.State):
-                conflicts += self._state(slot, told, on_conflict)
+                conflicts += self._state(slot, payload, told, on_conflict)
             elif isinstance(payload, payloads.Block):
                 conflicts += self._block(slot, payload, told, on_conflict)
         if any(self._used):
@@ -95,76 +107,71 @@ class Carry:
             told.totals = [a + b for a, b in zip(before, self._used, strict=True)]
         return conflicts
 
-    def _value(self, scope: Scope, slot: str) -> Any:
+    def _held(self, scope: Scope, slot: str) -> Payload | None:
         found = self._reader.slot(self._tx, scope, slot)
-        return found[1].value if found is not None and isinstance(found[1], payloads.State) else UNSET
+        return None if found is None else found[1]
 
-    def _state(self, slot: str, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+    def _put(self, payload: Payload) -> None:
+        intent = Plain(key=ids.new_id(), payload=payload, source=(self._young.tape, self._young.head.seq))
+        self._parent.put(Planned(payload, self._parent.head.place), intent)
+
+    def _state(self, slot: str, last: payloads.State, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         name = slot.removeprefix("state:")
-        now = self._value(self._now, slot)
-        theirs = changes(self._value(self._child_then, slot), self._value(self._child_now, slot))
-        ours = changes(self._value(self._then, slot), now)
-        merged, conflicts, kept = merge_values(name, theirs, ours, now, on_conflict)
-        told.kept += kept
-        if not conflicts and changes(now, merged):
-            gone = merged is UNSET
-            change = ChangeState(
-                key=ids.new_id(), slot=name, given=None if gone else merged, patch=gone, source=self._source()
+        spec = self._settings.slots.get(name)
+        then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
+        theirs = StateSide(state_value(child_then, spec), state_value(last, spec))
+        ours = StateSide(state_value(then, spec), state_value(now, spec))
+        merged = merge_state(name, theirs, ours, on_conflict, spec)
+        told.kept += merged.kept
+        value = merged.result.value
+        if not merged.conflicts and not same_value(ours.after, merged.result):
+            gone = value is UNSET
+            self._put(
+                payloads.State(
+                    slot=name,
+                    given=None if gone else value,
+                    patch=gone,
+                    value=value,
+                    schema=merged.result.version,
+                )
             )
-            self._parent.put(change.plan(self._parent.head, self._parent, None), change)
-        return conflicts
-
-    def _source(self) -> tuple[str, int]:
-        return self._young.tape, self._young.head.seq
-
-    def _text(self, scope: Scope, slot: str) -> str | None:
-        found = self._reader.slot(self._tx, scope, slot)
-        return found[1].text if found is not None and isinstance(found[1], payloads.Block) else None
+        return merged.conflicts
 
     def _block(self, slot: str, last: payloads.Block, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         label = slot.removeprefix("block:")
-        ours, before = self._text(self._now, slot), self._text(self._then, slot)
-        entries = [
-            entry
-            for row in self._tx.all(
-                self._tx.statements.entries_after, (self._young.tape_id, self._merged, 2**62, 2**31 - 1)
-            )
-            if row[3] == "block" and isinstance(entry := payloads.decode(row[3], row[11], row[8]), payloads.Block)
-        ]
-        lines = appended([entry for entry in entries if entry.op != "freeze" and entry.label == label])
-        if ours == last.text:
-            return []
-        conflict = [Conflict(label, _shown(ours), _shown(last.text))]
-        if lines is None:
-            if ours != before and on_conflict == "fail":
-                return conflict
-            if ours != before and on_conflict == "ours":
-                told.kept.append(label)
-                return []
-            changing = [ChangeBlock(key=ids.new_id(), label=label, op="set", text=last.text, source=self._source())]
-            if last.text is None:
-                changing[0].op = "remove"
-            changing[0].description, changing[0].max_tokens = last.description, last.max_tokens
-            changing[0].read_only = last.read_only
-        else:
-            changing = [
-                ChangeBlock(key=ids.new_id(), label=label, op="append", text=line, source=self._source())
-                for line in lines
-            ]
-        try:
-            for change in changing:
-                self._parent.put(change.plan(self._parent.head, self._parent, None), change)
-        except InvalidEntry:
-            # Together the two are over the block's limit.
-            if on_conflict == "ours":
-                told.kept.append(label)
-                return []
-            return conflict
+        spec = next((one for one in self._settings.blocks if one.label == label), None)
+        then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
+        recorded = after = block_value(last, spec)
+        if child_then is None and not last.declared:
+            # The fork's program knew of no declaration, so what it did not say is as declared here.
+            after = filled_in(after, spec)
+        theirs = self._side(self._young, slot, self._merged, block_value(child_then, spec), after, recorded)
+        ours = self._side(self._parent, slot, self._agreed, block_value(then, spec), block_value(now, spec))
+        merged = merge_block(theirs, ours, on_conflict, self._settings.counter or estimate)
+        if merged.kept:
+            told.kept.append(label)
+        if merged.conflict is not None:
+            return [Conflict(label, *merged.conflict)]
+        if merged.value != ours.after:
+            declared = spec is not None or any(isinstance(one, payloads.Block) and one.declared for one in (now, last))
+            for entry in block_entries(label, ours.after, merged.value, theirs.lines, declared=declared):
+                self._put(entry)
         return []
 
-
-def _shown(text: str | None) -> dict[str, Any] | None:
-    return None if text is None else {"text": text}
+    def _side(
+        self,
+        tape: Writing,
+        slot: str,
+        agreed: int,
+        before: BlockValue | None,
+        after: BlockValue | None,
+        recorded: BlockValue | None = None,
+    ) -> BlockSide:
+        """Return what a tape did to a block since the two agreed, told by its entries of that block alone."""
+        rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
+        written = [payloads.decode(*row) for row in rows]
+        entries = [entry for entry in written if isinstance(entry, payloads.Block)]
+        return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 
 
 def _bare(tape: Writing, seq: int) -> Scope:

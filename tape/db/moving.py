@@ -102,10 +102,14 @@ class Moving:
         found = []
         for member in reversed(scope.family.members if scope.family is not None else []):
             above = self._reader.scope(tx, member.tape)
-            row = tx.one(self._sql.entry, (member.number, member.asof))
+            if not member.asof:
+                # Nothing of it is inherited, but the fork names it: its first entry goes along, and all that it needs.
+                found += self._line(tx, member.tape)[:-1]
+            upto = max(member.asof, 1)
+            row = tx.one(self._sql.entry, (member.number, upto))
             if above is None or row is None:
                 raise Corrupt(member.tape, member.asof, "the entry at which the tape was forked is missing")
-            found.append(_Part(member.tape, member.number, member.asof, bytes(row[12]).hex(), above.family))
+            found.append(_Part(member.tape, member.number, upto, bytes(row[12]).hex(), above.family))
         return [*found, _Part(tape, scope.id, scope.seq, scope.head.hash.hex(), scope.family)]
 
     def _whole(self, tx: Transaction, tape: str) -> list[_Part]:

@@ -19,6 +19,9 @@ from tape.errors import Corrupt, TapeNotFound
 __all__ = ["New", "Taking"]
 
 
+_FIRST_PAGE = 8
+
+
 class New(Struct, frozen=True):
     """A message of the child's that the parent has not: where it stands on the child, and what it says now."""
 
@@ -178,11 +181,23 @@ class Taking:
         return payloads.body_of(rows[0][3], rows[0][4], rows[0][5]).message if rows else None
 
     def unsettled(self) -> list[str]:
-        """Return the tool calls that the parent's path still waits for."""
+        """Return the tool calls that the parent's path still waits for.
+
+        Read from the end, a few messages first and then more and more, until the last round of calls and results is
+        known: most often the last message tells.
+        """
         scope = self._now(self.parent)
-        rows = self._reader._last(self._tx, scope, scope.head.place, 64)
-        bodies = [payloads.body_of(row[3], row[4], row[5]) for row in reversed(rows)]
-        return merge.unsettled([toolcalls.find(body.message) for body in bodies])
+        calls, end, count = merge.OpenCalls(), scope.head.place, _FIRST_PAGE
+        while rows := self._reader._last(self._tx, scope, end, count):
+            for row in rows:
+                if not calls.add(*toolcalls.find(payloads.body_of(row[3], row[4], row[5]).message)):
+                    return calls.open
+            if len(rows) < count:
+                break
+            last = rows[-1]
+            end = self._reader._before(self._tx, scope, scope.at(last[7], last[0], scope.placed_on(last)))
+            count *= 8
+        return calls.open
 
     # -- what differs
 

@@ -40,6 +40,15 @@ class Memory(Lineages):
             .order_by(lin.c.n),
             ["lineage", "low", "high"],
         )
+        # Every entry of the tape's own that wrote a slot since a seq, oldest first.
+        self.slot_entries = make(
+            "slot_entries",
+            sa.select(e.kind, e.version, e.payload)
+            .select_from(t.slots.join(t.entries, entry))
+            .where(s.tape_id == param("t"), s.slot == param("slot"), s.since > param("after"))
+            .order_by(s.since),
+            ["t", "slot", "after"],
+        )
         current = sa.and_(
             c.tape_id == lin.c.tape_id, c.since <= lin.c.asof, sa.or_(c.until.is_(None), c.until > lin.c.asof)
         )
