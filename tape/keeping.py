@@ -24,7 +24,7 @@ from tape.core.records import Entry, Hit, Message, Receipt
 from tape.core.tokens import estimate, message_tokens
 from tape.db.compacting import candidates_of
 from tape.db.contexts import CONTEXT, Recalled
-from tape.errors import InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
+from tape.errors import HeadMoved, InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
 
 if TYPE_CHECKING:
     from tape.db.paths import Point
@@ -55,7 +55,8 @@ class Kept:
         """
         reader = self._store._reader
         end = self._head if branch is None else branch
-        return build(reader.view(self._id, self._point, end), budget, policy, reader.settings.counter)
+        view = reader.view(self._id, self._point, end, budget, policy)
+        return build(view, budget, policy, reader.settings.counter)
 
     def summary(self) -> Summary | None:
         """Return the newest summary in force on the active path, or None."""
@@ -286,11 +287,38 @@ class Keeping(Kept):
     def recorded_context(
         self, *, budget: int | None = None, branch: str | None = None, policy: Policy | None = None
     ) -> tuple[Context, Receipt]:
-        """Build a context and record its manifest, so that ``recall`` can build it again; returns both."""
+        """Build a context and record its manifest, so that ``recall`` can build it again; returns both.
+
+        When someone changed the tape in between, the context is built again, so that what is recorded stands at the
+        head. ``Context.head`` is then the entry of the record: the ``expected_head`` of the answer. On a tape that
+        changes each time, the last context is recorded as it is, and its head tells the answer that it was overtaken.
+        """
         context = self.context(budget=budget, branch=branch, policy=policy)
-        payload = payloads.Event(name=CONTEXT, data=msgspec.to_builtins(context.manifest))
-        intent = Plain(key=ids.new_id(), payload=payload, changes_view=False)
-        return context, self._record([intent], None, None, None)[0]
+        expected = context.head
+        for _ in range(_ATTEMPTS):
+            try:
+                receipt = self._record([_record_of(context)], None, None, expected)[0]
+            except HeadMoved as moved:
+                expected = moved.actual
+                if not self._only_notes_since(context.head):
+                    context = self.context(budget=budget, branch=branch, policy=policy)
+                    expected = context.head
+            else:
+                context.head = receipt.seq
+                return context, receipt
+        receipt = self._record([_record_of(context)], None, None, None)[0]
+        if self._only_notes_since(context.head, receipt.seq):
+            context.head = receipt.seq
+        return context, receipt
+
+    def _only_notes_since(self, head: int, before: int | None = None) -> bool:
+        """Whether nothing but notes was recorded after one entry and before another: what no context ever shows."""
+        for entry in self._store._reader.entries(self._id, None, head, None, None):
+            if before is not None and entry.seq >= before:
+                break
+            if entry.kind not in _NOTES:
+                return False
+        return True
 
     def recall(self, seq: int) -> Recalled:
         """Return a recorded context byte for byte as the model saw it, whatever happened since."""
@@ -516,6 +544,15 @@ class Keeping(Kept):
 
 
 _LONGEST_NAME = 240
+_ATTEMPTS = 4
+"""How often a context is recorded on condition that nobody else wrote, before it is recorded all the same."""
+_NOTES = frozenset({"event", "usage", "label", "fork"})
+"""The kinds of entries that change nothing a model is shown and nothing that its answer rests on."""
+
+
+def _record_of(context: Context) -> Plain:
+    payload = payloads.Event(name=CONTEXT, data=msgspec.json.decode(msgspec.json.encode(context.manifest)))
+    return Plain(key=ids.new_id(), payload=payload, changes_view=False)
 
 
 def _repeated(entry: Entry) -> Receipt:

@@ -177,7 +177,8 @@ class TestBudget:
         assert ids[:4] == ["m0", "m1", "m2", "m3"]
         assert ids[-2:] == ["m18", "m19"]
         assert {one.why for one in context.manifest.excluded} == {"over budget"}
-        assert len(ids) + len(context.manifest.excluded) == 20
+        assert [(one.first, one.last) for one in context.manifest.excluded] == [(6, 13)]
+        assert ids[4:] == [f"m{n}" for n in range(12, 20)]
 
     @pytest.mark.parametrize("budget", [0, -1, 1.5, "many", True])
     def test_a_budget_must_be_a_positive_number(self, chat: tape.Tape, budget: Any) -> None:

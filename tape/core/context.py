@@ -21,6 +21,7 @@ from tape.core.plan import canonical
 from tape.core.records import Anchor, Message
 from tape.core.strict import RESERVED
 from tape.core.tokens import MESSAGE_TOKENS, Counter, estimate, message_tokens
+from tape.core.turns import said, turn_starts
 from tape.errors import BudgetExceeded, InvalidEntry
 
 __all__ = ["STANDARD", "Context", "Excluded", "Item", "Manifest", "Policy", "Standard", "View", "build"]
@@ -39,7 +40,11 @@ class Item(Struct):
 
 
 class Excluded(Struct, frozen=True, omit_defaults=True):
-    """Entries that are not shown, and why."""
+    """What is not shown, and why: of this branch, all that the entries from ``first`` to ``last`` of a tape placed.
+
+    Entries between the two that have no part in the branch (events, other branches, what was retracted) are not meant,
+    nor is anything that the manifest names as included.
+    """
 
     tape: str
     first: int
@@ -66,6 +71,12 @@ class View(Struct):
     prompt_stale: bool
     head: int
     tape: str
+    gap: int | None = None
+    """Where in the items older messages are missing that were not read, since they cannot fit the budget."""
+    priced: bool = False
+    """Whether the items were priced when it was decided how much to read."""
+    checkpoint: str | None = None
+    """What the anchor told the model, if that was recorded; otherwise it is rendered from the anchor."""
 
 
 class Shaped(Struct):
@@ -105,15 +116,20 @@ class Standard(Struct, frozen=True):
     name: str = "standard"
     version: int = 1
 
-    def shape(self, items: list[Item], budget: int | None, cost: Callable[[Message], int]) -> Shaped:
-        """Return what fits."""
-        if budget is None or _total(items) <= budget:
+    def shape(
+        self, items: list[Item], budget: int | None, cost: Callable[[Message], int], gap: int | None = None
+    ) -> Shaped:
+        """Return what fits.
+
+        With a ``gap``, older messages that would be dropped in any case are missing before that index (see
+        ``tape.core.window``): all of the items together are over the budget, also if those given are not.
+        """
+        if budget is None or (gap is None and _total(items) <= budget):
             return Shaped(items, [])
         turns = _turns(items)
         last = turns[-1][0] if turns else 0
-        untouched = min(last, max(len(items) - self.recent, 0))
-        items = [self._cut(item, cost) if index < untouched else item for index, item in enumerate(items)]
-        dropped: list[Item] = []
+        untouched = min(last, max(len(items) - self.recent, gap or 0))
+        items = [self.cut(item, cost) if index < untouched else item for index, item in enumerate(items)]
         # Whole turns go, so that no tool call is parted from its result: first those behind the head, then the head.
         guarded = [turn for turn in turns[:-1] if turn[0] < self.head]
         open_turns = [turn for turn in turns[:-1] if turn[0] >= self.head]
@@ -125,13 +141,13 @@ class Standard(Struct, frozen=True):
             for index in range(*turn):
                 total -= items[index].tokens
                 gone.add(index)
-                dropped.append(items[index])
         if total > budget:
             raise BudgetExceeded(budget, total)
         kept = [item for index, item in enumerate(items) if index not in gone]
-        return Shaped(kept, [_left_out(item, "over budget") for item in dropped])
+        return Shaped(kept, _left_out(items, gone, gap, "over budget"))
 
-    def _cut(self, item: Item, cost: Callable[[Message], int]) -> Item:
+    def cut(self, item: Item, cost: Callable[[Message], int]) -> Item:
+        """Return an item with its tool output cut, or itself when there is none to cut."""
         data = shorten(item.message.data, self.tool_chars)
         if data is item.message.data:
             return item
@@ -146,36 +162,40 @@ def _total(items: Sequence[Item]) -> int:
     return sum(item.tokens for item in items)
 
 
-def _left_out(item: Item, why: str) -> Excluded:
-    return Excluded(item.body or item.message.tape, item.message.revision, item.message.revision, why)
+def _left_out(items: Sequence[Item], gone: set[int], gap: int | None, why: str) -> list[Excluded]:
+    """Return the items at these indexes as ranges: along a branch, each message was placed after the one before."""
+    found: list[Excluded] = []
+    before = -1
+    for index in sorted(gone):
+        message = items[index].message
+        made, joined = message.id.startswith(RESERVED), False
+        if found and before == index - 1 and index != gap and not made:
+            last = found[-1]
+            joined = last.tape == message.tape and not items[before].message.id.startswith(RESERVED)
+            if joined:
+                found[-1] = Excluded(last.tape, last.first, message.seq, why)
+        if not joined:
+            found.append(Excluded(message.tape, message.seq, message.seq, why))
+        before = index
+    return found
+
+
+def joined(excluded: Sequence[Excluded]) -> list[Excluded]:
+    """Return the same with ranges that follow each other directly as one."""
+    found: list[Excluded] = []
+    for one in excluded:
+        last = found[-1] if found else None
+        if last is not None and (last.tape, last.why, last.last + 1) == (one.tape, one.why, one.first):
+            found[-1] = Excluded(last.tape, last.first, one.last, one.why)
+        else:
+            found.append(one)
+    return found
 
 
 def _turns(items: Sequence[Item]) -> list[tuple[int, int]]:
-    """Return the turns as ranges: each begins with something that a user said."""
-    starts = [0] if items else []
-    for index, item in enumerate(items):
-        neutral = shapes.read(item.message.data)
-        if index and neutral.role == "user" and not neutral.results:
-            starts.append(index)
-    # A result may come after the next user message: then the two turns stand and fall together.
-    makers: dict[str, int] = {}
-    merged: list[int] = []
-    ends = [*starts[1:], len(items)]
-    for start, end in zip(starts, ends, strict=True):
-        turn_start = start
-        for item in items[start:end]:
-            neutral = shapes.read(item.message.data)
-            for call in neutral.calls:
-                makers[call.id] = start
-            for result in neutral.results:
-                turn_start = min(turn_start, makers.get(result.id, start))
-        while merged and merged[-1] > turn_start:
-            merged.pop()
-        if not merged or merged[-1] < turn_start:
-            merged.append(turn_start)
-        if turn_start == start and merged[-1] != start:
-            merged.append(start)
-    return list(zip(merged, [*merged[1:], len(items)], strict=True))
+    """Return the turns as ranges."""
+    starts = turn_starts([said(item.message.data) for item in items])
+    return list(zip(starts, [*starts[1:], len(items)], strict=True))
 
 
 # -- shortening tool output
@@ -257,6 +277,13 @@ def checkpoint(anchor: Anchor) -> str:
     return fenced(f"Checkpoint {msgspec.json.encode(anchor.name).decode()}.{stale}", body)
 
 
+def checkpoint_of(view: View) -> str:
+    """Return what the anchor of a view tells the model: as it was recorded, or as it stands."""
+    if view.checkpoint is not None:
+        return view.checkpoint
+    return checkpoint(view.anchor) if view.anchor is not None else ""
+
+
 def summary_message(summary: Summary, stamp: int) -> Message:
     """Return a summary as the message that stands for what it covers. Its id is the view's own."""
     stale = " A message it covers has changed since." if summary.stale else ""
@@ -292,6 +319,10 @@ class Manifest(Struct, frozen=True):
     tokens: int
     hash: str
     """Equal whenever the same entries and policy meet."""
+    checkpoint: str = ""
+    """What the anchor told the model, as it was rendered."""
+    stale: bool = False
+    """Whether a message that the anchor was made from had changed by then."""
 
 
 class Context:
@@ -311,7 +342,11 @@ class Context:
         self.repairs = repairs
         """Orphan results and unsettled calls that the rendered output mends."""
         self.head = view.head
-        """The tape's head when this was built: the ``expected_head`` of a write that answers it."""
+        """The ``expected_head`` of a write that answers it: the tape's head when this was built.
+
+        Of a recorded context it is the entry of the record, unless someone else wrote in between.
+        """
+        self._checkpoint = checkpoint_of(view)
         self._view = view
         self._shaped = shaped
         self._policy = policy
@@ -337,7 +372,7 @@ class Context:
 
     def _neutral(self) -> list[shapes.Neutral]:
         told = [shapes.read(message.data) for message in self.messages]
-        text = checkpoint(self.anchor) if self.anchor is not None else ""
+        text = self._checkpoint
         return [shapes.Neutral("user", [shapes.Text(text)]), *told] if text else told
 
     def to_openai(self, api: str = "chat") -> Any:
@@ -371,27 +406,41 @@ def repairs_of(items: Sequence[Item]) -> list[Repair]:
     return found
 
 
-def build(view: View, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
-    """Return the context of a view; raises BudgetExceeded rather than return something larger than the budget."""
+def check_budget(budget: int | None) -> None:
+    """Refuse a budget that is no number of tokens."""
     if budget is not None and (type(budget) is not int or budget <= 0):
         raise InvalidEntry("budget", f"must be a positive number of tokens, not {budget!r}")
+
+
+def price(items: Sequence[Item], counter: Counter | None) -> None:
+    """Set what each item costs: by the caller's counter, or as was estimated when it was recorded."""
+    for item in items:
+        if counter is not None or not item.tokens:
+            item.tokens = message_tokens(item.message.data, counter or estimate)
+
+
+def build(view: View, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
+    """Return the context of a view; raises BudgetExceeded rather than return something larger than the budget."""
+    check_budget(budget)
     chosen: Policy = STANDARD if policy is None else policy
     count = counter or estimate
 
     def cost(message: Message) -> int:
         return message_tokens(message.data, count)
 
-    for item in view.items:
-        if counter is not None or not item.tokens:
-            item.tokens = cost(item.message)
-    fixed = _fixed(view, count)
+    if not view.priced:
+        price(view.items, counter)
+    fixed = fixed_cost(view, count)
     left = None
     if budget is not None:
         left = budget - fixed
         if left < 0:
             raise BudgetExceeded(budget, fixed)
     try:
-        shaped = chosen.shape(list(view.items), left, cost)
+        if view.gap is not None and isinstance(chosen, Standard):
+            shaped = chosen.shape(list(view.items), left, cost, view.gap)
+        else:
+            shaped = chosen.shape(list(view.items), left, cost)
     except BudgetExceeded as error:
         raise BudgetExceeded(budget or 0, error.tokens + fixed) from None
     context = Context(view, shaped, repairs_of(shaped.items), chosen, budget)
@@ -399,12 +448,12 @@ def build(view: View, budget: int | None, policy: Policy | None, counter: Counte
     return context
 
 
-def _fixed(view: View, count: Counter) -> int:
+def fixed_cost(view: View, count: Counter) -> int:
     """Return the tokens of what is always shown: the prompt and the checkpoint."""
     total = 0
     if view.prompt:
         total += count(view.prompt) + MESSAGE_TOKENS
-    text = checkpoint(view.anchor) if view.anchor is not None else ""
+    text = checkpoint_of(view)
     return total + (count(text) + MESSAGE_TOKENS if text else 0)
 
 
@@ -421,7 +470,8 @@ def _manifest(context: Context, view: View, shaped: Shaped, policy: Policy, budg
         else:
             included.append([tape, seq, seq])
     anchor = (view.anchor.tape, view.anchor.seq) if view.anchor is not None else None
-    told = [policy.name, policy.version, budget, anchor, context.prompt, included]
+    text = checkpoint_of(view)
+    told = [policy.name, policy.version, budget, anchor, text, context.prompt, included]
     digest = blake2b(canonical(told), digest_size=32).hexdigest()
     return Manifest(
         tape=view.tape,
@@ -432,8 +482,10 @@ def _manifest(context: Context, view: View, shaped: Shaped, policy: Policy, budg
         anchor=anchor,
         prompt=context.prompt,
         included=included,
-        excluded=[*view.excluded, *shaped.excluded],
+        excluded=joined([*view.excluded, *shaped.excluded]),
         repairs=context.repairs,
         tokens=context.tokens,
         hash=digest,
+        checkpoint=text,
+        stale=view.anchor is not None and view.anchor.stale,
     )

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from tape.core import payloads
 from tape.core.compaction import Summary
-from tape.core.context import Excluded, Item, View, summary_message
+from tape.core.context import (
+    STANDARD,
+    Context,
+    Excluded,
+    Item,
+    Policy,
+    Shaped,
+    Standard,
+    View,
+    check_budget,
+    fixed_cost,
+    repairs_of,
+    summary_message,
+)
 from tape.core.memory import Block, BlockSpec, Slot, assemble, config_hash, current, render_prompt, usage_of
 from tape.core.memory import Usage as Totals
 from tape.core.payloads import Payload, Place
-from tape.core.records import Anchor
+from tape.core.records import Anchor, Message
 from tape.core.runs import in_force
-from tape.core.tokens import Counter, estimate
+from tape.core.strict import RESERVED
+from tape.core.tokens import Counter, estimate, message_tokens
+from tape.core.window import Unbounded, reach
 from tape.db.paths import Point, Row, Scope
 from tape.db.read import Reader, absent
 from tape.db.transaction import Transaction
-from tape.errors import Corrupt, InvalidEntry
+from tape.db.window import PathWindow, Run
+from tape.errors import BudgetExceeded, Corrupt, InvalidEntry
 
 __all__ = ["ContextReader", "Recalled", "Settings"]
 
@@ -38,6 +56,22 @@ class Recalled(Struct, frozen=True):
     prompt: str | None
     anchor: Anchor | None
     manifest: dict[str, Any]
+    checkpoint: str | None = None
+    """What the anchor told the model, as it was rendered then; None when that was not recorded."""
+
+    def to_openai(self, api: str = "chat") -> Any:
+        """Return the request for OpenAI as it was; see ``Context.to_openai``."""
+        return self._context().to_openai(api)
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Return the request to Anthropic as it was; see ``Context.to_anthropic``."""
+        return self._context().to_anthropic()
+
+    def _context(self) -> Context:
+        """Return a context that shows the same, for rendering: one set of rules for what is and what was."""
+        items = [Item(Message("", "", data, None, 0, 0, 0), 0) for data in self.messages]
+        view = View(items, self.anchor, [], [], self.prompt, False, 0, "", checkpoint=self.checkpoint)
+        return Context(view, Shaped(items, []), repairs_of(items), STANDARD, None)
 
 
 class ContextReader(Reader):
@@ -45,8 +79,11 @@ class ContextReader(Reader):
 
     settings: Settings = Settings()
 
-    def view(self, tape: str, point: Point, branch: str | None) -> View:
-        """Return what a context of the tape is built from."""
+    def view(
+        self, tape: str, point: Point, branch: str | None, budget: int | None = None, policy: Policy | None = None
+    ) -> View:
+        """Return what a context of the tape is built from: all of it, or as much as the standard policy needs."""
+        check_budget(budget)
 
         def work(tx: Transaction) -> View:
             scope = self.scope(tx, tape, point)
@@ -56,43 +93,90 @@ class ContextReader(Reader):
                 return View([], None, [], [], render_prompt(blocks) or None, False, 0, tape)
             end = self._end(tx, scope, branch)
             anchor, floor = self._anchor(tx, scope, end)
-            excluded = []
-            if anchor is not None:
-                excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
-            items, summaries = self._items(tx, scope, end, floor, excluded)
             prompt, stale = self._prompt(tx, scope)
-            return View(items, anchor, summaries, excluded, prompt, stale, scope.seq, tape)
+            view = View([], anchor, [], [], prompt, stale, scope.seq, tape)
+            if anchor is not None:
+                view.excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
+            standard = STANDARD if policy is None else policy
+            if budget is not None and isinstance(standard, Standard) and type(standard).shape is Standard.shape:
+                self._fill(tx, scope, end, floor, view, budget, standard)
+            else:
+                self._fill(tx, scope, end, floor, view)
+            return view
 
         return self._db.read(work)
 
-    def _items(
-        self, tx: Transaction, scope: Scope, end: Place, floor: int, excluded: list[Excluded]
-    ) -> tuple[list[Item], list[Summary]]:
-        """Return the messages below ``floor``, with summaries in the place of what they cover."""
+    def _fill(
+        self,
+        tx: Transaction,
+        scope: Scope,
+        end: Place,
+        floor: int,
+        view: View,
+        budget: int | None = None,
+        policy: Standard = STANDARD,
+    ) -> None:
+        """Put the messages below ``floor`` into a view, with summaries in the place of what they cover."""
         held, out = in_force(self.compactions_on(tx, scope, end, floor))
-        held = [one for one in held if one.lo > floor]
-        for one in out:
-            why = "a message it covers was retracted" + (" or makes a call without its result" if one.revised else "")
-            excluded.append(Excluded(one.tape or scope.tape, one.seq, one.seq, why))
-        if not held:
-            return self._plain_items(tx, scope, self._path(tx, scope, end, floor)), []
-        summaries = [self.summary_of(tx, scope, one) for one in held]
+        runs = [Run(one, self.summary_of(tx, scope, one)) for one in held if one.lo > floor]
+        view.summaries = [run.summary for run in runs]
+        standing = [(run.summary.tape, run.summary.seq) for run in runs]
+        for revised, why in ((False, ""), (True, " or makes a call without its result")):
+            gone = [(one.tape or scope.tape, one.seq) for one in out if one.revised == revised]
+            view.excluded += _ranges(gone, standing, f"a message it covers was retracted{why}")
+        counter = self.settings.counter
+        room = None
+        if budget is not None:
+            room = budget - fixed_cost(view, counter or estimate)
+            if room < 0:
+                # What is always shown is too large already, and the builder says so.
+                return
+        window = PathWindow(self, tx, scope, end, floor, runs, counter)
+        if room is None:
+            view.items = self._items(tx, scope, end, floor, runs)
+            view.excluded += [one for run in runs for one in window.summarised(run)]
+            return
+        try:
+            reached = reach(window, policy, room, lambda message: message_tokens(message.data, counter or estimate))
+        except BudgetExceeded as error:
+            raise BudgetExceeded(budget or 0, error.tokens + (budget or 0) - room) from None
+        except Unbounded:
+            view.items = self._items(tx, scope, end, floor, runs)
+            view.excluded += [one for run in runs for one in window.summarised(run)]
+            return
+        view.items, view.gap, view.priced = [spot.item for spot in reached.spots], reached.gap, True
+        shown = {(item.message.tape, item.message.seq) for item in view.items if item.message.id.startswith(RESERVED)}
+        view.excluded += [
+            one
+            for run in runs
+            if (run.summary.tape, run.summary.seq) in shown
+            for one in window.summarised(run)
+        ]
+        if reached.gap is not None:
+            missing = [one for one in standing if one not in shown]
+            view.excluded += _ranges(missing, sorted(shown), "over budget")
+            before = reached.spots[reached.gap - 1] if reached.gap else None
+            view.excluded += window.between(before, reached.first, reached.spots[reached.gap], "over budget")
+
+    def _items(self, tx: Transaction, scope: Scope, end: Place, floor: int, runs: Sequence[Run]) -> list[Item]:
+        """Return the messages below ``floor``, with summaries in the place of what they cover."""
+        if not runs:
+            return self._plain_items(tx, scope, self._path(tx, scope, end, floor))
         walk = self._walk(tx, scope, end, floor)
         items: list[Item] = []
         depth = max(floor, self._floor(tx, scope, end))
-        for one, summary in zip(held, summaries, strict=True):
-            items += self._plain_items(tx, scope, self._stretch(tx, scope, walk, depth, one.lo - 1))
-            message = summary_message(summary, summary.stamp)
-            items.append(Item(message, 0, False, summary.tape))
-            excluded.append(Excluded(summary.tape, *summary.span, f"summarised by seq {summary.seq}"))
-            if one.loose:
+        for run in runs:
+            items += self._plain_items(tx, scope, self._stretch(tx, scope, walk, depth, run.lo - 1))
+            message = summary_message(run.summary, run.summary.stamp)
+            items.append(Item(message, 0, False, run.summary.tape))
+            if run.of.loose:
                 # A message that the summary does not cover has come back into its run.
-                covers = set(summary.covers)
-                inside = self._plain_items(tx, scope, self._stretch(tx, scope, walk, one.lo - 1, one.place.ordinal))
+                covers = set(run.summary.covers)
+                inside = self._plain_items(tx, scope, self._stretch(tx, scope, walk, run.lo - 1, run.hi))
                 items += [item for item in inside if item.message.id not in covers]
-            depth = one.place.ordinal
+            depth = run.hi
         items += self._plain_items(tx, scope, self._stretch(tx, scope, walk, depth, end.ordinal))
-        return items, summaries
+        return items
 
     def _stretch(self, tx: Transaction, scope: Scope, walk: list[tuple[Place, int]], low: int, high: int) -> list[Row]:
         """Return the rows of a path from one depth to another."""
@@ -207,9 +291,9 @@ class ContextReader(Reader):
             entry = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
             if scope is None or not isinstance(entry, payloads.Event) or entry.name != CONTEXT:
                 raise InvalidEntry("seq", f"no context was recorded at seq {seq} of tape {tape!r}")
-            told = entry.data
+            told = _told(entry.data, tape, seq)
             messages: list[dict[str, Any]] = []
-            for item in told["included"]:
+            for item in told.included:
                 if isinstance(item, dict):
                     messages.append(item)
                     continue
@@ -220,13 +304,15 @@ class ContextReader(Reader):
                         raise Corrupt(name, found[2], "the payload was erased")
                     messages.append(payloads.body_of(found[3], found[11], found[8]).message)
             anchor = None
-            if told["anchor"] is not None:
-                name, at = told["anchor"]
+            if told.anchor is not None:
+                name, at = told.anchor
                 number = scope.id if name == tape else _number(scope, name)
                 found_anchor = tx.one(self._sql.entry, (number, at))
                 if found_anchor is not None:
                     anchor = self._anchor_at(tx, scope, name, found_anchor)
-            return Recalled(messages, told["prompt"], anchor, told)
+                    if told.stale is not None:
+                        anchor = msgspec.structs.replace(anchor, stale=told.stale)
+            return Recalled(messages, told.prompt, anchor, entry.data, told.checkpoint)
 
         return self._db.read(work)
 
@@ -239,3 +325,33 @@ def _number(scope: Scope, name: str) -> int:
     if scope.family is None:
         raise Corrupt(name, 0, "the tape is not an ancestor")
     return scope.family.number(name)
+
+
+class _Told(Struct):
+    """What of a recorded manifest is needed to build the context again."""
+
+    included: list[dict[str, Any] | tuple[str, int, int]]
+    prompt: str | None
+    anchor: tuple[str, int] | None
+    checkpoint: str | None = None
+    """None in a manifest that was recorded before it was kept: then it is rendered from the anchor."""
+    stale: bool | None = None
+
+
+def _told(data: Any, tape: str, seq: int) -> _Told:
+    try:
+        return msgspec.convert(data, _Told)
+    except msgspec.ValidationError as error:
+        raise InvalidEntry("seq", f"the entry at seq {seq} of tape {tape!r} holds no manifest: {error}") from None
+
+
+def _ranges(entries: Sequence[tuple[str, int]], shown: Sequence[tuple[str, int]], why: str) -> list[Excluded]:
+    """Return entries that make summaries as ranges, none of which holds one that is shown."""
+    found: list[Excluded] = []
+    for tape, seq in sorted(entries):
+        last = found[-1] if found else None
+        if last is not None and last.tape == tape and not any((tape, last.first) < one < (tape, seq) for one in shown):
+            found[-1] = Excluded(tape, last.first, seq, why)
+        else:
+            found.append(Excluded(tape, seq, seq, why))
+    return found

@@ -159,6 +159,29 @@ class Lineages(Compiler):
             ),
             ["lineage", "from_tape", "at_lane", "at_ordinal"],
         )
+        # The answers below a depth to calls that were made in a stretch of one lane.
+        self.answers_between = make(
+            "answers_between",
+            sa.select(a.lane, a.ordinal, lin.c.tape_id, a.maker_ordinal)
+            .distinct()
+            .select_from(
+                lin.join(
+                    t.answers,
+                    sa.and_(
+                        a.tape_id == lin.c.tape_id,
+                        a.maker_tape
+                        == sa.case(
+                            (lin.c.tape_id == param("from_tape"), sa.literal_column("0")), else_=param("from_tape")
+                        ),
+                        a.maker_lane == param("at_lane"),
+                        a.maker_ordinal > param("lo"),
+                        a.maker_ordinal <= param("hi"),
+                        a.ordinal > param("below"),
+                    ),
+                )
+            ),
+            ["lineage", "from_tape", "at_lane", "lo", "hi", "below"],
+        )
         walk = self._walk(t)
         an = t.anchors.c
         self.family_anchor = make(
