@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -15,8 +16,9 @@ import tape
 from tape.core import shapes
 from tape.core.context import Item, Shaped, View, build, shorten
 from tape.core.records import Anchor, Message
-from tape.core.render import settle
-from tape.core.tokens import MEDIA_TOKENS, message_tokens
+from tape.core.render import settle, tokens
+from tape.core.tokens import MEDIA_TOKENS, estimate, message_tokens
+from tape.core.weigh import Scale
 
 APIS = ("chat", "responses", "anthropic")
 PIXEL = "iVBORw0KGgo="
@@ -391,7 +393,7 @@ class TestBudget:
         chat = store.create("t", messages=[{"role": "user", "content": "look"}, *result_with(IMAGES[name])])
         context = chat.context(budget=2_000)
         check_all(context)
-        assert all(MEDIA_TOKENS < tokens <= context.tokens <= 2_000 for tokens in measure(context).values())
+        assert all(MEDIA_TOKENS < taken <= context.tokens <= 2_000 for taken in measure(context).values())
         tool, shown = context.to_openai()[-2:]
         assert tool["role"] == "tool"
         assert len(tool["content"]) < 200
@@ -427,7 +429,7 @@ class TestBudget:
     def test_what_is_sent_as_text_costs_what_text_costs(self, message: dict[str, Any]) -> None:
         """A data URL that stands as text, or in a call's arguments, and a document that is text."""
         whole = built([message])
-        assert all(20_000 < tokens <= whole.tokens for tokens in measure(whole).values())
+        assert all(20_000 < taken <= whole.tokens for taken in measure(whole).values())
         with pytest.raises(tape.BudgetExceeded):
             built([message], 2_000)
 
@@ -636,7 +638,7 @@ _anchors = st.sampled_from([None, Anchor("h", 1, {"k": "v"}, "before", None, [],
 
 class TestProperties:
     @given(st.lists(_messages(), max_size=10))
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=300, deadline=None)
     def test_c1_any_mixed_history_renders_to_valid_requests(self, messages: list[dict[str, Any]]) -> None:
         """Whatever shapes meet, no API would refuse the request; settling twice changes nothing; nothing is mutated."""
         before = copy.deepcopy(messages)
@@ -648,7 +650,7 @@ class TestProperties:
         assert built(messages).repairs == context.repairs
 
     @given(st.lists(_messages(), max_size=10), st.integers(1, 3_000), _anchors, st.sampled_from([None, "p " * 20]))
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=300, deadline=None)
     def test_c2_no_rendering_exceeds_the_budget(
         self, messages: list[dict[str, Any]], budget: int, anchor: Anchor | None, prompt: str | None
     ) -> None:
@@ -665,7 +667,7 @@ class TestProperties:
             check_all(context)
 
     @given(st.lists(_messages(), min_size=1, max_size=6))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_no_message_disappears_silently(self, messages: list[dict[str, Any]]) -> None:
         """A message of which nothing is shown is named among the repairs."""
         for api in CHECKS:
@@ -676,6 +678,22 @@ class TestProperties:
                 shown = bool(told) or bool(api == "anthropic" and request["system"])
                 repairs = [one for one in context.repairs if not one.apis or api in one.apis]
                 assert shown or repairs
+
+    @given(_messages(), st.sampled_from([estimate, len]))
+    @settings(max_examples=300, deadline=None)
+    def test_the_short_way_of_weighing_gives_what_rendering_does(
+        self, message: dict[str, Any], counter: Callable[[str], int]
+    ) -> None:
+        """Calls of functions and results of text are counted without being rendered, and to the same number."""
+        neutral = shapes.read(message)
+        short = Scale(counter)._simple(neutral)
+        assert short is None or short == tokens(neutral, counter)
+        made = {"id": "c", "function": {"name": "f", "arguments": '{"a": [1]}'}}
+        for simple in (
+            {"role": "assistant", "content": "so", "tool_calls": [made, {**made, "id": "d"}]},
+            {"role": "tool", "tool_call_id": "c", "content": "text"},
+        ):
+            assert Scale(counter)._simple(shapes.read(simple)) == tokens(shapes.read(simple), counter)
 
     def test_the_estimate_at_append_knows_media_and_text_apart(self) -> None:
         """What a tool gives is counted as the picture it is shown as; elsewhere a data URL is text."""

@@ -335,7 +335,7 @@ class Context:
         if self._tokens is None:
             opening = _opening(self._view)
             weights = self._scale.weigh([(item.message.data, item.tokens) for item in self._shaped.items])
-            before = 0 if opening else self._scale.continued(self._neutral())
+            before = 0 if opening else self._scale.continued([message.data for message in self.messages])
             self._tokens = sum(weights) + before + _fixed(self._view, opening, self._scale.count)
         return self._tokens
 

@@ -36,6 +36,8 @@ from tape.core.tokens import MESSAGE_TOKENS, Counter, message_tokens
 __all__ = [
     "CONTINUED",
     "NO_RESULT",
+    "TIDY",
+    "as_sent",
     "begins_with_assistant",
     "mend",
     "settle",
@@ -362,17 +364,17 @@ def _anthropic_result(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def begins_with_assistant(messages: Sequence[Neutral]) -> bool:
-    """Whether Anthropic's rendering has to put a user's word in front."""
-    for message in settle(messages):
+    """Whether Anthropic's rendering of mended messages has to put a user's word in front."""
+    for message in messages:
         role, blocks = _anthropic_blocks(message)
         if blocks and role != "system":
-            return role == "assistant"
+            return role == "assistant" or bool(message.calls)
     return False
 
 
-def tokens(message: Neutral, counter: Counter) -> int:
-    """Return about how many tokens a mended message takes in the API in which it takes most, its own results too."""
-    role = "user" if message.role == "tool" else message.role
+def tokens(message: Neutral, counter: Counter) -> tuple[int, int, int]:
+    """Return about how many tokens a mended message takes in chat, Responses and Anthropic, its own results too."""
+    role = "assistant" if message.calls else "user" if message.role == "tool" else message.role
     rest = Neutral(role, [part for part in message.parts if not isinstance(part, Result)], message.name)
     pieces = [piece for piece in (rest, Neutral("tool", [*message.results])) if piece.parts]
     chat = sum(message_tokens(one, counter) for piece in pieces for one in _chat_messages(piece))
@@ -384,7 +386,16 @@ def tokens(message: Neutral, counter: Counter) -> int:
             anthropic += MESSAGE_TOKENS + counter(_joined(blocks))
         elif blocks:
             anthropic += message_tokens({"role": role, "content": blocks}, counter)
-    return max(chat, responses, anthropic)
+    return chat, responses, anthropic
+
+
+def as_sent(call: Call) -> tuple[str, str, str]:
+    """Return the name of a tool that is called, and the arguments as OpenAI and as Anthropic get them."""
+    return _tool_name(call), _arguments(call), _json(_input(call))
+
+
+TIDY = (_chat_id, _responses_id, _anthropic_id)
+"""How each API wants ids written, in the order of ``tokens``."""
 
 
 def _ways(message: Neutral) -> tuple[bool, ...]:

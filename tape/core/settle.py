@@ -7,9 +7,9 @@ mended here, once for all of them, and every change is told as a ``Fix``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tape.core.shapes import Call, Neutral, Other, Part, Result, Text
 
@@ -19,6 +19,7 @@ NO_RESULT = "[no result was recorded for this call]"
 """What a call without a result is answered with."""
 
 Tidy = Callable[[str], str]
+_Named = TypeVar("_Named", bound=Call | Result)
 
 
 class Fix(NamedTuple):
@@ -65,41 +66,35 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     made: list[_Made] = []
     fixes: list[Fix] = []
     bound = _bind(messages, made, fixes)
-    _name(made, tidy, fixes)
     server, unanswered = _server_calls(messages, fixes)
-    mended: list[Neutral] = []
+    # So far every fix concerns a message that loses something; then come those that are renamed.
+    touched = {fix.at for fix in fixes} | {at for at, _ in server}
+    _name(made, tidy, fixes)
+    touched.update(at for (at, _), one in bound.items() if one.id != one.call.id)
+    mended = list(messages)
+    for at in touched:
+        parts: list[Part] = []
+        for position, part in enumerate(messages[at].parts):
+            if isinstance(part, Call | Result):
+                one = bound.get((at, position))
+                parts += [] if one is None else [_renamed(part, one.id)]
+            else:
+                parts += server.get((at, position), [part])
+        mended[at] = Neutral(messages[at].role, parts, messages[at].name)
     answers: list[list[Result]] = [[] for _ in messages]
     missing: list[list[Result]] = [[] for _ in messages]
-    for index, message in enumerate(messages):
-        parts: list[Part] = []
-        for position, part in enumerate(message.parts):
-            place = (index, position)
-            if isinstance(part, Call | Result):
-                one = bound.get(place)
-                if one is None:
-                    continue
-                part = one.call if isinstance(part, Call) else part
-                parts.append(part if part.id == one.id else _renamed(part, one.id))
-            elif place in server:
-                parts += server[place]
-            else:
-                parts.append(part)
-        same = len(parts) == len(message.parts) and all(a is b for a, b in zip(parts, message.parts, strict=True))
-        mended.append(message if same else Neutral(message.role, parts, message.name))
     for one in made:
         result = one.result
         if result is None:
             fixes.append(Fix("unsettled call", one.call.id, one.index))
             result = Result(one.id, NO_RESULT, True)
             missing[one.index].append(result)
-        answers[one.index].append(result if result.id == one.id else _renamed(result, one.id))
+        answers[one.index].append(_renamed(result, one.id))
     return Mended(mended, answers, missing, [*fixes, *unanswered])
 
 
-def _renamed(part: Any, id: str) -> Any:
-    if isinstance(part, Call):
-        return Call(id, part.name, part.arguments, part.part)
-    return Result(id, part.content, part.error, part.name, part.part)
+def _renamed(part: _Named, id: str) -> _Named:
+    return part if part.id == id else structs.replace(part, id=id)
 
 
 def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> dict[tuple[int, int], _Made]:

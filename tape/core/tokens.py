@@ -47,6 +47,7 @@ _MEDIA_TYPES = frozenset(
     }
 )
 _UNCOUNTED = frozenset({"id", "role", "usage"})
+_ARGUMENTS = ("input", "arguments", "args")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 
 
@@ -122,12 +123,18 @@ def _value(value: Any, counter: Counter, in_result: bool) -> int:
                 return counter(value["text"])
             in_result = in_result or kind.endswith("_result") or kind.startswith("tool-")
         # Tool calls and results travel as JSON, keys and all.
-        return sum(
-            counter(name) + _value(item, counter, in_result and name not in ("input", "arguments", "args"))
-            for name, item in value.items()
-            if item is not None
-        )
-    return counter(msgspec.json.encode(value).decode())
+        total = 0
+        for name, item in value.items():
+            if item is not None:
+                total += counter(name)
+                total += _json(item, counter) if name in _ARGUMENTS else _value(item, counter, in_result)
+        return total
+    return _json(value, counter)
+
+
+def _json(value: Any, counter: Counter) -> int:
+    """Return what a value costs as the text that a model wrote or reads."""
+    return counter(value if isinstance(value, str) else msgspec.json.encode(value).decode()) if value != "" else 0
 
 
 def _media(part: dict[str, Any], counter: Counter) -> int:
