@@ -22,6 +22,7 @@ from tape.command.finding import AtOption, TapeArgument
 from tape.command.output import clean, flat, moment
 from tape.command.values import at_moment
 from tape.core import payloads
+from tape.core.context import Repair
 from tape.core.diff import align
 from tape.db.condition import feed_now
 
@@ -253,7 +254,7 @@ def context_lines(built: tape.Context) -> Iterator[Any]:
     for one in built.messages:
         yield from message_lines(one)
     for repair in built.repairs:
-        yield [("repaired ", "warn"), f"{repair.what} {flat(repair.call)} in {clean(repair.message_id)}"]
+        yield [("repaired ", "warn"), _repaired(repair)]
 
 
 def _manifest(desk: Desk, found: tape.Manifest) -> None:
@@ -270,7 +271,13 @@ def _manifest(desk: Desk, found: tape.Manifest) -> None:
     for out in found.excluded:
         desk.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
     for repair in found.repairs:
-        desk.out.line([("~ ", "change"), f"{repair.what} {flat(repair.call)} in {clean(repair.message_id)}"])
+        desk.out.line([("~ ", "change"), _repaired(repair)])
+
+
+def _repaired(repair: Repair) -> str:
+    call = f" {flat(repair.call)}" if repair.call else ""
+    only = f" ({', '.join(repair.apis)} only)" if repair.apis else ""
+    return f"{flat(repair.what)}{call} in {clean(repair.message_id)}{only}"
 
 
 def _ranged(name: str, first: int, last: int) -> str:

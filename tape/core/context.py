@@ -17,11 +17,13 @@ from msgspec import Struct
 
 from tape.core import ids, render, shapes
 from tape.core.compaction import MOST_CHARACTERS, Summary, newest_summary
+from tape.core.media import label, read_data_url, read_media
 from tape.core.plan import canonical
 from tape.core.records import Anchor, Message
 from tape.core.strict import RESERVED
-from tape.core.tokens import MESSAGE_TOKENS, Counter, estimate, message_tokens
+from tape.core.tokens import MESSAGE_TOKENS, Counter
 from tape.core.turns import said, turn_starts
+from tape.core.weigh import Scale
 from tape.errors import BudgetExceeded, InvalidEntry
 
 __all__ = ["STANDARD", "Context", "Excluded", "Item", "Manifest", "Policy", "Standard", "View", "build"]
@@ -52,12 +54,19 @@ class Excluded(Struct, frozen=True, omit_defaults=True):
     why: str
 
 
-class Repair(Struct, frozen=True):
-    """Something that the history lacked and the output mends: an orphan result or an unsettled call."""
+class Repair(Struct, frozen=True, omit_defaults=True):
+    """Something that the output mends or cannot show as it is.
+
+    Such are: an orphan result (left out), an unsettled call (answered with a mark), a reused call id (given a number),
+    a repeated call (sent once), an empty message (left out), a part that not every API takes (a mark stands for it).
+    """
 
     what: str
     call: str
+    """The id of the tool call; empty where there is none."""
     message_id: str
+    apis: tuple[str, ...] = ()
+    """The renderings that it concerns, of ``chat``, ``responses`` and ``anthropic``; empty for all of them."""
 
 
 class View(Struct):
@@ -73,8 +82,8 @@ class View(Struct):
     tape: str
     gap: int | None = None
     """Where in the items older messages are missing that were not read, since they cannot fit the budget."""
-    priced: bool = False
-    """Whether the items were priced when it was decided how much to read."""
+    scale: Scale | None = None
+    """What the items were weighed with when it was decided how much to read."""
     checkpoint: str | None = None
     """What the anchor told the model, if that was recorded; otherwise it is rendered from the anchor."""
 
@@ -237,6 +246,11 @@ def shorten(message: dict[str, Any], limit: int) -> dict[str, Any]:
 
 
 def _shorten(value: Any, limit: int) -> Any:
+    # Media are shown whole or not at all: half of a picture is none.
+    media = read_data_url(value) if isinstance(value, str) else read_media(value) if isinstance(value, dict) else None
+    if media is not None and media.text is None:
+        mark = f"[{label(media)}, cut]"
+        return mark if isinstance(value, str) else {"type": "text", "text": mark}
     if isinstance(value, str):
         if len(value) <= limit:
             return value
@@ -328,7 +342,7 @@ class Manifest(Struct, frozen=True):
 class Context:
     """What a model sees next. Build one with ``tape.context()``."""
 
-    def __init__(self, view: View, shaped: Shaped, repairs: list[Repair], policy: Policy, budget: int | None) -> None:
+    def __init__(self, view: View, shaped: Shaped, policy: Policy, budget: int | None, scale: Scale) -> None:
         self.messages: list[Message] = [item.message for item in shaped.items]
         """The messages after the latest anchor, with summaries in the place of what they cover."""
         self.anchor = view.anchor
@@ -339,8 +353,6 @@ class Context:
         """The frozen prompt, or the one rendered from the blocks now; None without blocks."""
         self.prompt_stale = view.prompt_stale
         """Whether the block configuration changed since the prompt was frozen."""
-        self.repairs = repairs
-        """Orphan results and unsettled calls that the rendered output mends."""
         self.head = view.head
         """The ``expected_head`` of a write that answers it: the tape's head when this was built.
 
@@ -351,12 +363,30 @@ class Context:
         self._shaped = shaped
         self._policy = policy
         self._budget = budget
+        self._scale = scale
+        self._tokens: int | None = None
+        self._repairs: list[Repair] | None = None
         self._manifest: Manifest | None = None
-        self.tokens = _total(shaped.items)
-        """About how many tokens all of it takes, tool schemas not counted."""
 
     def __repr__(self) -> str:
         return f"<tape.Context of {self._view.tape!r}: {len(self.messages)} messages, {self.tokens} tokens>"
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens all of it takes in the rendering that takes most, tool schemas not counted."""
+        if self._tokens is None:
+            opening = self._checkpoint
+            weights = self._scale.weigh([(item.message.data, item.tokens) for item in self._shaped.items])
+            before = 0 if opening else self._scale.continued([message.data for message in self.messages])
+            self._tokens = sum(weights) + before + fixed_cost(self._view, self._scale.count)
+        return self._tokens
+
+    @property
+    def repairs(self) -> list[Repair]:
+        """What the rendered output mends: results and calls without each other, reused ids, parts an API refuses."""
+        if self._repairs is None:
+            self._repairs = repairs_of(self._shaped.items)
+        return self._repairs
 
     @property
     def summary(self) -> Summary | None:
@@ -376,7 +406,10 @@ class Context:
         return [shapes.Neutral("user", [shapes.Text(text)]), *told] if text else told
 
     def to_openai(self, api: str = "chat") -> Any:
-        """Return a request for OpenAI: a list of chat messages, or with ``api="responses"`` a dict of parameters."""
+        """Return a request for OpenAI: a list of chat messages, or with ``api="responses"`` a dict of parameters.
+
+        Every part is there in the API's own shape, or a mark in the text tells what it was and why it is not shown.
+        """
         if api == "chat":
             return render.to_chat(self.prompt, self._neutral())
         if api == "responses":
@@ -384,25 +417,25 @@ class Context:
         raise InvalidEntry("api", f"must be 'chat' or 'responses', not {api!r}")
 
     def to_anthropic(self) -> dict[str, Any]:
-        """Return ``system`` and ``messages`` of a request to Anthropic."""
+        """Return ``system`` and ``messages`` of a request to Anthropic.
+
+        Every part is there in the API's own shape, or a mark in the text tells what it was and why it is not shown.
+        """
         return render.to_anthropic(self.prompt, self._neutral())
 
 
 def repairs_of(items: Sequence[Item]) -> list[Repair]:
-    """Return what the rendered output has to mend: results without a call, calls without a result."""
-    waiting: dict[str, str] = {}
-    found: list[Repair] = []
-    for item in items:
-        neutral = shapes.read(item.message.data)
-        for part in neutral.parts:
-            if isinstance(part, shapes.Call):
-                waiting[part.id] = item.message.id
-            elif isinstance(part, shapes.Result):
-                if part.id in waiting:
-                    del waiting[part.id]
-                else:
-                    found.append(Repair("orphan result", part.id, item.message.id))
-    found += [Repair("unsettled call", call, message_id) for call, message_id in waiting.items()]
+    """Return what the rendered output mends, and what not every API takes as it is."""
+    neutrals = [shapes.read(item.message.data) for item in items]
+    found = [Repair(fix.what, fix.call, items[fix.at].message.id) for fix in render.mend(neutrals).fixes]
+    for item, neutral in zip(items, neutrals, strict=True):
+        if all(isinstance(part, shapes.Text) for part in neutral.parts):
+            if not any(part.text.strip() for part in neutral.parts if isinstance(part, shapes.Text)):
+                # Blank text is something to OpenAI and nothing to Anthropic.
+                found.append(Repair("empty message", "", item.message.id, ("anthropic",) if neutral.parts else ()))
+            continue
+        for word, apis in render.untaken(neutral).items():
+            found.append(Repair(f"{word} not shown", "", item.message.id, tuple(apis)))
     return found
 
 
@@ -412,49 +445,55 @@ def check_budget(budget: int | None) -> None:
         raise InvalidEntry("budget", f"must be a positive number of tokens, not {budget!r}")
 
 
-def price(items: Sequence[Item], counter: Counter | None) -> None:
-    """Set what each item costs: by the caller's counter, or as was estimated when it was recorded."""
+def price(items: Sequence[Item], scale: Scale) -> None:
+    """Set what each item costs by itself: by the caller's counter, or as was estimated when it was recorded."""
     for item in items:
-        if counter is not None or not item.tokens:
-            item.tokens = message_tokens(item.message.data, counter or estimate)
+        item.tokens = scale.alone(item.message.data, item.tokens)
 
 
 def build(view: View, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
     """Return the context of a view; raises BudgetExceeded rather than return something larger than the budget."""
     check_budget(budget)
     chosen: Policy = STANDARD if policy is None else policy
-    count = counter or estimate
+    scale = view.scale or Scale(counter)
+    if budget is None and policy is None:
+        # Nothing has to be counted unless somebody asks how much it is.
+        shaped = chosen.shape(list(view.items), None, lambda message: scale.alone(message.data, 0))
+        return Context(view, shaped, chosen, None, scale)
+    # What is counted is what is rendered: a call without a result costs the mark that answers it, too.
+    weights = scale.weigh([(item.message.data, item.tokens) for item in view.items])
+    extra: dict[str, int] = {}
+    for item, weight in zip(view.items, weights, strict=True):
+        # Never less than by itself: that much was reckoned with when it was decided how far to read.
+        alone = scale.alone(item.message.data, item.tokens)
+        extra[item.message.id] = max(0, weight - alone)
+        item.tokens = max(weight, alone)
 
     def cost(message: Message) -> int:
-        return message_tokens(message.data, count)
+        return scale.alone(message.data, 0) + extra.get(message.id, 0)
 
-    if not view.priced:
-        price(view.items, counter)
-    fixed = fixed_cost(view, count)
-    left = None
-    if budget is not None:
-        left = budget - fixed
-        if left < 0:
-            raise BudgetExceeded(budget, fixed)
-    try:
-        if view.gap is not None and isinstance(chosen, Standard):
-            shaped = chosen.shape(list(view.items), left, cost, view.gap)
-        else:
-            shaped = chosen.shape(list(view.items), left, cost)
-    except BudgetExceeded as error:
-        raise BudgetExceeded(budget or 0, error.tokens + fixed) from None
-    context = Context(view, shaped, repairs_of(shaped.items), chosen, budget)
-    context.tokens += fixed
-    return context
+    fixed = fixed_cost(view, scale.count)
+    left = None if budget is None else budget - fixed
+    while True:
+        if budget is not None and left is not None and left < 0:
+            raise BudgetExceeded(budget, budget - left)
+        try:
+            if view.gap is not None and isinstance(chosen, Standard):
+                shaped = chosen.shape(list(view.items), left, cost, view.gap)
+            else:
+                shaped = chosen.shape(list(view.items), left, cost)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(budget or 0, error.tokens + fixed) from None
+        context = Context(view, shaped, chosen, budget, scale)
+        if budget is None or left is None or context.tokens <= budget:
+            return context
+        # Rarely what is left needs a word more than its messages cost, such as a user's in front of an assistant.
+        left -= context.tokens - budget
 
 
 def fixed_cost(view: View, count: Counter) -> int:
     """Return the tokens of what is always shown: the prompt and the checkpoint."""
-    total = 0
-    if view.prompt:
-        total += count(view.prompt) + MESSAGE_TOKENS
-    text = checkpoint_of(view)
-    return total + (count(text) + MESSAGE_TOKENS if text else 0)
+    return sum(count(text) + MESSAGE_TOKENS for text in (view.prompt, checkpoint_of(view)) if text)
 
 
 def _manifest(context: Context, view: View, shaped: Shaped, policy: Policy, budget: int | None) -> Manifest:

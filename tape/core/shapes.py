@@ -1,7 +1,8 @@
 """Reading messages of every shape into one: text, media, tool calls and tool results, in order. Pure.
 
 Known shapes: OpenAI chat messages, OpenAI Responses items, Anthropic messages, AI-SDK messages (with parts and with
-content parts). What is not known is kept as ``Other`` and passed on only to the API it came from.
+content parts). What is not known is kept as ``Other`` and passed on only to the API it came from; elsewhere a mark
+stands for it.
 """
 
 from __future__ import annotations
@@ -11,21 +12,32 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Call", "Media", "Neutral", "Other", "Part", "Result", "Text", "as_text", "read"]
+from tape.core.media import Media, label, read_data_url, read_media
+
+__all__ = ["Call", "Media", "Neutral", "Other", "Part", "Result", "Text", "as_text", "contents", "read"]
+
+_TEXTS = ("text", "input_text", "output_text")
+_STRUCTURE = frozenset({"step-start"})
+"""Parts that say nothing to a model."""
+_IN_RESULTS = frozenset({"search_result", "tool_reference"})
+"""Blocks that Anthropic takes inside a tool result."""
+_RUN_BY_OPENAI = frozenset(
+    {
+        "tool_search_call",
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_call",
+    }
+)
+"""Items of calls that the API itself runs: nobody answers them."""
 
 
 class Text(Struct, frozen=True):
     """Plain text."""
 
     text: str
-
-
-class Media(Struct, frozen=True):
-    """A picture, sound or file, as its URL or data and its media type."""
-
-    url: str
-    media_type: str | None
-    part: dict[str, Any]
 
 
 class Call(Struct, frozen=True):
@@ -35,6 +47,8 @@ class Call(Struct, frozen=True):
     name: str
     arguments: Any
     """The arguments as JSON values, or as the text that the model wrote."""
+    part: dict[str, Any] | None = None
+    """The call itself where it is not a plain function's: a custom tool's, or an item of the Responses API."""
 
 
 class Result(Struct, frozen=True):
@@ -44,6 +58,8 @@ class Result(Struct, frozen=True):
     content: Any
     error: bool = False
     name: str | None = None
+    part: dict[str, Any] | None = None
+    """The item of the Responses API that it was read from."""
 
 
 class Other(Struct, frozen=True):
@@ -60,6 +76,8 @@ class Neutral(Struct, frozen=True):
 
     role: str
     parts: list[Part]
+    name: str | None = None
+    """Who of several speakers in this role said it."""
 
     @property
     def calls(self) -> list[Call]:
@@ -73,73 +91,166 @@ class Neutral(Struct, frozen=True):
 
 
 def as_text(content: Any) -> str:
-    """Return any content as the text that a tool result or a message can carry."""
-    if content is None:
-        return ""
+    """Return any content as the text that a tool result or a message can carry; media are named, not spelled out."""
+    lines = []
+    for part in contents(content):
+        match part:
+            case Text():
+                lines.append(part.text)
+            case Media():
+                lines.append(f"[{label(part)}]" if part.text is None else part.text)
+            case Other():
+                lines.append(_json(part.part))
+    return "\n".join(lines)
+
+
+def contents(content: Any) -> list[Text | Media | Other]:
+    """Return what a tool gave as parts: text, and the media in it, also those that lie inside of JSON values."""
+    if content is None or content in ("", []):
+        return []
     if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        if texts and len(texts) == len(content):
-            return "\n".join(str(text) for text in texts)
-    return msgspec.json.encode(content).decode()
+        return [read_data_url(content) or Text(content)]
+    parts = [_content_part(part) for part in (content if isinstance(content, list) else [content])]
+    known = [part for part in parts if part is not None]
+    if parts and len(known) == len(parts):
+        return known
+    return _values(content)
+
+
+def _values(content: Any) -> list[Text | Media | Other]:
+    """Return JSON values as text, and the media in them."""
+    lifted: list[Text | Media | Other] = []
+    return [Text(_json(_lift(content, lifted))), *lifted]
+
+
+def _content_part(part: Any) -> Text | Media | Other | None:
+    if isinstance(part, str):
+        return read_data_url(part) or Text(part)
+    if not isinstance(part, dict):
+        return None
+    if isinstance(part.get("text"), str) and (part.get("type") in _TEXTS or len(part) == 1):
+        return Text(part["text"])
+    if part.get("type") in _IN_RESULTS:
+        return Other(part)
+    return read_media(part)
+
+
+def _lift(value: Any, into: list[Text | Media | Other]) -> Any:
+    """Return a value with the data of media in it replaced by their names; the media are added to ``into``."""
+    if isinstance(value, str):
+        media = read_data_url(value)
+    elif isinstance(value, dict):
+        media = read_media(value)
+        media = media if media is not None and media.url.startswith("data:") else None
+        if media is None:
+            return {name: _lift(item, into) for name, item in value.items()}
+    elif isinstance(value, list):
+        return [_lift(item, into) for item in value]
+    else:
+        return value
+    if media is None:
+        return value
+    into.append(media)
+    return f"[{label(media)}]"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def read(message: dict[str, Any]) -> Neutral:
     """Return a message of any shape in the neutral one."""
     kind = message.get("type")
     role = message.get("role")
-    if isinstance(kind, str) and role is None:
+    if isinstance(kind, str) and role is None and kind != "message":
         return _item(message, kind)
     role = role if isinstance(role, str) else "user"
+    name = message.get("name")
+    name = name if isinstance(name, str) and name else None
     if role == "tool" and isinstance(message.get("tool_call_id"), str):
-        name = message.get("name")
-        result = Result(message["tool_call_id"], message.get("content"), False, name if isinstance(name, str) else None)
-        return Neutral("tool", [result])
+        return Neutral("tool", [Result(message["tool_call_id"], message.get("content"), False, name)])
     parts: list[Part] = []
     for source in (message.get("content"), message.get("parts")):
-        if isinstance(source, str):
-            if source:
-                parts.append(Text(source))
-        elif isinstance(source, list):
+        if isinstance(source, list):
             for part in source:
                 parts += _part(part)
-        elif isinstance(source, dict):
+        else:
             parts += _part(source)
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         for call in calls:
             if isinstance(call, dict) and isinstance(call.get("id"), str):
-                function = call.get("function") if isinstance(call.get("function"), dict) else call
-                parts.append(
-                    Call(
-                        call["id"], str((function or {}).get("name") or "tool"), (function or {}).get("arguments", "{}")
-                    )
-                )
-    return Neutral(role, parts)
+                parts.append(_chat_call(call))
+    refusal, function = message.get("refusal"), message.get("function_call")
+    if isinstance(refusal, str) and refusal:
+        parts.append(Other({"type": "refusal", "refusal": refusal}))
+    if isinstance(function, dict):
+        parts.append(Other({**function, "type": "function_call"}))
+    return Neutral(role, parts or _beside(message), name)
+
+
+def _chat_call(call: dict[str, Any]) -> Call:
+    custom = call.get("custom")
+    if call.get("type") == "custom" and isinstance(custom, dict):
+        return Call(call["id"], str(custom.get("name") or "tool"), custom.get("input", ""), call)
+    function = call.get("function")
+    function = function if isinstance(function, dict) else call
+    return Call(call["id"], str(function.get("name") or "tool"), function.get("arguments", "{}"))
+
+
+def _beside(message: dict[str, Any]) -> list[Part]:
+    """Return what a message without content says in other fields, so that it does not vanish from a request."""
+    audio = message.get("audio")
+    if isinstance(audio, dict):
+        said = audio.get("transcript")
+        return [Text(said) if isinstance(said, str) and said else Other({"type": "audio"})]
+    if "content" in message or "parts" in message:
+        return []
+    if isinstance(message.get("text"), str):
+        return _part(message["text"])
+    rest = {name: value for name, value in message.items() if name not in _ENVELOPE and value is not None}
+    return [*_values(rest)] if rest else []
+
+
+_ENVELOPE = frozenset({"id", "type", "role", "name", "tool_calls", "usage"})
+"""Fields of a message that say nothing to a model by themselves."""
 
 
 def _item(item: dict[str, Any], kind: str) -> Neutral:
-    """Read an item of OpenAI's Responses API that has no role."""
+    """Read an item of OpenAI's Responses API that has no role, or a part that stands alone."""
     call = item.get("call_id")
+    if kind == "local_shell_call_output" and not isinstance(call, str):
+        call = item.get("id")
     if isinstance(call, str) and kind.endswith("_call_output"):
-        return Neutral("tool", [Result(call, item.get("output"))])
-    if isinstance(call, str) and kind.endswith("_call"):
+        given = item.get("output", item.get("status"))
+        return Neutral("tool", [Result(call, given, False, None, None if kind == "function_call_output" else item)])
+    if isinstance(call, str) and kind.endswith("_call") and kind not in _RUN_BY_OPENAI:
         name = str(item.get("name") or kind.removesuffix("_call"))
-        given = item.get("arguments", item.get("input", item.get("action", "{}")))
-        return Neutral("assistant", [Call(call, name, given)])
-    return Neutral("assistant", [Other(item)])
+        fields = ("arguments", "input", "action", "actions", "operation")
+        given = next((item[field] for field in fields if field in item), "{}")
+        return Neutral("assistant", [Call(call, name, given, None if kind == "function_call" else item)])
+    parts = _part(item)
+    if any(isinstance(part, Result) for part in parts) and not any(isinstance(part, Call) for part in parts):
+        return Neutral("tool", parts)
+    own = any(isinstance(part, Call | Other) for part in parts) or kind == "output_text"
+    return Neutral("assistant" if own else "user", parts)
 
 
 def _part(part: Any) -> list[Part]:
     """Read one block or part of a message."""
-    if isinstance(part, str):
-        return [Text(part)] if part else []
-    if not isinstance(part, dict):
+    if part is None or part == "":
         return []
+    if isinstance(part, str):
+        return [Text(part)]
+    if not isinstance(part, dict):
+        return [*_values(part)]
     kind = part.get("type")
-    if kind in ("text", "input_text", "output_text") and isinstance(part.get("text"), str):
+    if isinstance(part.get("text"), str) and (not isinstance(kind, str) or kind in _TEXTS):
         return [Text(part["text"])] if part["text"] else []
+    if not isinstance(kind, str):
+        return [*_values(part)]
+    if kind in _STRUCTURE:
+        return []
     if kind == "tool_use" and isinstance(part.get("id"), str):
         return [Call(part["id"], str(part.get("name") or "tool"), part.get("input", {}))]
     if kind == "tool_result" and isinstance(part.get("tool_use_id"), str):
@@ -151,9 +262,11 @@ def _part(part: Any) -> list[Part]:
         return [Result(part["toolCallId"], output, bool(part.get("isError")))]
     if kind == "tool-call" and isinstance(part.get("toolCallId"), str):
         return [Call(part["toolCallId"], str(part.get("toolName") or "tool"), part.get("input", part.get("args", {})))]
-    if isinstance(kind, str) and (kind.startswith("tool-") or kind == "dynamic-tool"):
+    if kind == "tool-error" and isinstance(part.get("toolCallId"), str):
+        return [Result(part["toolCallId"], part.get("error"), True)]
+    if (kind.startswith("tool-") and not kind.startswith("tool-approval-")) or kind == "dynamic-tool":
         return _tool_part(part, kind)
-    media = _media(part)
+    media = read_media(part)
     return [media] if media is not None else [Other(part)]
 
 
@@ -170,21 +283,3 @@ def _tool_part(part: dict[str, Any], kind: str) -> list[Part]:
     elif state in ("output-error", "output-denied"):
         found.append(Result(call, part.get("errorText") or "denied", True, name))
     return found
-
-
-def _media(part: dict[str, Any]) -> Media | None:
-    kind = part.get("type")
-    if kind == "image_url" and isinstance(part.get("image_url"), dict):
-        return Media(str(part["image_url"].get("url", "")), None, part)
-    if kind == "input_image" and isinstance(part.get("image_url"), str):
-        return Media(part["image_url"], None, part)
-    if kind == "image" and isinstance(part.get("source"), dict):
-        source = part["source"]
-        if source.get("type") == "base64":
-            media_type = str(source.get("media_type"))
-            return Media(f"data:{media_type};base64,{source.get('data', '')}", media_type, part)
-        return Media(str(source.get("url", "")), None, part)
-    if kind in ("image", "file") and isinstance(part.get("url", part.get("image")), str):
-        given = part.get("mediaType", part.get("mimeType"))
-        return Media(str(part.get("url", part.get("image"))), given if isinstance(given, str) else None, part)
-    return None

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from tape.core.media import read_data_url
+
 __all__ = ["MEDIA_TOKENS", "MESSAGE_TOKENS", "Counter", "estimate", "message_tokens", "reported"]
 
 Counter = Callable[[str], int]
@@ -30,9 +32,23 @@ _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _DIGITS = b"0123456789"
 _LETTER, _DIGIT, _MARK, _BREAK, _WIDE_CHAR, _OTHER = 0.245, 0.45, 0.6, 0.35, 1.05, 0.5
 _MEDIA_TYPES = frozenset(
-    {"image", "image_url", "input_image", "input_audio", "audio", "video", "file", "input_file", "document"}
+    {
+        "image",
+        "image_url",
+        "input_image",
+        "computer_screenshot",
+        "input_audio",
+        "audio",
+        "video",
+        "media",
+        "file",
+        "input_file",
+        "document",
+    }
 )
-_DATA_URL = re.compile(r"^data:[\w.+-]+/[\w.+-]+(;[\w=.+-]+)*;base64,", re.ASCII)
+_UNCOUNTED = frozenset({"id", "role", "usage"})
+_ARGUMENTS = ("input", "arguments", "args")
+_TEXT_TYPES = ("text", "input_text", "output_text")
 
 
 def estimate(text: str) -> int:
@@ -71,25 +87,63 @@ def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
             return told + MESSAGE_TOKENS
     total = MESSAGE_TOKENS
     for name, value in message.items():
-        if name not in ("id", "role", "usage"):
-            # Most often a text, which every append counts: the general case costs as much as the counting.
-            total += counter(value) if type(value) is str and value[:5] not in ("", "data:") else _value(value, counter)
+        if name in _UNCOUNTED or (name == "type" and value == "message"):
+            continue
+        # Most often a text, which every append counts: the general case costs as much as the counting.
+        if type(value) is str and value[:5] not in ("", "data:"):
+            total += MEDIA_TOKENS if name == "result" and _generated(message) else counter(value)
+        else:
+            total += _value(value, counter, _is_result(message))
     return total
 
 
-def _value(value: Any, counter: Counter) -> int:
+def _is_result(message: dict[str, Any]) -> bool:
+    return message.get("role") == "tool" or str(message.get("type", "")).endswith("_call_output")
+
+
+def _generated(item: dict[str, Any]) -> bool:
+    """Whether the result of an item is a picture that the API made."""
+    return item.get("type") == "image_generation_call"
+
+
+def _value(value: Any, counter: Counter, in_result: bool) -> int:
     if value is None or value == "":
         return 0
     if isinstance(value, str):
-        return MEDIA_TOKENS if _DATA_URL.match(value) else counter(value)
+        # What a tool gives is shown as the picture it is. Elsewhere a data URL is sent as text, and costs as much.
+        return MEDIA_TOKENS if in_result and read_data_url(value) is not None else counter(value)
     if isinstance(value, list):
-        return sum(_value(item, counter) for item in value)
+        return sum(_value(item, counter, in_result) for item in value)
     if isinstance(value, dict):
         kind = value.get("type")
-        if isinstance(kind, str) and kind in _MEDIA_TYPES:
-            return MEDIA_TOKENS
-        if kind == "text" and isinstance(value.get("text"), str):
-            return counter(value["text"])
+        if isinstance(kind, str):
+            if kind in _MEDIA_TYPES:
+                return _media(value, counter)
+            if kind in _TEXT_TYPES and isinstance(value.get("text"), str):
+                return counter(value["text"])
+            in_result = in_result or kind.endswith("_result") or kind.startswith("tool-")
         # Tool calls and results travel as JSON, keys and all.
-        return sum(counter(name) + _value(item, counter) for name, item in value.items() if item is not None)
-    return counter(msgspec.json.encode(value).decode())
+        total = 0
+        for name, item in value.items():
+            if item is not None:
+                total += counter(name)
+                total += _json(item, counter) if name in _ARGUMENTS else _value(item, counter, in_result)
+        return total
+    return _json(value, counter)
+
+
+def _json(value: Any, counter: Counter) -> int:
+    """Return what a value costs as the text that a model wrote or reads."""
+    return counter(value if isinstance(value, str) else msgspec.json.encode(value).decode()) if value != "" else 0
+
+
+def _media(part: dict[str, Any], counter: Counter) -> int:
+    """Return what media cost: a fixed number and their names; a document that is text costs what the text does."""
+    held = part.get("file")
+    names = [part.get(name) for name in ("title", "context", "filename")]
+    names += [held.get("filename")] if isinstance(held, dict) else []
+    total = sum(counter(name) for name in names if isinstance(name, str) and name)
+    source = part.get("source")
+    if isinstance(source, dict) and source.get("type") in ("text", "content"):
+        return total + _value(source.get("data", source.get("content")), counter, False)
+    return total + MEDIA_TOKENS

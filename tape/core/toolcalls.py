@@ -55,7 +55,7 @@ def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
     """Return the calls that a message makes and those that it answers, its own among them."""
     made: dict[str, None] = {}
     answered: dict[str, None] = {}
-    kind, content = message.get("type"), message.get("content")
+    kind = message.get("type")
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         for call in calls:

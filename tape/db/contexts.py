@@ -21,7 +21,6 @@ from tape.core.context import (
     View,
     check_budget,
     fixed_cost,
-    repairs_of,
     summary_message,
 )
 from tape.core.memory import Block, BlockSpec, Slot, assemble, config_hash, current, render_prompt, usage_of
@@ -30,7 +29,8 @@ from tape.core.payloads import Payload, Place
 from tape.core.records import Anchor, Message
 from tape.core.runs import in_force
 from tape.core.strict import RESERVED
-from tape.core.tokens import Counter, estimate, message_tokens
+from tape.core.tokens import Counter, estimate
+from tape.core.weigh import Scale
 from tape.core.window import Unbounded, reach
 from tape.db.paths import Point, Row, Scope
 from tape.db.read import Reader, absent
@@ -71,7 +71,7 @@ class Recalled(Struct, frozen=True):
         """Return a context that shows the same, for rendering: one set of rules for what is and what was."""
         items = [Item(Message("", "", data, None, 0, 0, 0), 0) for data in self.messages]
         view = View(items, self.anchor, [], [], self.prompt, False, 0, "", checkpoint=self.checkpoint)
-        return Context(view, Shaped(items, []), repairs_of(items), STANDARD, None)
+        return Context(view, Shaped(items, []), STANDARD, None, Scale(None))
 
 
 class ContextReader(Reader):
@@ -124,27 +124,27 @@ class ContextReader(Reader):
         for revised, why in ((False, ""), (True, " or makes a call without its result")):
             gone = [(one.tape or scope.tape, one.seq) for one in out if one.revised == revised]
             view.excluded += _ranges(gone, standing, f"a message it covers was retracted{why}")
-        counter = self.settings.counter
+        scale = Scale(self.settings.counter)
         room = None
         if budget is not None:
-            room = budget - fixed_cost(view, counter or estimate)
+            room = budget - fixed_cost(view, scale.count)
             if room < 0:
                 # What is always shown is too large already, and the builder says so.
                 return
-        window = PathWindow(self, tx, scope, end, floor, runs, counter)
+        window = PathWindow(self, tx, scope, end, floor, runs, scale)
         if room is None:
             view.items = self._items(tx, scope, end, floor, runs)
             view.excluded += [one for run in runs for one in window.summarised(run)]
             return
         try:
-            reached = reach(window, policy, room, lambda message: message_tokens(message.data, counter or estimate))
+            reached = reach(window, policy, room, lambda message: scale.alone(message.data, 0))
         except BudgetExceeded as error:
             raise BudgetExceeded(budget or 0, error.tokens + (budget or 0) - room) from None
         except Unbounded:
             view.items = self._items(tx, scope, end, floor, runs)
             view.excluded += [one for run in runs for one in window.summarised(run)]
             return
-        view.items, view.gap, view.priced = [spot.item for spot in reached.spots], reached.gap, True
+        view.items, view.gap, view.scale = [spot.item for spot in reached.spots], reached.gap, scale
         shown = {(item.message.tape, item.message.seq) for item in view.items if item.message.id.startswith(RESERVED)}
         view.excluded += [
             one

@@ -12,7 +12,7 @@ from tape.core.compaction import Summary
 from tape.core.context import Excluded, Item, price, summary_message
 from tape.core.payloads import ROOT, Place
 from tape.core.runs import Compaction
-from tape.core.tokens import Counter
+from tape.core.weigh import Scale
 from tape.core.window import Spot, Unbounded, spot
 from tape.db.paths import Row, Scope
 from tape.db.project import call_key
@@ -58,12 +58,12 @@ class PathWindow:
         end: Place,
         floor: int,
         runs: Sequence[Run],
-        counter: Counter | None,
+        scale: Scale,
     ) -> None:
         self._reader = reader
         self._tx = tx
         self._scope = scope
-        self._counter = counter
+        self._scale = scale
         self._end = end
         self._floor = max(floor, reader._floor(tx, scope, end)) if end != ROOT else 0
         self._lanes = self._walked()
@@ -154,13 +154,13 @@ class PathWindow:
 
     def _spots(self, rows: list[Row]) -> list[Spot]:
         items = self._reader._plain_items(self._tx, self._scope, rows)
-        price(items, self._counter)
+        price(items, self._scale)
         return [spot(item, row[0]) for item, row in zip(items, rows, strict=True)]
 
     def _run_spots(self, run: Run) -> list[Spot]:
         """Return a summary, and behind it what has come back into its run."""
         item = Item(summary_message(run.summary, run.summary.stamp), 0, False, run.summary.tape)
-        price([item], self._counter)
+        price([item], self._scale)
         return [spot(item, run.lo), *(self._spots(self._loose(run)) if run.of.loose else ())]
 
     def _loose(self, run: Run) -> list[Row]:
