@@ -118,10 +118,8 @@ class Snapshot(Kept):
         self, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int | None = None
     ) -> Iterator[Entry]:
         """Yield the tape's own entries in order of seq."""
-        wanted = None if kinds is None else frozenset(kinds)
-        for kind in wanted or ():
-            if kind not in payloads.KINDS:
-                raise InvalidEntry("kinds", f"{kind!r} is not a kind of entry")
+        listed = [] if kinds is None else strict.listed(kinds, "kinds")
+        wanted = None if kinds is None else frozenset(strict.one_of(kind, payloads.KINDS, "kinds") for kind in listed)
         return self._store._reader.entries(
             self._id, self._point, strict.seq(after, "after"), wanted, strict.most(limit)
         )
@@ -162,7 +160,7 @@ class Tape(Snapshot, Keeping):
         Raises BudgetExceeded rather than return more than ``budget`` tokens; what is left out is up to the ``policy``.
         With ``record`` the manifest is stored as an event, from which ``recall`` builds the context again.
         """
-        if record:
+        if strict.flag(record, "record"):
             return self.recorded_context(budget=budget, branch=branch, policy=policy)[0]
         return super().context(budget=budget, branch=branch, policy=policy)
 
@@ -237,7 +235,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Replace a message, or only its content; its place and role stay. An equal one is a duplicate."""
-        strict.identifier(message_id, "message_id")
+        message_id = strict.identifier(message_id, "message_id")
         if (message is None) == (content is UNSET):
             raise InvalidEntry("message", "give either a message or content=")
         if message is not None:
@@ -326,7 +324,7 @@ class Tape(Snapshot, Keeping):
         A message whose id is on the tape already gets a new one; its entry cites the old as its source.
         """
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         fresh = []
         for index, message in enumerate(strict.listed(messages, "messages")):
             given = message.get("id") if isinstance(message, dict) else None
@@ -521,11 +519,11 @@ class Tape(Snapshot, Keeping):
         use of a taken id is TapeExists.
         """
         if name is not None:
-            strict.text(name, "name")
+            name = strict.text(name, "name")
         if id is not None:
-            strict.identifier(id, "id")
+            id = strict.identifier(id, "id")
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         merge.check(strategy, on_conflict)
         call = self._call(actor, meta, expected_head)
         child = self._store._branching.fork(call, key, id, at, name)
@@ -555,7 +553,7 @@ class Tape(Snapshot, Keeping):
         if summary is not None:
             message["content"] = strict.text(summary, "summary")
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         call = self._call(actor, meta, expected_head)
         return self._store._branching.merge(call, key, _tape_id(child), strategy, on_conflict, message)
 
@@ -570,7 +568,7 @@ class Tape(Snapshot, Keeping):
     ) -> Receipt:
         """Close this fork for good, with a receipt on its parent. A fork that was merged cannot be discarded."""
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         return self._store._branching.discard(self._call(actor, meta, expected_head), key, strict.reason(reason))
 
     def lineage(self) -> Lineage:
@@ -656,7 +654,7 @@ class Tape(Snapshot, Keeping):
 
     def _call(self, actor: str | None, meta: dict[str, Any] | None, expected_head: int | None) -> Call:
         if actor is not None:
-            strict.identifier(actor, "actor")
+            actor = strict.identifier(actor, "actor")
         raw = None
         if meta is not None:
             if not isinstance(meta, dict):

@@ -156,7 +156,7 @@ class Keeping(Kept):
         meta: dict[str, Any] | None,
         expected_head: int | None,
     ) -> Receipt:
-        strict.identifier(slot, "slot")
+        slot = strict.identifier(slot, "slot")
         if len(slot) > _LONGEST_NAME:
             raise InvalidEntry("slot", f"must have at most {_LONGEST_NAME} characters")
         raw = strict.encode(given, "patch" if patch else "value")
@@ -185,10 +185,12 @@ class Keeping(Kept):
         """Set a block of the prompt. What is not given of its configuration stays; over its limit it is refused."""
         if max_tokens is not UNSET and max_tokens is not None:
             whole_number(max_tokens, "max_tokens")
+        if description is not UNSET and description is not None:
+            description = strict.text(description, "description", empty=True)
+        if read_only is not UNSET:
+            strict.flag(read_only, "read_only")
         intent = self._block(label, "set", block_text(text), key)
         intent.description, intent.max_tokens, intent.read_only = description, max_tokens, read_only
-        if isinstance(description, str):
-            strict.text(description, "description", empty=True)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def append_block(
@@ -217,7 +219,7 @@ class Keeping(Kept):
         return self._record([self._block(label, "remove", None, key)], actor, meta, expected_head)[0]
 
     def _block(self, label: str, op: str, text: str | None, key: str | None) -> ChangeBlock:
-        strict.identifier(label, "label")
+        label = strict.identifier(label, "label")
         if len(label) > _LONGEST_NAME:
             raise InvalidEntry("label", f"must have at most {_LONGEST_NAME} characters")
         settings = self._store._reader.settings
@@ -319,7 +321,7 @@ class Keeping(Kept):
             text=strict.text(text, "text"),
             first=strict.identifier(first, "first"),
             last=strict.identifier(last, "last"),
-            expected=expected,
+            expected=None if expected is None else strict.seq(expected, "expected"),
         )
         return self._record([intent], actor, meta, expected_head)[0]
 
@@ -345,7 +347,11 @@ class Keeping(Kept):
         """
         if key is not None and (found := self._store._reader.recorded(self._id, strict.identifier(key, "key"))):
             return _repeated(found)
-        whole_number(budget, "budget")
+        for count, field in ((budget, "budget"), (head, "head"), (min_tail, "min_tail")):
+            whole_number(count, field)
+        timeout = strict.seconds(timeout, "timeout")
+        if not callable(summarize):
+            raise InvalidEntry("summarize", f"must be a function, not {strict.shown(summarize)}")
         counter = self._store._reader.settings.counter or estimate
         context = self.context()
         before = context.summary

@@ -20,7 +20,7 @@ def add_message(
     """Return the intent to append a message that ``compose`` checked, behind ``parent``."""
     id, generated, raw, calls, answers, tokens = composed
     if parent is not HEAD and parent is not CHAIN and parent is not None:
-        strict.identifier(parent, "parent")
+        parent = strict.identifier(parent, "parent")
     return AddMessage(
         key=ids.message_key(id) if key is None else strict.identifier(key, "key"),
         asked=key is not None or not generated,
@@ -38,7 +38,7 @@ def add_message(
 def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
     """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
     if key is not None:
-        strict.identifier(key, "key")
+        key = strict.identifier(key, "key")
     intents = []
     for index, message in enumerate(strict.listed(messages, "messages")):
         composed = compose(message, None, UNSET, None, field=f"messages[{index}]")

@@ -19,9 +19,9 @@ from tape.core import render, shapes
 from tape.core.compaction import Summary
 from tape.core.plan import canonical
 from tape.core.records import Anchor, Message
-from tape.core.strict import RESERVED
+from tape.core.strict import MAX_INT, RESERVED
 from tape.core.tokens import MESSAGE_TOKENS, Counter, estimate, message_tokens
-from tape.errors import BudgetExceeded, InvalidEntry
+from tape.errors import BudgetExceeded, InvalidEntry, shown
 
 __all__ = ["STANDARD", "Context", "Excluded", "Item", "Manifest", "Policy", "Standard", "View", "build"]
 
@@ -339,7 +339,7 @@ class Context:
             return render.to_chat(self.prompt, self._neutral())
         if api == "responses":
             return render.to_responses(self.prompt, self._neutral())
-        raise InvalidEntry("api", f"must be 'chat' or 'responses', not {api!r}")
+        raise InvalidEntry("api", f"must be 'chat' or 'responses', not {shown(api)}")
 
     def to_anthropic(self) -> dict[str, Any]:
         """Return ``system`` and ``messages`` of a request to Anthropic."""
@@ -366,9 +366,9 @@ def repairs_of(items: Sequence[Item]) -> list[Repair]:
 
 def build(view: View, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
     """Return the context of a view; raises BudgetExceeded rather than return something larger than the budget."""
-    if budget is not None and (type(budget) is not int or budget <= 0):
-        raise InvalidEntry("budget", f"must be a positive number of tokens, not {budget!r}")
-    chosen: Policy = STANDARD if policy is None else policy
+    if budget is not None and (type(budget) is not int or not 0 < budget <= MAX_INT):
+        raise InvalidEntry("budget", f"must be a positive number of tokens, not {shown(budget)}")
+    chosen: Policy = STANDARD if policy is None else _checked(policy)
     count = counter or estimate
 
     def cost(message: Message) -> int:
@@ -390,6 +390,21 @@ def build(view: View, budget: int | None, policy: Policy | None, counter: Counte
     context = Context(view, shaped, repairs_of(shaped.items), chosen, budget)
     context.tokens += fixed
     return context
+
+
+def _checked(policy: Any) -> Policy:
+    """Return a policy of the caller's if it can be one."""
+    name, version = getattr(policy, "name", None), getattr(policy, "version", None)
+    if isinstance(policy, type) or not callable(getattr(policy, "shape", None)):
+        raise InvalidEntry("policy", f"must be a Policy, with name, version and shape(), not {shown(policy)}")
+    if not isinstance(name, str) or type(version) is not int:
+        raise InvalidEntry("policy", "must have a name that is a string and a version that is a number")
+    if isinstance(policy, Standard) and not all(
+        type(value) is int and value >= 0 for value in (policy.head, policy.recent, policy.tool_chars)
+    ):
+        raise InvalidEntry("policy", "head, recent and tool_chars must be whole numbers of at least 0")
+    found: Policy = policy
+    return found
 
 
 def _fixed(view: View, count: Counter) -> int:

@@ -310,8 +310,8 @@ def usage_of(payload: Any) -> Usage:
 
 def whole_number(value: Any, field: str) -> int:
     """Return ``value`` if it is a count of tokens or a cost: an integer of at least 0."""
-    if type(value) is not int or value < 0:
-        raise InvalidEntry(field, f"must be a whole number of at least 0, not {value!r}")
+    if type(value) is not int or not 0 <= value <= strict.MAX_INT:
+        raise InvalidEntry(field, f"must be a whole number of at least 0, not {strict.shown(value)}")
     return value
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from tape.errors import Corrupt
+from tape.errors import Corrupt, InvalidEntry
 
 __all__ = [
     "KINDS",
@@ -48,6 +48,7 @@ __all__ = [
     "content",
     "decode",
     "encode",
+    "recordable",
     "register_upcaster",
 ]
 
@@ -489,6 +490,44 @@ _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = 
 
 encode = msgspec.json.Encoder().encode
 """Return the bytes of a payload: what is stored, hashed and never rewritten."""
+
+
+class _AppendFrame(Append):
+    """An append whose message is left as it is."""
+
+    message: msgspec.Raw
+
+
+class _ReviseFrame(Revise):
+    """A revision whose message is left as it is."""
+
+    message: msgspec.Raw
+
+
+_frames = {**_decoders, **{cls.kind: msgspec.json.Decoder(cls).decode for cls in (_AppendFrame, _ReviseFrame)}}
+_LONG = 4_096
+_NO_MESSAGE = msgspec.Raw(b"{}")
+
+
+def recordable(payload: Payload) -> bytes:
+    """Return the bytes of a payload to be recorded, which decode to the same payload again.
+
+    Raises InvalidEntry for any other: stored, it would make the tape unreadable for ever. A message that is JSON
+    already was compared with what it decodes to when it was encoded, so that here only the rest is looked at.
+    """
+    try:
+        raw = encode(payload)
+        checked = raw
+        if len(raw) > _LONG and isinstance(payload, Append | Revise) and isinstance(payload.message, msgspec.Raw):
+            message, payload.message = payload.message, _NO_MESSAGE
+            checked = encode(payload)
+            payload.message = message
+        again = encode(_frames[payload.kind](checked))
+    except (msgspec.MsgspecError, UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidEntry(payload.kind, f"cannot be recorded: {error}") from error
+    if again != checked:
+        raise InvalidEntry(payload.kind, "cannot be recorded and read back equal")
+    return raw
 
 
 def register_upcaster(

@@ -558,7 +558,7 @@ def compose(
         raise InvalidEntry(f"{field}.role", f"must be a string, not {type(given).__name__}")
     inner = message.get("id")
     if inner is not None:
-        strict.identifier(inner, f"{field}.id")
+        inner = strict.identifier(inner, f"{field}.id")
         if id is not None and id != inner:
             raise InvalidEntry("id", f"differs from the message's own id {inner!r}")
     elif id is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -42,10 +43,9 @@ class Catalog:
 
     def page(self, filters: dict[str, Any], limit: int, cursor: str | None, order: str) -> Page[TapeInfo]:
         """Return a page of tapes."""
-        if order not in ORDERS:
-            raise InvalidEntry("order", f"must be one of {', '.join(ORDERS)}, not {order!r}")
+        order = strict.one_of(order, ORDERS, "order")
         if type(limit) is not int or not 0 < limit <= MOST:
-            raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {limit!r}")
+            raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
         given = {name: value for name, value in filters.items() if value is not None}
         for name in ("updated_before", "updated_after"):
             if name in given:
@@ -170,11 +170,10 @@ def _moment(value: Any, field: str) -> int:
 
 def _cursor(cursor: str, order: str) -> tuple[int, int]:
     """Return the number, and for the order of change the moment, after which the next page begins."""
-    try:
-        stamp, number = (0, cursor) if order == "created" else cursor.split(".")
-        found = int(number), int(stamp)
-        if isinstance(cursor, str) and min(found) >= 0 and max(found) <= strict.MAX_INT:
-            return found
-    except (AttributeError, TypeError, ValueError):
-        pass
-    raise InvalidEntry("cursor", f"{cursor!r} is not the cursor of a page of this order")
+    if isinstance(cursor, str):
+        with contextlib.suppress(ValueError):
+            stamp, number = ("0", cursor) if order == "created" else cursor.split(".")
+            found = int(number), int(stamp)
+            if min(found) >= 0 and max(found) <= strict.MAX_INT:
+                return found
+    raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not the cursor of a page of this order")

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.connect import make_engine
+from tape.db.connect import make_engine, schema_name
 from tape.db.postgres import PostgresDatabase, postgres_error
 from tape.db.sqlite import SqliteDatabase, sqlite_error
 from tape.db.transaction import Again, Database, Lost, Transaction
-from tape.errors import StoreFailed, TapeError
+from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = ["Bound", "Joined", "open_database"]
 
@@ -21,11 +21,13 @@ R = TypeVar("R")
 
 def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: float) -> Database:
     """Return the database at ``url``, not yet migrated."""
+    if schema is not None:
+        schema = schema_name(schema)
+        if url.get_backend_name() != "postgresql":
+            raise InvalidEntry("schema", "is for PostgreSQL only")
     engine = make_engine(url, durability=durability, timeout=timeout)
     if engine.dialect.name == "postgresql":
         return PostgresDatabase(engine, schema, timeout)
-    if schema is not None:
-        raise TapeError("schema= is for PostgreSQL only")
     return SqliteDatabase(engine, url, timeout)
 
 

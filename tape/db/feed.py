@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from tape.core import strict
 from tape.core.records import Entry
 from tape.db.family import Family
 from tape.db.log import log
@@ -31,7 +32,7 @@ _LAST_PAUSE = 0.25
 def check_position(position: int, field: str, *, postgres: bool) -> int:
     """Return ``position`` if it can be one of this engine; raises InvalidEntry otherwise."""
     if type(position) is not int or not 0 <= position < 2 ** (100 if postgres else 63):
-        raise InvalidEntry(field, f"must be the position of an entry or 0, not {position!r}")
+        raise InvalidEntry(field, f"must be the position of an entry or 0, not {strict.shown(position)}")
     return position
 
 

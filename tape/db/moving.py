@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Raw, Struct
 
-from tape.core import chain, ids, lines, payloads
+from tape.core import chain, ids, lines, payloads, strict
 from tape.core.lines import Checker, EntryLine, TapeLine
 from tape.core.records import Transfer
 from tape.db.arriving import Arriving, Moved, sweep
@@ -348,9 +348,16 @@ class Moving:
 
 def _lines(source: BinaryIO, checker: Checker, progress: Callable[[int], None]) -> Iterator[Any]:
     """Yield the checked lines of a file."""
-    while raw := source.readline(_LONGEST):
+    while raw := _next_line(source):
         yield checker.take(raw)
         progress(len(raw))
+
+
+def _next_line(source: BinaryIO) -> bytes:
+    try:
+        return source.readline(_LONGEST)
+    except OSError as error:
+        raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
 
 
 class _Progress:
@@ -385,51 +392,60 @@ def _writing(file: File) -> Iterator[Callable[[bytes], object]]:
     if not isinstance(file, str | os.PathLike):
         try:
             file.write(b"")
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, OSError) as error:
             raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
-        yield file.write
+        put = file.write
+
+        def pass_on(raw: bytes) -> None:
+            with _failing("the file"):
+                put(raw)
+
+        yield pass_on
         return
     try:
         path = Path(file)
         # A name of its own, or two exports to one path at once would write into each other.
         part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        with _failing(file):
+        with _failing(repr(os.fspath(file))):
             out = part.open("xb")
     except (TypeError, ValueError) as error:
         raise InvalidEntry("file", f"cannot be written: {error}") from error
 
     def write(raw: bytes) -> None:
-        with _failing(file):
+        with _failing(repr(os.fspath(file))):
             out.write(raw)
 
     try:
-        with out:
-            yield write
-            with _failing(file):
-                out.flush()
-                os.fsync(out.fileno())
-        with _failing(file):
+        yield write
+        with _failing(repr(os.fspath(file))):
+            out.flush()
+            os.fsync(out.fileno())
+            out.close()
             part.replace(path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        # On a full disk to close means to try once more to write what is left, and to fail again.
+        with contextlib.suppress(OSError):
+            out.close()
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
 
 
 @contextlib.contextmanager
-def _failing(file: str | os.PathLike[str]) -> Iterator[None]:
+def _failing(name: str) -> Iterator[None]:
     """Tell what the file system refuses as an error of this library."""
     try:
         yield
     except OSError as error:
-        raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
+        raise StoreFailed(f"cannot write {name}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
 def _reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
     """Open a file to be read twice; gives it with its start and size."""
     if isinstance(file, str | os.PathLike):
-        if not Path(file).is_file():
-            raise InvalidEntry("file", f"there is no file {os.fspath(file)!r}")
+        if not os.path.isfile(file):
+            raise InvalidEntry("file", f"there is no file {strict.shown(os.fspath(file))}")
         with contextlib.ExitStack() as stack:
             try:
                 source = stack.enter_context(Path(file).open("rb"))

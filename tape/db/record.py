@@ -540,7 +540,7 @@ class Writing(Remembering):
         key = intent.key
         if planned.key is not None:
             key = intent.derived_key = planned.key
-        raw = payloads.encode(payload)
+        raw = payloads.recordable(payload)
         seq = head.seq + 1
         source = intent.source
         kind, version = payload.kind, payload.version

@@ -19,7 +19,7 @@ from tape.db.bell import watch_sqlite
 from tape.db.connect import check_replaceable, is_memory
 from tape.db.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.turn import Turn
-from tape.errors import StoreBusy, StoreFailed
+from tape.errors import InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["SqliteDatabase", "sqlite_error"]
 
@@ -235,10 +235,14 @@ class SqliteDatabase(Database):
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy the database to a file, which appears when it is whole; writers go on meanwhile."""
         self._check_open()
-        path = Path(file)
-        check_replaceable(path)
-        # A name of its own, or two backups to one path at once would write into each other.
-        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            path = Path(file)
+            # A name of its own, or two backups to one path at once would write into each other.
+            part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+            os.fsencode(part)
+            check_replaceable(path)
+        except (TypeError, ValueError) as error:
+            raise InvalidEntry("file", f"must be the path of a file to write: {error}") from error
         try:
             with contextlib.closing(sqlite3.connect(part)) as target:
                 # One step: it reads one state of the database, and in WAL mode holds up nobody.
@@ -248,8 +252,11 @@ class SqliteDatabase(Database):
             part.replace(path)
         except sqlite3.Error as error:
             raise sqlite_error(error, self.timeout) from error
+        except OSError as error:
+            raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
         finally:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""
