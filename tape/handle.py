@@ -329,7 +329,7 @@ class Tape(Snapshot, Keeping):
         for index, message in enumerate(strict.listed(messages, "messages")):
             given = message.get("id") if isinstance(message, dict) else None
             placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
-            if placed is not None and key is not None and self._is_key(placed, ids.batch_key(key, index)):
+            if placed is not None and key is not None and self._in_batch(placed, key, index):
                 # An earlier attempt of this very call placed it.
                 placed = None
             # With a key the new id is the same at every attempt, or a retry would be other content.
@@ -341,10 +341,12 @@ class Tape(Snapshot, Keeping):
             intent.source = source
         return self._record([clear, *adding], actor, meta, expected_head, batch=key)
 
-    def _is_key(self, entry: tuple[str, int], key: str) -> bool:
-        """Whether an entry of this tape was recorded under a key."""
-        found = next(self.entries(after=entry[1] - 1, limit=1)) if entry[0] == self._id else None
-        return found is not None and found.key == key
+    def _in_batch(self, placed: tuple[str, int], key: str, index: int) -> bool:
+        """Whether an entry is the one of this tape that a batch with this key recorded at ``index``."""
+        found = next(self.entries(after=placed[1] - 1, limit=1)) if placed[0] == self._id else None
+        keys = (ids.batch_key(key, index), ids.spare_batch_key(key, index))
+        payload = found.payload if found is not None and found.key in keys else None
+        return isinstance(payload, payloads.Append) and payload.in_batch(index)
 
     # -- writing checkpoints and facts
 

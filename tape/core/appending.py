@@ -32,6 +32,7 @@ def add_message(
         tokens=tokens,
         parent=parent,
         derived=key is None,
+        batch=(0, 0) if key is not None and ids.is_like_batch(key) else None,
     )
 
 
@@ -40,11 +41,13 @@ def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent:
     if key is not None:
         key = strict.identifier(key, "key")
     intents = []
-    for index, message in enumerate(strict.listed(messages, "messages")):
+    given = strict.listed(messages, "messages")
+    for index, message in enumerate(given):
         composed = compose(message, None, UNSET, None, field=f"messages[{index}]")
         intent = add_message(composed, None, CHAIN if index else parent)
         if key is not None:
             intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
+            intent.batch = (index, len(given))
         intents.append(intent)
     return intents
 
