@@ -25,7 +25,7 @@ from tape.db.arriving import Arriving, Moved, sweep
 from tape.db.copying import Copy, absent
 from tape.db.family import Family, place_at
 from tape.db.read import Reader
-from tape.db.record import Call, Recorder
+from tape.db.record import Call, Recorder, _Stale
 from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
@@ -176,6 +176,12 @@ class Moving:
 
     def import_(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         """Check a file, then take in what the store does not have of it."""
+        try:
+            return self._import(file, progress, reuse=reuse)
+        except _Raised as raised:
+            raise raised.error from raised.error.__cause__
+
+    def _import(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         began = time.monotonic()
         with _reading(file) as (source, start, size):
             told = _Progress(progress, size)
@@ -186,7 +192,7 @@ class Moving:
                 source.seek(start)
                 try:
                     entries = self._write(source, told.reader(size), stored, reuse=reuse)
-                except (Moved, Again, Lost):
+                except (Moved, Again, Lost, _Stale):
                     # Whatever was written, the next check finds it.
                     continue
                 except ImportFailed:
@@ -360,6 +366,14 @@ def _next_line(source: BinaryIO) -> bytes:
         raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
 
 
+class _Raised(Exception):
+    """What the caller's callback raised, so that it is taken neither for a fault of the file nor for one of ours."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class _Progress:
     """Tells the caller how far an import has come, in bytes of both readings of the file."""
 
@@ -376,7 +390,10 @@ class _Progress:
             done += size
             if self._tell is not None and done - told >= 64 * 1024:
                 told = done
-                self._tell(done, self._total)
+                try:
+                    self._tell(done, self._total)
+                except Exception as error:
+                    raise _Raised(error) from error
 
         return count
 

@@ -82,6 +82,8 @@ class SqliteDatabase(Database):
             if self._writing:
                 raise StoreFailed("a write was started from inside a write of the same store")
             driver, transaction = self._writer or self._open_writer()
+            if self._memory and driver.in_transaction:
+                raise StoreFailed("a write was started from inside a read of the same store, which is in memory")
             try:
                 if not turn.take(patience):
                     raise StoreBusy(self.timeout)
@@ -191,9 +193,7 @@ class SqliteDatabase(Database):
         """Run ``work`` in one deferred transaction, which sees one state throughout."""
         self._check_open()
         if self._memory:
-            # There is one connection: readers wait for the writer, or they would see half of its work.
-            with self._lock:
-                return self._read((self._writer or self._open_writer())[0], work)
+            return self._read_in_memory(work)
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -204,6 +204,18 @@ class SqliteDatabase(Database):
             self._idle.append(connection)
             if self._closed:
                 self._drain()
+
+    def _read_in_memory(self, work: Callable[[Transaction], R]) -> R:
+        """Read with the one connection that there is: after the writer, or one would see half of its work."""
+        if not self._lock.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
+        try:
+            driver = (self._writer or self._open_writer())[0]
+            # Inside a transaction of this very thread a callback of the caller's reads. It sees what that transaction
+            # sees; to begin and roll back one of its own would take away the other's work.
+            return self._read(driver, work, joins=driver.in_transaction)
+        finally:
+            self._lock.release()
 
     def _open_reader(self) -> sqlite3.Connection:
         with self._opening:
@@ -220,16 +232,17 @@ class SqliteDatabase(Database):
                 connection.close()
                 self._readers.discard(connection)
 
-    def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R]) -> R:
+    def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R], *, joins: bool = False) -> R:
         cursor = driver.cursor()
         try:
-            cursor.execute("BEGIN")
+            if not joins:
+                cursor.execute("BEGIN")
             return work(Transaction(cursor, self.statements, postgres=False))
         except sqlite3.Error as error:
             raise sqlite_error(error, self.timeout) from error
         finally:
             cursor.close()
-            if driver.in_transaction:
+            if driver.in_transaction and not joins:
                 driver.execute("ROLLBACK")
 
     def backup(self, file: str | os.PathLike[str]) -> None:
