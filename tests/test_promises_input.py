@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
+import sqlalchemy as sa
 from conftest import Backend
 from damage import Tamperer
+from psycopg import sql
 
 import tape
+from tape.db import rls
+from tape.db.condition import look, missing_guards
+from tape.db.database import open_database
+from tape.db.mending import restore_guards
+from tape.db.migrate import upgrade
 
 
 class TestUpsert:
@@ -314,3 +322,119 @@ class TestCallbacks:
             assert store.import_(io.BytesIO(exported), progress=progress).entries == 201
             assert [type(error) for error in told] == [tape.StoreBusy]
             assert store.verify().ok
+
+
+SCHEMAS = {
+    "an injection": 'a"; DROP TABLE public.precious; --',
+    "mixed case": "MixedCase",
+    "blanks": "two words and 'quotes'",
+    "a statement": "x CREATE TRIGGER evil; CREATE FUNCTION f",
+    "a dollar quote": "x$guard$; DROP TABLE public.precious; $guard$",
+    "another dollar quote": "x$tape$) OR true; DROP TABLE public.precious; --",
+    "per cent": "100%s %(a)s %% %",
+    "a place holder": "@tape :name ? {0}",
+    "the longest": "ä" * 31 + "x",
+    "a reserved word": "select",
+    "of the statements": "tape any schema",
+}
+"""Names that PostgreSQL takes when they are quoted."""
+
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+
+
+class TestSchemas:
+    """A PostgreSQL schema of any name: it is a name and nothing else."""
+
+    @pytest.fixture
+    def admin(self, postgres_url: sa.URL) -> Iterator[psycopg.Connection[Any]]:
+        """Someone who may do everything, and a table that must survive."""
+        dsn = postgres_url.set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS public.precious (n int)")
+            yield connection
+            assert connection.execute("SELECT count(*) FROM public.precious").fetchone() == (0,)
+            for name in SCHEMAS.values():
+                connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name)))
+
+    @pytest.mark.parametrize("name", SCHEMAS)
+    def test_s3_a_store_lives_in_a_schema_of_any_name(
+        self, postgres_url: sa.URL, admin: psycopg.Connection[Any], name: str
+    ) -> None:
+        """Everything that a store does works there, and nothing outside of it is touched."""
+        schema = SCHEMAS[name]
+        before = admin.execute("SELECT nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg_%'").fetchall()
+        with tape.open(postgres_url, schema=schema) as store:
+            chat = store.create("a", messages=[{"role": "user", "content": "a word"}], labels=["l"])
+            child = chat.fork("b")
+            child.append(role="assistant", content="another word")
+            chat.merge(child)
+            chat.handoff("h", summary="done")
+            assert {hit.tape for hit in store.search("another")} == {"a", "b"}
+            store._searcher.rebuild()
+            store._searcher.index.remake(spoilt=True)
+            assert {hit.tape for hit in store.search("another")} == {"a", "b"}
+            assert len(list(store.feed())) == chat.info().head + child.info().head
+            store.consumer("c").commit(next(store.feed()).position or 0)
+            assert store.verify().ok
+            assert store.rebuild() == 2
+            assert [info.id for info in store.list(label="l")] == ["a"]
+            written = io.BytesIO()
+            store.export("b", written)
+            assert store.purge("a", forks=True).tapes == ["a", "b"]
+            written.seek(0)
+            assert store.import_(written, reuse=True).tapes == ["a", "b"]
+            assert missing_guards(store._db) == []
+            with pytest.raises(psycopg.Error, match="immutable"):
+                admin.execute(sql.SQL("DELETE FROM {}.tape_entries").format(sql.Identifier(schema)))
+            for trigger in ("tape_entries_no_change", "tape_entries_no_truncate"):
+                admin.execute(
+                    sql.SQL("DROP TRIGGER {} ON {}.tape_entries").format(
+                        sql.Identifier(trigger), sql.Identifier(schema)
+                    )
+                )
+            assert len(restore_guards(store._db)) == 2
+            assert missing_guards(store._db) == []
+            with store._db.engine.begin() as connection:
+                rls.enable(connection, role=str(postgres_url.username), schema=schema)
+                rls.disable(connection, schema=schema)
+        with tape.open(postgres_url, schema=schema) as store:
+            assert store.get("a").verify().ok
+        after = admin.execute("SELECT nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg_%'").fetchall()
+        assert set(after) - set(before) == {(schema,)}
+
+    @pytest.mark.parametrize("name", SCHEMAS)
+    def test_s3_every_revision_takes_a_schema_of_any_name(
+        self, postgres_url: sa.URL, admin: psycopg.Connection[Any], name: str
+    ) -> None:
+        """A store made by an earlier release in such a schema is upgraded as any other."""
+        schema = SCHEMAS[name]
+        database = open_database(postgres_url, schema=schema, durability="full", timeout=30)
+        for revision in REVISIONS:
+            with database.engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN")
+                connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
+                upgrade(connection, schema, revision)
+                connection.commit()
+        database.close()
+        with tape.open(postgres_url, schema=schema) as store:
+            chat = store.create("a", messages=[{"role": "user", "content": "a word"}])
+            assert chat.verify().ok
+            assert store.health().ok
+            assert missing_guards(store._db) == []
+            assert [hit.tape for hit in store.search("word")] == ["a"]
+
+    @pytest.mark.parametrize(
+        "schema", ["", "x" * 64, "ä" * 32, "a\0b", "\ud800", 5, b"x", ["x"], object()], ids=lambda one: repr(one)[:10]
+    )
+    def test_s3_what_is_no_name_of_a_schema_is_refused(self, postgres_url: sa.URL, schema: Any) -> None:
+        """A name that PostgreSQL would cut or choke on is InvalidEntry, on both engines."""
+        for url in (postgres_url, ":memory:"):
+            with pytest.raises(tape.InvalidEntry) as caught:
+                tape.open(url, schema=schema)
+            assert caught.value.field == "schema"
+        for call in (
+            lambda: rls.policies("app", schema),
+            lambda: look(postgres_url, schema),
+        ):
+            with pytest.raises(tape.InvalidEntry):
+                call()
