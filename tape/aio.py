@@ -21,12 +21,13 @@ import sqlalchemy as sa
 
 from tape import store as sync
 from tape.consumer import Consumer, check_timeout
+from tape.core import strict
 from tape.core.diff import Diff
 from tape.core.memory import BlockSpec, Slot
 from tape.core.records import Entry, MergeReceipt
 from tape.core.tokens import Counter
 from tape.db.feed import Following, check_position
-from tape.errors import StoreFailed
+from tape.errors import InvalidEntry, StoreFailed
 from tape.handle import Fork, Snapshot, Tape
 
 __all__ = ["AsyncConsumer", "AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
@@ -512,4 +513,6 @@ def open_async(
             counter=counter,
         )
 
+    if type(threads) is not int or threads < 1:
+        raise InvalidEntry("threads", f"must be a number of at least 1, not {strict.shown(threads)}")
     return _Opening(make, ThreadPoolExecutor(threads, thread_name_prefix="tape"))

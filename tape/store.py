@@ -18,14 +18,14 @@ from tape.core import ids, payloads, strict
 from tape.core.appending import message_intents
 from tape.core.declaring import checked_clock, counting, declared_blocks, declared_slots
 from tape.core.memory import BlockSpec, Slot
-from tape.core.records import Entry, Health, Hit, Page, Report, Retention, Stats, TapeInfo, Transfer, micros
+from tape.core.records import Entry, Health, Hit, Page, Problem, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.core.tokens import Counter
 from tape.db import audit
 from tape.db.branching import Branching
 from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
 from tape.db.contexts import ContextReader, Settings
-from tape.db.database import Bound, Joined, open_database
+from tape.db.database import Bound, Joined, check_transactional, open_database
 from tape.db.feed import Feed, check_position, rebase_restored
 from tape.db.log import log
 from tape.db.migrate import migrate
@@ -224,13 +224,15 @@ class Store:
         """Return this store on a connection of the caller's: what it writes commits or rolls back with the caller's
         own rows.
 
-        Nothing is committed here. On SQLite the caller's transaction takes the write lock with the first call, and
-        waits for it as long as the store would; on PostgreSQL the ``lock_timeout`` of the connection holds.
+        Nothing is committed here, so that a connection in AUTOCOMMIT is refused. On SQLite the caller's transaction
+        takes the write lock with the first call, and waits for it as long as the store would; on PostgreSQL the
+        ``lock_timeout`` of the connection holds.
         """
         if not isinstance(connection, sa.Connection):
             raise InvalidEntry("connection", f"must be a SQLAlchemy Connection, not {type(connection).__name__}")
         if connection.dialect.name != self._db.engine.dialect.name:
             raise InvalidEntry("connection", f"is for {connection.dialect.name}, the store is not")
+        check_transactional(connection)
         return Store(
             Bound(connection, self._db),
             owner=self._owner,
@@ -318,15 +320,20 @@ class Store:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
 
         With all tapes the search index is made anew as well, unless the store has an owner: it is one for all
-        owners. ``progress`` is called as in ``verify``.
+        owners. Of all tapes, one whose entries cannot be read keeps its view and is not counted; ``verify`` names it.
+        ``progress`` is called as in ``verify``.
         """
+        return self._rebuild(id, progress, [])
+
+    def _rebuild(self, id: str | None, progress: audit.Progress | None, skipped: builtins.list[Problem]) -> int:
+        """Make the view anew, and tell which tapes were passed over."""
         strict.callback(progress, "progress")
         if id is not None:
             id = self.get(id).id
         elif self._owner is None:
             self._administrative("rebuild")
             self._searcher.rebuild()
-        return audit.rebuild(self._db, self._reader, self._recorder, id, progress)
+        return audit.rebuild(self._db, self._reader, self._recorder, id, progress, skipped)
 
     def split(
         self,

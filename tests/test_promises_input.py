@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import datetime
 import io
+import resource
+import signal
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +21,7 @@ import sqlalchemy as sa
 from conftest import Backend
 from damage import Tamperer
 from psycopg import sql
+from shell import Shell
 
 import tape
 from tape.db import rls
@@ -54,7 +60,11 @@ class TestUpsert:
         assert chat.info().head == receipt.seq + 2
 
 
-SAID = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}, {"role": "user", "content": "three"}]
+SAID = [
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": "three"},
+]
 
 STRANGERS: dict[str, Any] = {
     "a message": lambda chat, key: chat.append(role="user", content="a stranger", key=key),
@@ -438,3 +448,415 @@ class TestSchemas:
         ):
             with pytest.raises(tape.InvalidEntry):
                 call()
+
+
+DAMAGES: dict[str, tuple[str, Any]] = {
+    "no JSON": ("payload", b"\xff not JSON"),
+    "another type": ("payload", b"[1, 2]"),
+    "nothing of it": ("payload", b"{}"),
+    "wrong fields": (
+        "payload",
+        b'{"id": 5, "message": 7, "label": 1, "op": null, "name": [], "slot": {}, "tape": 1, "input_tokens": "many", '
+        + b'"ids": 1, "status": 2, "read_only": null, "parent": 3, "labels": 4, "child": 5, "reason": 6}',
+    ),
+    "meta": ("meta", b"{no JSON"),
+    "the head": ("head_tape", 424242),
+}
+"""What may have become of an entry: the column, and what stands in it."""
+
+
+def _everything(store: tape.Store, id: str) -> tape.Tape:
+    """Return a tape with an entry of nearly every kind, in a family."""
+    chat = store.create(
+        id, messages=[{"id": "m1", "role": "user", "content": "hello there"}], labels=["l"], meta={"a": 1}
+    )
+    chat.append({"id": "m2", "role": "assistant", "content": "hello again"})
+    chat.revise("m1", content="hello once more")
+    chat.retract("m2")
+    chat.restore("m2")
+    chat.set_block("b", "text")
+    chat.put("s", 1)
+    chat.record_usage(input_tokens=3, cost=4)
+    chat.event("score", {"n": 1})
+    chat.extend([{"id": f"n{n}", "role": "user", "content": "hello"} for n in range(3)])
+    chat.set_summary("in short", first="n0", last="n1")
+    child = chat.fork(f"{id}/child")
+    child.append(role="assistant", content="hello from the child")
+    chat.merge(child)
+    lost = chat.fork(f"{id}/lost")
+    lost.discard("no use")
+    chat.anchor("a")
+    chat.handoff("h", summary="done")
+    chat.rename("name")
+    chat.label("more")
+    chat.switch("n2")
+    chat.clear()
+    chat.complete()
+    chat.reopen()
+    return chat
+
+
+class TestUnreadable:
+    """One entry that cannot be read is a fault of its tape, and of no other."""
+
+    @pytest.mark.parametrize("damage", DAMAGES)
+    def test_v5_an_unreadable_entry_stops_nothing_for_other_tapes(
+        self, backend: Backend, store: tape.Store, damage: str
+    ) -> None:
+        """Feed, consumers, list, retain, rebuild, search and verify go on, whichever entry is damaged."""
+        _everything(store, "good")
+        bad = _everything(store, "bad")
+        store.search("hello")
+        whole = list(store.feed())
+        infos = {info.id: info for info in store.list()}
+        column, value = DAMAGES[damage]
+        attack = Tamperer(backend)
+        number = attack.tape_id("bad")
+        # Whichever entry it is, what is read of it is the same on both engines: one of them need not try each.
+        for seq in range(1, bad.info().head + 1, 6 if backend.postgres else 1):
+            kept = attack.entry(number, seq)
+            at = {"tape_id": number, "seq": seq}
+            assert attack.update("tape_entries", at, {column: value}) == 1
+            with backend.open() as other:
+                if kept[column] != value:
+                    self._holds(other, whole, infos, seq)
+                attack.update("tape_entries", at, {column: kept[column]})
+                # What could be read, though it was never written, was folded into the view.
+                other.rebuild("bad")
+        with backend.open() as other:
+            assert other.verify().ok
+            assert other.rebuild() == 6
+        attack.close()
+
+    def _holds(self, store: tape.Store, whole: list[tape.Entry], infos: dict[str, tape.TapeInfo], seq: int) -> None:
+        found = list(store.feed())
+        assert [(one.tape, one.seq, one.key, one.position) for one in found] == [
+            (one.tape, one.seq, one.key, one.position) for one in whole
+        ]
+        for entry, before in zip(found, whole, strict=True):
+            if (entry.tape, entry.seq) != ("bad", seq):
+                assert entry == before
+            elif entry.unreadable is not None:
+                assert entry.payload is None
+                assert (entry.kind, entry.hash, entry.stamp) == (before.kind, before.hash, before.stamp)
+        assert list(store.follow(timeout=0)) == found
+        consumer = store.consumer("c")
+        assert list(consumer) == found
+        listed = {info.id: info for info in store.list()}
+        assert {name: info for name, info in listed.items() if name != "bad"} == {
+            name: info for name, info in infos.items() if name != "bad"
+        }
+        assert "bad" in listed
+        told = store.retain(older_than=datetime.timedelta(0))
+        assert {"good", "good/child", "good/lost"} <= set(told.tapes)
+        assert set(told.tapes) | set(told.kept) == set(infos)
+        report = store.verify()
+        assert {problem.tape for problem in report.problems} == {"bad"}
+        assert seq in {problem.seq for problem in report.problems}
+        assert report.tapes == 6
+        assert store.rebuild() >= 3
+        assert {hit.tape for hit in store.search("hello")} >= {"good/child"}
+        good = store.get("good")
+        assert good.verify().ok
+        good.context()
+        store.export("good", io.BytesIO(), family=True)
+
+    def test_v5_an_unreadable_tape_can_be_purged(self, backend: Backend, store: tape.Store) -> None:
+        """A tape whose texts cannot be read any more goes with its forks, by ``purge`` and by ``retain``."""
+        for call in ("purge", "retain"):
+            bad = _everything(store, f"bad-{call}")
+            good = _everything(store, f"good-{call}")
+            store.search("hello")
+            attack = Tamperer(backend, guarded=call == "retain")
+            number = attack.tape_id(bad.id)
+            for entry in bad.entries(kinds=["append", "revise", "usage", "block"]):
+                attack.update("tape_entries", {"tape_id": number, "seq": entry.seq}, {"payload": b"no JSON"})
+            attack.close()
+            if call == "purge":
+                assert store.purge(bad.id, forks=True).tapes == [bad.id, f"{bad.id}/child", f"{bad.id}/lost"]
+            else:
+                told = store.retain(older_than=datetime.timedelta(0), dry_run=False)
+                assert {bad.id, good.id} <= set(told.tapes)
+            with pytest.raises(tape.TapeNotFound):
+                store.get(bad.id)
+            if call == "purge":
+                assert {hit.tape for hit in store.search("from the child")} == {f"{good.id}/child"}
+            assert store.verify().ok
+
+    def test_v5_the_tape_itself_says_what_is_damaged(self, backend: Backend, store: tape.Store) -> None:
+        """Reads of the damaged tape are Corrupt, with the tape and the seq, and never another error."""
+        chat = _everything(store, "bad")
+        reads: list[Callable[[], Any]] = [
+            chat.info,
+            chat.messages,
+            chat.context,
+            chat.blocks,
+            chat.states,
+            chat.usage,
+            chat.summaries,
+            chat.anchors,
+            chat.heads,
+            chat.lineage,
+            lambda: list(chat.entries()),
+            lambda: chat.search("hello"),
+            lambda: store.rebuild("bad"),
+            lambda: store.export("bad", io.BytesIO()),
+            lambda: chat.at(5).info(),
+            lambda: chat.put("s", 2),
+            lambda: chat.append_block("b", "x"),
+            lambda: chat.fork(),
+        ]
+        attack = Tamperer(backend)
+        number = attack.tape_id("bad")
+        caught = []
+        for column, value in DAMAGES.values():
+            for seq in range(1, 12):
+                kept = attack.entry(number, seq)
+                at = {"tape_id": number, "seq": seq}
+                attack.update("tape_entries", at, {column: value})
+                for read in reads:
+                    try:
+                        read()
+                    except tape.Corrupt as error:
+                        caught.append((error.tape, error.seq))
+                attack.update("tape_entries", at, {column: kept[column]})
+        assert set(caught) == {("bad", seq) for seq in range(1, 12)}
+        attack.close()
+
+    def test_v5_an_async_feed_goes_on_as_well(self, backend: Backend, store: tape.Store) -> None:
+        """The async twins of feed, follow and consumer show the same entries."""
+        chat = _everything(store, "bad")
+        attack = Tamperer(backend)
+        attack.update("tape_entries", {"tape_id": attack.tape_id("bad"), "seq": 3}, {"payload": b"no JSON"})
+        attack.close()
+        expected = list(store.feed())
+        assert [one.seq for one in expected if one.unreadable] == [3]
+        assert chat.info().head > 3
+
+        async def read() -> list[list[tape.Entry]]:
+            async with tape.open_async(backend.url, **backend.options) as other:
+                return [
+                    [entry async for entry in other.feed()],
+                    [entry async for entry in other.follow(timeout=0)],
+                    [entry async for entry in other.consumer("c")],
+                ]
+
+        assert asyncio.run(read()) == [expected] * 3
+
+
+class TestBinding:
+    """C5: what a bound store writes commits with the caller's transaction, so there must be one."""
+
+    @pytest.mark.parametrize("how", ["of the engine", "of the connection", "of an engine's options"])
+    def test_c5_a_connection_in_autocommit_is_refused(self, backend: Backend, store: tape.Store, how: str) -> None:
+        """A receipt that nobody commits is worth nothing: InvalidEntry, at once, and nothing is left open."""
+        store.create("a")
+        engine = sa.create_engine(backend.url, **({"isolation_level": "AUTOCOMMIT"} if how == "of the engine" else {}))
+        if how == "of an engine's options":
+            engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            if how == "of the connection":
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            with pytest.raises(tape.InvalidEntry) as caught:
+                store.bind(connection).tape("a").append(role="user", content="x")
+            assert caught.value.field == "connection"
+            assert not connection.in_transaction()
+        engine.dispose()
+        assert store.get("a").info().head == 1
+        store.get("a").append(role="user", content="still open to others")
+
+    def test_c5_a_driver_that_commits_by_itself_is_refused(self, postgres_url: sa.URL) -> None:
+        """SQLAlchemy need not know of it: the connection of the driver tells."""
+        engine = sa.create_engine(postgres_url, poolclass=sa.NullPool)
+        with tape.open(postgres_url, schema="autocommit") as store, engine.connect() as connection:
+            connection.connection.driver_connection.autocommit = True  # type: ignore[union-attr]
+            with pytest.raises(tape.InvalidEntry):
+                store.bind(connection)
+
+    def test_c5_one_that_changes_its_mind_is_refused_as_well(self, backend: Backend, store: tape.Store) -> None:
+        """The level is looked at with every call, since a connection can be told another in between."""
+        store.create("a")
+        engine = backend.engine()
+        with engine.connect() as connection:
+            bound = store.bind(connection)
+            bound.tape("a").append(role="user", content="x")
+            connection.commit()
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            with pytest.raises(tape.InvalidEntry):
+                bound.tape("a").append(role="user", content="y")
+        engine.dispose()
+        assert store.get("a").info().message_count == 1
+
+
+class TestFiles:
+    """S14: what a file system refuses is a TapeError, and leaves nothing behind."""
+
+    @pytest.fixture
+    def tight(self) -> Iterator[Callable[[int], contextlib.AbstractContextManager[None]]]:
+        """Let no file of this process grow beyond a size, as on a disk that is full."""
+
+        @contextlib.contextmanager
+        def limited(size: int) -> Iterator[None]:
+            soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+            try:
+                yield
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+                signal.signal(signal.SIGXFSZ, before)
+
+        return limited
+
+    @pytest.mark.parametrize("size", [0, 1, 10_000, 300_000])
+    def test_s14_an_export_on_a_full_disk_is_told(
+        self, anywhere: tape.Store, exported: bytes, tight: Any, tmp_path: Path, size: int
+    ) -> None:
+        """However far it comes it is StoreFailed, the part is removed, and what had the name is as before."""
+        anywhere.import_(io.BytesIO(exported))
+        target = tmp_path / "out" / "a.jsonl"
+        target.parent.mkdir()
+        target.write_bytes(b"before")
+        assert len(exported) > 300_000
+        with tight(size), pytest.raises(tape.StoreFailed, match="cannot write") as caught:
+            anywhere.export("there", target)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert [path.name for path in target.parent.iterdir()] == ["a.jsonl"]
+        assert target.read_bytes() == b"before"
+        anywhere.export("there", target)
+        assert target.read_bytes() == exported
+
+    def test_s14_an_export_into_a_file_that_is_full_is_told(self, anywhere: tape.Store, exported: bytes) -> None:
+        """The same for a file that the caller has opened."""
+        anywhere.import_(io.BytesIO(exported))
+        with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(tape.StoreFailed, match="cannot write"):
+            anywhere.export("there", full)
+
+    def test_s16_a_backup_on_a_full_disk_is_told(self, exported: bytes, tight: Any, tmp_path: Path) -> None:
+        """It is StoreFailed and leaves no part behind."""
+        with tape.open(":memory:") as store:
+            store.import_(io.BytesIO(exported))
+            for size in (0, 10_000):
+                with tight(size), pytest.raises(tape.StoreFailed):
+                    store.backup(tmp_path / "copy.db")
+                assert list(tmp_path.iterdir()) == []
+            with pytest.raises(tape.StoreFailed, match="cannot write"):
+                store.backup(tmp_path)
+            assert list(tmp_path.iterdir()) == []
+
+    def test_s14_a_file_that_cannot_be_read_is_told(self, anywhere: tape.Store, exported: bytes) -> None:
+        """An error of the file while an import reads it is InvalidEntry, and nothing is imported."""
+
+        class Failing(io.BytesIO):
+            def readline(self, size: int | None = -1) -> bytes:
+                if self.tell() > 100_000:
+                    raise OSError(5, "Input/output error")
+                return super().readline(size)
+
+        with pytest.raises(tape.InvalidEntry, match="Input/output"):
+            anywhere.import_(Failing(exported))
+        assert anywhere.list().items == []
+
+
+OPENINGS: dict[str, dict[str, Any]] = {
+    "a host": {"url": "sqlite://host/x"},
+    "a user": {"url": "sqlite://me@/x"},
+    "a port": {"url": "postgresql://localhost:port/x"},
+    "no port": {"url": "postgresql://localhost:99999999/x"},
+    "NUL": {"url": "a\0b.db"},
+    "NUL in a URL": {"url": "sqlite:///a\0b.db"},
+    "NUL in a path": {"url": Path("a\0b.db")},
+    "a surrogate": {"url": "a\ud800.db"},
+    "bytes": {"url": b"a.db"},
+    "a name that is too long": {"url": "x" * 5_000},
+    "a folder": {"url": "."},
+    "timeout NaN": {"timeout": float("nan")},
+    "no timeout": {"timeout": None},
+    "a negative timeout": {"timeout": -1},
+    "slow None": {"slow": None},
+    "slow NaN": {"slow": float("nan")},
+    "slow text": {"slow": "1"},
+    "durability": {"durability": ["full"]},
+    "a clock": {"clock": 5},
+    "a counter": {"counter": 5},
+    "slots": {"slots": ["s"]},
+    "a slot without a name": {"slots": [tape.Slot(5)]},  # type: ignore[arg-type]
+    "a slot of no type": {"slots": [tape.Slot("s", type=5)]},
+    "a slot of no version": {"slots": [tape.Slot("s", version="1")]},  # type: ignore[arg-type]
+    "a slot of no migrators": {"slots": [tape.Slot("s", migrate={1: 2})]},  # type: ignore[dict-item]
+    "blocks": {"blocks": "memory"},
+    "a block without a label": {"blocks": [tape.BlockSpec(None)]},  # type: ignore[arg-type]
+    "a block that may be read only": {"blocks": [tape.BlockSpec("b", read_only=None)]},  # type: ignore[arg-type]
+    "a block of no limit": {"blocks": [tape.BlockSpec("b", max_tokens="5")]},  # type: ignore[arg-type]
+    "a block of no text": {"blocks": [tape.BlockSpec("b", default=None)]},  # type: ignore[arg-type]
+    "a block of no description": {"blocks": [tape.BlockSpec("b", description=5)]},  # type: ignore[arg-type]
+}
+"""What ``open`` has to refuse."""
+
+
+class TestOpening:
+    """S1: opening a store with something that it cannot be opened with."""
+
+    @pytest.mark.parametrize("what", OPENINGS)
+    def test_s1_what_cannot_be_opened_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+        """It is a TapeError before anything is made, of ``open`` and of its twin."""
+        monkeypatch.chdir(tmp_path)
+        options = {"url": ":memory:", **OPENINGS[what]}
+
+        async def twin() -> None:
+            await tape.open_async(**options)
+
+        for call in (lambda: tape.open(**options), lambda: asyncio.run(twin())):
+            with pytest.raises((tape.InvalidEntry, tape.StoreFailed)):
+                call()
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("threads", [0, -1, None, "8", 2.5, True])
+    def test_s1_a_number_of_threads_is_one(self, threads: Any) -> None:
+        """Without a thread nothing could ever be awaited."""
+        with pytest.raises(tape.InvalidEntry, match="threads"):
+            tape.open_async(":memory:", threads=threads)
+
+    @pytest.mark.parametrize("timeout", [0, 0.0001, 10**12, float("inf")])
+    def test_s1_any_time_can_be_waited(self, backend: Backend, timeout: float) -> None:
+        """None at all, less than the engines can tell, or for ever: 0 does not mean for ever on PostgreSQL."""
+        store = backend.open(timeout=timeout, slow=float("inf"))
+        assert store.create("a").append(role="user", content="x").seq == 2
+        if backend.postgres:
+            shown = store._db.read(lambda tx: tx.execute("SHOW lock_timeout").fetchone())
+            assert shown[0] != "0"
+
+    @pytest.mark.parametrize("clock", [lambda: None, lambda: "now", lambda: 1.5, lambda: 2**62, lambda: 2**70])
+    def test_s1_a_clock_tells_the_time(self, clock: Any) -> None:
+        """What is no number of microseconds is refused with the write that meets it, and nothing is written."""
+        with tape.open(":memory:", clock=clock) as store:
+            with pytest.raises(tape.InvalidEntry, match="clock"):
+                store.tape("a").append(role="user", content="x")
+            assert store.list().items == []
+
+    @pytest.mark.parametrize("count", [None, "5", 1.5, -1])
+    def test_s1_a_counter_counts(self, count: Any) -> None:
+        """What is no number of tokens is refused with the call that meets it."""
+        with tape.open(":memory:", counter=lambda text: count) as store:
+            chat = store.create("a", messages=[{"role": "user", "content": "x"}])
+            for call in (lambda: chat.set_block("b", "text", max_tokens=5), chat.context):
+                with pytest.raises(tape.InvalidEntry, match="counter"):
+                    call()
+            assert chat.info().head == 2
+
+
+class TestCommand:
+    """What the command prints can be sent to a terminal."""
+
+    def test_json_holds_no_control_character(self, lite: Shell) -> None:
+        """C1, DEL and what turns a line around are escapes in JSON, and read back as they were."""
+        said = "".join(map(chr, [*range(0x20), 0x7F, *range(0x80, 0xA0), 0x200E, 0x2028, 0x202E, 0x2066, 0xFEFF])) + "é"
+        with lite.backend.open() as store:
+            chat = store.create("a", messages=[{"role": "user", "content": said}])
+            chat.event("score", {said: said})
+        for command in (("log", "a", "--json"), ("show", "a", "2", "--json"), ("context", "a", "--json")):
+            printed = lite(*command).out
+            shown = [char for char in printed if unicodedata.category(char) in ("Cc", "Cf", "Zl") and char != "\n"]
+            assert (command, shown) == (command, [])
+        [message] = [entry["payload"]["message"] for entry in lite("log", "a", "--json").json if entry["seq"] == 2]
+        assert message["content"] == said

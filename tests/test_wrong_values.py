@@ -1,6 +1,6 @@
 """E9: every public function, called with wrong values of every parameter, raises a TapeError or nothing.
 
-The calls are derived from the signatures, so that a function that is added is tested as soon as it has a row in ``GOOD``.
+The calls are derived from the signatures: a function that is added fails here until it has a row in ``GOOD``.
 When an error comes out the tape is as it was before; when none does, the tape can still be read and verified.
 """
 
@@ -12,7 +12,6 @@ import decimal
 import inspect
 import io
 import itertools
-import os
 import types
 import uuid
 from collections.abc import Callable, Iterator
@@ -72,14 +71,14 @@ WRONG: dict[str, Callable[[], Any]] = {
     "bytes": lambda: b"x",
     "no bytes": lambda: b"",
     "a list": lambda: ["unknown"],
-    "an empty list": lambda: [],
+    "an empty list": list,
     "a list of None": lambda: [None],
     "a list of lists": lambda: [[]],
     "a list of numbers": lambda: [-1],
     "a list of dicts": lambda: [{}],
     "an empty tuple": lambda: (),
     "a tuple": lambda: (1, "a"),
-    "an empty dict": lambda: {},
+    "an empty dict": dict,
     "a dict": lambda: {"a": 1},
     "a dict of numbers": lambda: {1: 2},
     "a dict of wrongs": lambda: {"role": 1, "content": object(), "id": []},
@@ -105,7 +104,13 @@ WRONG: dict[str, Callable[[], Any]] = {
 """Values of every sort, each made anew: most are wrong for any one parameter, and some are right."""
 
 FEW = ("None", "minus one", "far above", "NaN", "NUL", "a list of lists", "an object", "the last moment")
-"""Enough for a twin that only hands its arguments on."""
+"""Enough for a twin that only hands its arguments on, and for what every write takes and one of them tried."""
+
+SOME = (*FEW, "True", "64 bits", "past any text", "infinity", "a fraction", "empty text", "a lone surrogate", "a quote",
+        "a kind of text", "bytes", "a dict", "the first moment", "a path with NUL")  # fmt: skip
+"""Enough for PostgreSQL, where only what its driver makes of a value can differ."""
+
+COMMON = ("key", "actor", "meta", "expected_head")
 
 MESSAGE = {"role": "user", "content": "more"}
 
@@ -246,8 +251,8 @@ class Bench:
         self.connection = self._engine.connect()
         self._folder = folder
         self.exported = folder / "exported.jsonl"
+        store.export(store.create("exported", messages=[MESSAGE]).id, self.exported)
         self.renew()
-        store.export(self.chat.id, self.exported)
 
     def renew(self) -> None:
         """Make another tape, on which every call of ``GOOD`` is possible."""
@@ -312,7 +317,8 @@ class Bench:
             read()
         assert chat.lineage() is not None
         assert [entry for entry in chat.entries() if entry.payload is None] == []
-        assert chat.verify().ok
+        # What was recorded is the same on both engines, and takes ten times as long to verify on the other.
+        assert self.backend.postgres or chat.verify().ok
 
     def close(self) -> None:
         """Let go of the application's connection."""
@@ -355,7 +361,8 @@ def _variants(cls: type, name: str, bench: Bench, values: Any) -> Iterator[tuple
     """Yield the good arguments of a function with one of them replaced by each value, and what that was."""
     signature = inspect.signature(_functions(cls)[name])
     for parameter in list(signature.parameters.values())[1:]:
-        for title in values:
+        tried = parameter.name in COMMON and name != "append"
+        for title in FEW if tried else values:
             value = WRONG[title]()
             if parameter.kind is parameter.VAR_POSITIONAL:
                 value = (value,)
@@ -397,7 +404,7 @@ class TestWrongValues:
         """An error is a TapeError and the tape is as before; without one it can be read as ever."""
         function = _functions(cls)[name]
         wrong = []
-        for parameter, title, given in _variants(cls, name, bench, WRONG):
+        for parameter, title, given in _variants(cls, name, bench, SOME if bench.backend.postgres else WRONG):
             args, kwargs = _arguments(function, given)
             try:
                 _used_up(getattr(bench.face(cls), name)(*args, **kwargs), parameter)
@@ -416,3 +423,106 @@ class TestWrongValues:
                     bench.renew()
         if wrong:
             pytest.fail("\n".join(wrong))
+
+    def test_e9_what_each_function_takes_is_taken(self, bench: Bench) -> None:
+        """The rows hold what works: otherwise each call would be refused for another reason than the wrong value."""
+        for cls, name in CALLS:
+            if (cls, name) == (tape.Store, "backup") and bench.backend.postgres:
+                continue
+            args, kwargs = _arguments(_functions(cls)[name], bench.filled(_row(cls, name)))
+            face = bench.child if name == "discard" else bench.face(cls)
+            _used_up(getattr(face, name)(*args, **kwargs), "")
+            bench.settle()
+
+    @pytest.mark.parametrize(("cls", "name"), ASYNC_CALLS, ids=lambda one: getattr(one, "__name__", one))
+    def test_e9_only_tape_errors_come_out_of_the_twins(self, bench: Bench, cls: type, name: str) -> None:
+        """What has code of its own is called with every value, what only hands its arguments on with a few."""
+        function = _functions(cls)[name]
+        values = FEW if hasattr(function, "__wrapped__") or bench.backend.postgres else WRONG
+        wrong: list[str] = []
+
+        async def call() -> None:
+            async with tape.open_async(bench.backend.url, **bench.backend.options) as store:
+                for parameter, title, given in _variants(cls, name, bench, values):
+                    args, kwargs = _arguments(function, given)
+                    try:
+                        face = await _async_face(bench, store, cls)
+                        await _awaited(getattr(face, name)(*args, **kwargs), parameter)
+                    except tape.TapeError:
+                        if bench.facts() != bench.before:
+                            wrong.append(f"{cls.__name__}.{name}({parameter}={title}) wrote and raised")
+                            bench.renew()
+                    except Exception as error:
+                        wrong.append(_told(cls, name, parameter, title, error))
+                        bench.settle()
+                    else:
+                        bench.settle()
+
+        asyncio.run(call())
+        if wrong:
+            pytest.fail("\n".join(wrong))
+
+    @pytest.mark.parametrize("function", [tape.open, tape.open_async], ids=lambda one: one.__name__)
+    def test_e9_only_tape_errors_come_out_of_open(self, standing: Backend, function: Any, tmp_path: Path) -> None:
+        """Whatever is passed to ``open`` or to its twin, a store comes out that can be used, or a TapeError."""
+        wrong = []
+        for parameter in inspect.signature(function).parameters:
+            for title, make in WRONG.items():
+                value = make()
+                if (parameter == "schema" and _is_name(value)) or (parameter == "threads" and value == 2**31):
+                    # It would make a schema of that name, or as many threads.
+                    continue
+                given = {"url": standing.url, **standing.options, parameter: value}
+                if parameter == "url":
+                    given = {"url": value}
+                try:
+                    _opened(function, given)
+                except tape.TapeError:
+                    pass
+                except Exception as error:
+                    wrong.append(f"{function.__name__}({parameter}={title}): {type(error).__name__}: {error}"[:300])
+        if wrong:
+            pytest.fail("\n".join(wrong))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value not in ("", "a\0b", "\ud800") and len(value) < 64
+
+
+def _opened(function: Any, given: dict[str, Any]) -> None:
+    """Open a store, ask it something, and close it."""
+    if function is tape.open:
+        with tape.open(**given) as store:
+            store.health()
+            store.list()
+        return
+
+    async def use() -> None:
+        async with tape.open_async(**given) as store:
+            await store.health()
+            await store.list()
+
+    asyncio.run(use())
+
+
+async def _async_face(bench: Bench, store: tape.AsyncStore, cls: type) -> Any:
+    chat = store.tape(bench.chat.id)
+    if cls is tape.AsyncSnapshot:
+        return await chat.at(bench.chat.info().head - 1)
+    made: dict[type, Any] = {tape.AsyncStore: store, tape.AsyncTape: chat}
+    return made[cls] if cls in made else store.consumer("c") if cls is tape.AsyncConsumer else await chat.fork()
+
+
+async def _awaited(result: Any, parameter: str) -> None:
+    """Wait for what is awaited, and go through what is yielded."""
+    if inspect.isawaitable(result):
+        result = await result
+    if hasattr(result, "__anext__") and parameter != "timeout":
+        count = 0
+        async for _ in result:
+            count += 1
+            if count == 10:
+                break
+        await result.aclose()
+    if isinstance(result, tape.AsyncStore):
+        await result.close()

@@ -299,12 +299,12 @@ class RecordUsage(Intent, kw_only=True):
         return Planned(payload, head.place)
 
 
-def usage_of(payload: Any) -> Usage:
-    """Return the totals that a usage entry holds."""
+def usage_of(payload: Any, tape: str = "", seq: int = 0) -> Usage:
+    """Return the totals that a usage entry holds; raises Corrupt, which names the entry, when it holds none."""
     if payload is None:
         return Usage()
     if not isinstance(payload, payloads.Usage | payloads.Merge) or len(payload.totals) != 5:
-        raise Corrupt("", 0, "the usage entry holds no totals")
+        raise Corrupt(tape, seq, "the usage entry holds no totals")
     return Usage(*payload.totals)
 
 

@@ -556,14 +556,14 @@ def _upcast(kind: str, version: int, raw: bytes) -> bytes:
     return msgspec.json.encode(value)
 
 
-def decode(kind: str, version: int, raw: bytes) -> Payload:
-    """Return the payload stored as ``raw``; raises Corrupt when it is not one."""
+def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) -> Payload:
+    """Return the payload stored as ``raw``; raises Corrupt, which names the entry, when it is not one."""
     try:
         if version != _TYPES[kind].version:
             raw = _upcast(kind, version, raw)
         return _decoders[kind](raw)
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
-        raise Corrupt("", 0, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
+        raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
 
 
 class Body(Struct):
@@ -578,11 +578,11 @@ class Body(Struct):
 _decode_body = msgspec.json.Decoder(Body).decode
 
 
-def body_of(kind: str, version: int, raw: bytes) -> Body:
+def body_of(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) -> Body:
     """Return the message in an append or a revision, without decoding what only the fold needs."""
     try:
         if version != _TYPES[kind].version:
             raw = _upcast(kind, version, raw)
         return _decode_body(raw)
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
-        raise Corrupt("", 0, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
+        raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tape.core import payloads, strict
-from tape.core.memory import usage_of
+from tape.core.memory import Usage, usage_of
 from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, moment
 from tape.db.index import Index
 from tape.db.read import Reader
@@ -18,7 +18,7 @@ from tape.db.rows import info_from_facts
 from tape.db.schema import REVISION
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Database, Transaction
-from tape.errors import InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
 __all__ = ["Catalog", "Candidate"]
 
@@ -155,9 +155,16 @@ class Catalog:
 def _listed(row: Sequence[Any]) -> Candidate:
     facts = dict(zip(_NAMES, row, strict=False))
     parent, forked_at, *used = row[len(_NAMES) :]
-    totals = usage_of(None if used[2] is None else payloads.decode(*used))
+    totals = Usage()
+    with contextlib.suppress(Corrupt):
+        # A list of tapes does not end at one whose usage cannot be read; ``info`` of that one tells.
+        totals = usage_of(None if used[2] is None else payloads.decode(*used))
     facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
-    return facts["id"], info_from_facts(facts, parent, forked_at)
+    try:
+        return facts["id"], info_from_facts(facts, parent, forked_at)
+    except Corrupt:
+        facts |= {"labels": None, "meta": None}
+        return facts["id"], info_from_facts(facts, parent, forked_at)
 
 
 def _moment(value: Any, field: str) -> int:

@@ -178,7 +178,7 @@ class ContextReader(Reader):
         def work(tx: Transaction) -> Totals:
             scope = self.scope(tx, tape, point)
             found = self.slot(tx, scope, "usage", inherited=False) if scope is not None else None
-            return usage_of(None if found is None else found[1])
+            return Totals() if found is None else usage_of(found[1], tape, found[0])
 
         return self._db.read(work)
 

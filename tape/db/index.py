@@ -192,7 +192,11 @@ class Index:
             if self._sql.drop_words is not None:
                 body = tx.one(self._sql.indexed_body, (tape_id, seq))
                 if body is not None and body[6] is not None:
-                    text = text_of(payloads.body_of(body[4], body[5], body[6]).message)
+                    try:
+                        text = text_of(payloads.body_of(body[4], body[5], body[6]).message)
+                    except Corrupt as error:
+                        # What the index holds of it cannot be told any more, so the index is made anew without it.
+                        raise Broken(error.what) from error
                     tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, body[11]))))
             tx.run(self._sql.drop_text, (tape_id, seq))
         return int(rows[-1][1]) if len(rows) == most else 0

@@ -148,7 +148,10 @@ class Moving:
         _, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
         if raw is None:
             raise Corrupt(part.tape, seq, "the payload was erased, so the tape cannot be exported")
-        place = place_at(head[1], head[2], head[0], part.family)
+        try:
+            place = place_at(head[1], head[2], head[0], part.family)
+        except Corrupt as error:
+            raise Corrupt(part.tape, seq, error.what) from error
         source = None if source_seq is None else (source_tape, source_seq)
         raw, meta = bytes(raw), None if meta is None else bytes(meta)
         sealed = chain.link(
@@ -408,8 +411,9 @@ def _writing(file: File) -> Iterator[Callable[[bytes], object]]:
     """Give what writes to a file; one with a name appears under it only when it is whole."""
     if not isinstance(file, str | os.PathLike):
         try:
-            file.write(b"")
-        except (AttributeError, TypeError, ValueError, OSError) as error:
+            with _failing("the file"):
+                file.write(b"")
+        except (AttributeError, TypeError, ValueError) as error:
             raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
         put = file.write
 
@@ -454,6 +458,9 @@ def _failing(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if isinstance(error, ValueError):
+            # It is not open for writing at all.
+            raise
         raise StoreFailed(f"cannot write {name}: {error.strerror or error}") from error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tape.core import payloads, strict
-from tape.core.memory import usage_of
+from tape.core.memory import Usage, usage_of
 from tape.core.payloads import Place
 from tape.core.records import (
     Ancestor,
@@ -290,7 +290,7 @@ class Reader(Recall):
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
             fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
             used = self.slot(tx, scope, "usage", inherited=False)
-            totals = usage_of(None if used is None else used[1])
+            totals = Usage() if used is None else usage_of(used[1], tape, used[0])
             if not scope.now:
                 self._facts_then(tx, scope, facts)
             facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost

@@ -361,7 +361,7 @@ class Recorder:
         row = writing.tx.one(self._sql.entry, (number, seq))
         if row is None or row[8] is None:
             raise Corrupt(tape, seq, "the entry cannot be read")
-        payload = payloads.decode(row[3], row[11], row[8])
+        payload = payloads.decode(row[3], row[11], row[8], tape, seq)
         if intent is not None:
             stored, given = canonical(payloads.content(payload)), canonical(intent.content_as(payload.kind))
             if stored != given:

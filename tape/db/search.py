@@ -181,7 +181,10 @@ class Searcher:
                     continue
                 hit = asked.finds((tape, seq, kind, version, raw, stamp))
                 if hit is not None:
-                    origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+                    try:
+                        origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+                    except Corrupt:
+                        continue
                     if self._holds(tx, scope, tape_id, seq, origin, lane, ordinal):
                         hits.append(hit)
             if len(rows) < _SCANNED:
