@@ -22,13 +22,14 @@ import sqlalchemy as sa
 
 from tape import store as sync
 from tape.consumer import Consumer, check_timeout
+from tape.core import strict
 from tape.core.compaction import Summarize, SummaryRequest
 from tape.core.diff import Diff
 from tape.core.memory import BlockSpec, Slot
 from tape.core.records import Entry, MergeReceipt, Receipt
 from tape.core.tokens import Counter
 from tape.db.feed import Following, check_position
-from tape.errors import StoreFailed
+from tape.errors import InvalidEntry, StoreFailed
 from tape.handle import Fork, Snapshot, Tape
 from tape.keeping import Compacting, in_thread, too_slow
 
@@ -196,6 +197,7 @@ class AsyncTape(AsyncSnapshot):
         """
         begun, cancelled = await self._run_to_end(
             lambda: self._inner._begin_compaction(
+                summarize,
                 budget=budget,
                 head=head,
                 min_tail=min_tail,
@@ -601,4 +603,6 @@ def open_async(
             counter=counter,
         )
 
+    if type(threads) is not int or threads < 1:
+        raise InvalidEntry("threads", f"must be a number of at least 1, not {strict.shown(threads)}")
     return _Opening(make, ThreadPoolExecutor(threads, thread_name_prefix="tape"))

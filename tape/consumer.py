@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tape.core import strict
 from tape.core.records import Entry
 from tape.db.feed import check_position
-from tape.errors import InvalidEntry
 
 if TYPE_CHECKING:
     from tape.store import Store
@@ -55,10 +55,4 @@ class Consumer:
 
 def check_timeout(timeout: float | None) -> float | None:
     """Return ``timeout`` if it is a number of seconds or None; raises InvalidEntry otherwise."""
-    if timeout is None:
-        return None
-    with contextlib.suppress(OverflowError):
-        # Asked this way round, since NaN is neither below 0 nor above.
-        if isinstance(timeout, int | float) and not isinstance(timeout, bool) and float(timeout) >= 0:
-            return float(timeout)
-    raise InvalidEntry("timeout", f"must be a number of seconds or None, not {timeout!r}")
+    return None if timeout is None else strict.seconds(timeout, "timeout", math.inf)

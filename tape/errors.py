@@ -49,6 +49,16 @@ __all__ = [
 ]
 
 
+def shown(value: Any) -> str:
+    """Return any value as an error can show it: not at any length, and without failing over a repr that fails."""
+    try:
+        text = repr(value)
+    except Exception:
+        # An integer of more than 4 300 digits has none, nor have some objects of callers.
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
 def _revive(cls: type[TapeError], message: str, facts: dict[str, Any]) -> TapeError:
     error = cls.__new__(cls)
     Exception.__init__(error, message)
@@ -78,7 +88,7 @@ class TapeNotFound(TapeError):
     """No tape with this id exists for this store's owner. Create it first, or check the id."""
 
     def __init__(self, tape: str) -> None:
-        super().__init__(f"there is no tape {tape!r}")
+        super().__init__(f"there is no tape {shown(tape)}")
         self.tape = tape
 
 
@@ -126,7 +136,7 @@ class UnknownMessage(TapeError):
 
     def __init__(self, tape: str, message_id: str, *, retracted: bool = False) -> None:
         state = "is retracted" if retracted else "is unknown"
-        super().__init__(f"message {message_id!r} {state} in tape {tape!r}")
+        super().__init__(f"message {shown(message_id)} {state} in tape {tape!r}")
         self.tape = tape
         self.message_id = message_id
         self.retracted = retracted
@@ -162,7 +172,7 @@ class SummaryMoved(TapeError):
 
     def __init__(self, tape: str, expected: tuple[str, int] | int | None, current: Any) -> None:
         super().__init__(
-            f"the newest summary of tape {tape!r} is not the one expected ({expected}); `current` of this error is"
+            f"the newest summary of tape {tape!r} is not the one expected ({shown(expected)}); `current` of this error is"
         )
         self.tape = tape
         self.expected = expected
@@ -183,7 +193,7 @@ class BudgetExceeded(TapeError):
     """What must be shown is larger than the budget. Raise the budget or compact first."""
 
     def __init__(self, budget: int, tokens: int) -> None:
-        super().__init__(f"the smallest possible context needs {tokens} tokens, the budget is {budget}")
+        super().__init__(f"the smallest possible context needs {tokens} tokens, the budget is {shown(budget)}")
         self.budget = budget
         self.tokens = tokens
 

@@ -118,10 +118,8 @@ class Snapshot(Kept):
         self, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int | None = None
     ) -> Iterator[Entry]:
         """Yield the tape's own entries in order of seq."""
-        wanted = None if kinds is None else frozenset(kinds)
-        for kind in wanted or ():
-            if kind not in payloads.KINDS:
-                raise InvalidEntry("kinds", f"{kind!r} is not a kind of entry")
+        listed = [] if kinds is None else strict.listed(kinds, "kinds")
+        wanted = None if kinds is None else frozenset(strict.one_of(kind, payloads.KINDS, "kinds") for kind in listed)
         return self._store._reader.entries(
             self._id, self._point, strict.seq(after, "after"), wanted, strict.most(limit)
         )
@@ -162,7 +160,7 @@ class Tape(Snapshot, Keeping):
         Raises BudgetExceeded rather than return more than ``budget`` tokens; what is left out is up to the ``policy``.
         With ``record`` the manifest is stored as an event, from which ``recall`` builds the context again.
         """
-        if record:
+        if strict.flag(record, "record"):
             return self.recorded_context(budget=budget, branch=branch, policy=policy)[0]
         return super().context(budget=budget, branch=branch, policy=policy)
 
@@ -237,7 +235,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Replace a message, or only its content; its place and role stay. An equal one is a duplicate."""
-        strict.identifier(message_id, "message_id")
+        message_id = strict.identifier(message_id, "message_id")
         if (message is None) == (content is UNSET):
             raise InvalidEntry("message", "give either a message or content=")
         if message is not None:
@@ -326,12 +324,12 @@ class Tape(Snapshot, Keeping):
         A message whose id is on the tape already gets a new one; its entry cites the old as its source.
         """
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         fresh = []
         for index, message in enumerate(strict.listed(messages, "messages")):
             given = message.get("id") if isinstance(message, dict) else None
             placed = self._store._reader.placed(self._id, given) if isinstance(given, str) else None
-            if placed is not None and key is not None and self._is_key(placed, ids.batch_key(key, index)):
+            if placed is not None and key is not None and self._in_batch(placed, key, index):
                 # An earlier attempt of this very call placed it.
                 placed = None
             # With a key the new id is the same at every attempt, or a retry would be other content.
@@ -343,10 +341,12 @@ class Tape(Snapshot, Keeping):
             intent.source = source
         return self._record([clear, *adding], actor, meta, expected_head, batch=key)
 
-    def _is_key(self, entry: tuple[str, int], key: str) -> bool:
-        """Whether an entry of this tape was recorded under a key."""
-        found = next(self.entries(after=entry[1] - 1, limit=1)) if entry[0] == self._id else None
-        return found is not None and found.key == key
+    def _in_batch(self, placed: tuple[str, int], key: str, index: int) -> bool:
+        """Whether an entry is the one of this tape that a batch with this key recorded at ``index``."""
+        found = next(self.entries(after=placed[1] - 1, limit=1)) if placed[0] == self._id else None
+        keys = (ids.batch_key(key, index), ids.spare_batch_key(key, index))
+        payload = found.payload if found is not None and found.key in keys else None
+        return isinstance(payload, payloads.Append) and payload.in_batch(index)
 
     # -- writing checkpoints and facts
 
@@ -521,11 +521,11 @@ class Tape(Snapshot, Keeping):
         use of a taken id is TapeExists.
         """
         if name is not None:
-            strict.text(name, "name")
+            name = strict.text(name, "name")
         if id is not None:
-            strict.identifier(id, "id")
+            id = strict.identifier(id, "id")
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         merge.check(strategy, on_conflict)
         call = self._call(actor, meta, expected_head)
         child = self._store._branching.fork(call, key, id, at, name)
@@ -555,7 +555,7 @@ class Tape(Snapshot, Keeping):
         if summary is not None:
             message["content"] = strict.text(summary, "summary")
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         call = self._call(actor, meta, expected_head)
         return self._store._branching.merge(call, key, _tape_id(child), strategy, on_conflict, message)
 
@@ -570,7 +570,7 @@ class Tape(Snapshot, Keeping):
     ) -> Receipt:
         """Close this fork for good, with a receipt on its parent. A fork that was merged cannot be discarded."""
         if key is not None:
-            strict.identifier(key, "key")
+            key = strict.identifier(key, "key")
         return self._store._branching.discard(self._call(actor, meta, expected_head), key, strict.reason(reason))
 
     def lineage(self) -> Lineage:
@@ -656,7 +656,7 @@ class Tape(Snapshot, Keeping):
 
     def _call(self, actor: str | None, meta: dict[str, Any] | None, expected_head: int | None) -> Call:
         if actor is not None:
-            strict.identifier(actor, "actor")
+            actor = strict.identifier(actor, "actor")
         raw = None
         if meta is not None:
             if not isinstance(meta, dict):

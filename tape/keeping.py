@@ -158,7 +158,7 @@ class Keeping(Kept):
         meta: dict[str, Any] | None,
         expected_head: int | None,
     ) -> Receipt:
-        strict.identifier(slot, "slot")
+        slot = strict.identifier(slot, "slot")
         if len(slot) > _LONGEST_NAME:
             raise InvalidEntry("slot", f"must have at most {_LONGEST_NAME} characters")
         raw = strict.encode(given, "patch" if patch else "value")
@@ -187,10 +187,12 @@ class Keeping(Kept):
         """Set a block of the prompt. What is not given of its configuration stays; over its limit it is refused."""
         if max_tokens is not UNSET and max_tokens is not None:
             whole_number(max_tokens, "max_tokens")
+        if description is not UNSET and description is not None:
+            description = strict.text(description, "description", empty=True)
+        if read_only is not UNSET:
+            strict.flag(read_only, "read_only")
         intent = self._block(label, "set", block_text(text), key)
         intent.description, intent.max_tokens, intent.read_only = description, max_tokens, read_only
-        if isinstance(description, str):
-            strict.text(description, "description", empty=True)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def append_block(
@@ -219,7 +221,7 @@ class Keeping(Kept):
         return self._record([self._block(label, "remove", None, key)], actor, meta, expected_head)[0]
 
     def _block(self, label: str, op: str, text: str | None, key: str | None) -> ChangeBlock:
-        strict.identifier(label, "label")
+        label = strict.identifier(label, "label")
         if len(label) > _LONGEST_NAME:
             raise InvalidEntry("label", f"must have at most {_LONGEST_NAME} characters")
         settings = self._store._reader.settings
@@ -375,6 +377,7 @@ class Keeping(Kept):
         succeeded, its receipt comes back and nothing is summarised.
         """
         begun = self._begin_compaction(
+            summarize,
             budget=budget,
             head=head,
             min_tail=min_tail,
@@ -397,6 +400,7 @@ class Keeping(Kept):
 
     def _begin_compaction(
         self,
+        summarize: Summarize,
         *,
         budget: int,
         head: int,
@@ -410,9 +414,11 @@ class Keeping(Kept):
         """Choose a run and record that its compaction begins; the receipt of an earlier one, or None for nothing."""
         if key is not None and (found := self._store._reader.recorded(self._id, strict.identifier(key, "key"))):
             return _repeated(found)
-        whole_number(budget, "budget")
-        whole_number(head, "head")
-        whole_number(min_tail, "min_tail")
+        for count, field in ((budget, "budget"), (head, "head"), (min_tail, "min_tail")):
+            whole_number(count, field)
+        timeout = strict.seconds(timeout, "timeout")
+        if not callable(summarize):
+            raise InvalidEntry("summarize", f"must be a function, not {strict.shown(summarize)}")
         counter = self._store._reader.settings.counter
         context = self.context()
         before = context.summary

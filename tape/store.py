@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,15 +16,16 @@ import sqlalchemy as sa
 from tape.consumer import Consumer, check_timeout
 from tape.core import ids, payloads, strict
 from tape.core.appending import message_intents
+from tape.core.declaring import checked_clock, counting, declared_blocks, declared_slots
 from tape.core.memory import BlockSpec, Slot
-from tape.core.records import Entry, Health, Hit, Page, Report, Retention, Stats, TapeInfo, Transfer, micros
+from tape.core.records import Entry, Health, Hit, Page, Problem, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.core.tokens import Counter
 from tape.db import audit
 from tape.db.branching import Branching
 from tape.db.catalog import Catalog
 from tape.db.connect import parse_url
 from tape.db.contexts import ContextReader, Settings
-from tape.db.database import Bound, Joined, open_database
+from tape.db.database import Bound, Joined, check_transactional, open_database
 from tape.db.feed import Feed, check_position, rebase_restored
 from tape.db.log import log
 from tape.db.migrate import migrate
@@ -73,16 +75,20 @@ def open(
     Raises SchemaTooNew for a database of a newer release, and StoreFailed when it cannot be opened.
     """
     if owner is not None:
-        strict.identifier(owner, "owner")
-    database = open_database(parse_url(url), schema=schema, durability=durability, timeout=timeout)
+        owner = strict.identifier(owner, "owner")
+    slow = strict.seconds(slow, "slow", math.inf)
+    settings = Settings(declared_slots(slots), declared_blocks(blocks), counting(counter))
+    ticking = _now if clock is None else checked_clock(clock)
+    database = open_database(
+        parse_url(url), schema=schema, durability=durability, timeout=strict.seconds(timeout, "timeout")
+    )
     try:
         migrate(database)
         rebase_restored(database)
     except BaseException:
         database.close()
         raise
-    settings = Settings({slot.name: slot for slot in slots}, list(blocks), counter)
-    return Store(database, owner=owner, clock=clock or _now, slow=slow, settings=settings)
+    return Store(database, owner=owner, clock=ticking, slow=slow, settings=settings)
 
 
 class Store:
@@ -154,7 +160,7 @@ class Store:
             name=None if name is None else strict.text(name, "name"),
             owner=self._owner if owner is None else strict.identifier(owner, "owner"),
             agent=None if agent is None else strict.identifier(agent, "agent"),
-            labels=strict.distinct(labels or (), "labels"),
+            labels=strict.distinct(() if labels is None else labels, "labels"),
         )
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
@@ -163,14 +169,15 @@ class Store:
             create=opening,
             create_key=ids.new_id(),
             tape_meta=None if meta is None else strict.encode(meta, "meta"),
-            reuse=reuse,
+            reuse=strict.flag(reuse, "reuse"),
         )
-        self._recorder.record(call, message_intents(messages or (), None))
+        self._recorder.record(call, message_intents(() if messages is None else messages, None))
         return Tape(self, tape_id)
 
     def get(self, id: str) -> Tape:
         """Return the tape with this id. Raises TapeNotFound when there is none."""
-        if not self._reader.exists(strict.identifier(id, "id")):
+        id = strict.identifier(id, "id")
+        if not self._reader.exists(id):
             raise TapeNotFound(id)
         return Tape(self, id)
 
@@ -205,7 +212,7 @@ class Store:
         }
         for name in ("owner", "agent", "status", "parent", "label"):
             if filters[name] is not None:
-                strict.identifier(filters[name], name)
+                filters[name] = strict.identifier(filters[name], name)
         self._administrative("list", owner=owner)
         return self._catalog.page(filters, limit, cursor, order)
 
@@ -217,13 +224,15 @@ class Store:
         """Return this store on a connection of the caller's: what it writes commits or rolls back with the caller's
         own rows.
 
-        Nothing is committed here. On SQLite the caller's transaction takes the write lock with the first call, and
-        waits for it as long as the store would; on PostgreSQL the ``lock_timeout`` of the connection holds.
+        Nothing is committed here, so that a connection in AUTOCOMMIT is refused. On SQLite the caller's transaction
+        takes the write lock with the first call, and waits for it as long as the store would; on PostgreSQL the
+        ``lock_timeout`` of the connection holds.
         """
         if not isinstance(connection, sa.Connection):
             raise InvalidEntry("connection", f"must be a SQLAlchemy Connection, not {type(connection).__name__}")
         if connection.dialect.name != self._db.engine.dialect.name:
             raise InvalidEntry("connection", f"is for {connection.dialect.name}, the store is not")
+        check_transactional(connection)
         return Store(
             Bound(connection, self._db),
             owner=self._owner,
@@ -298,8 +307,9 @@ class Store:
         that is gone without having been purged is found, too. ``progress`` is called with the entries done and the
         entries in all.
         """
+        strict.callback(progress, "progress")
         if id is not None:
-            self.get(id)
+            id = self.get(id).id
         else:
             self._administrative("verify")
         if against is not None:
@@ -310,14 +320,20 @@ class Store:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
 
         With all tapes the search index is made anew as well, unless the store has an owner: it is one for all
-        owners. ``progress`` is called as in ``verify``.
+        owners. Of all tapes, one whose entries cannot be read keeps its view and is not counted; ``verify`` names it.
+        ``progress`` is called as in ``verify``.
         """
+        return self._rebuild(id, progress, [])
+
+    def _rebuild(self, id: str | None, progress: audit.Progress | None, skipped: builtins.list[Problem]) -> int:
+        """Make the view anew, and tell which tapes were passed over."""
+        strict.callback(progress, "progress")
         if id is not None:
-            self.get(id)
+            id = self.get(id).id
         elif self._owner is None:
             self._administrative("rebuild")
             self._searcher.rebuild()
-        return audit.rebuild(self._db, self._reader, self._recorder, id, progress)
+        return audit.rebuild(self._db, self._reader, self._recorder, id, progress, skipped)
 
     def split(
         self,
@@ -353,7 +369,7 @@ class Store:
         one. What stays is a tombstone: id, last seq and hash. The id is refused afterwards. Raises TapeInUse while
         another tape inherits from it or links to it.
         """
-        return self._purging.purge(strict.identifier(id, "id"), forks=forks)
+        return self._purging.purge(strict.identifier(id, "id"), forks=strict.flag(forks, "forks"))
 
     def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
         """Purge tapes that were last written before a moment or longer ago than a time; by default only tells which.
@@ -361,9 +377,9 @@ class Store:
         A tape that has a younger fork stays, as does one that a younger tape links to; ``kept`` tells why. Each
         family is purged by itself, so an interrupted run is simply run again.
         """
-        self._administrative("retain")
+        strict.flag(dry_run, "dry_run")
         if status is not None:
-            strict.identifier(status, "status")
+            status = strict.identifier(status, "status")
         if isinstance(older_than, timedelta):
             if older_than < timedelta():
                 # Meant the other way round it would purge everything.
@@ -375,6 +391,7 @@ class Store:
             limit = micros(older_than)
         else:
             raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
+        self._administrative("retain")
         return self._purging.retain(limit, status, dry_run=dry_run)
 
     def export(self, id: str, file: File, *, family: bool = False, progress: Progress | None = None) -> Transfer:
@@ -383,8 +400,10 @@ class Store:
         ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
         export what does not verify. ``progress`` is called with the entries done and the entries in all.
         """
-        self._administrative("export", tape=strict.identifier(id, "id"))
-        return self._moving.export(id, file, family=family, progress=progress)
+        strict.callback(progress, "progress")
+        id = strict.identifier(id, "id")
+        self._administrative("export", tape=id)
+        return self._moving.export(id, file, family=strict.flag(family, "family"), progress=progress)
 
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
         """Take in an exported file: all of it, or nothing.
@@ -393,7 +412,8 @@ class Store:
         a file that goes on where a stored tape ends extends it. Anything else is ImportFailed with the number of
         the line. ``progress`` is called with the bytes done and the bytes in all, over both readings of the file.
         """
-        return self._moving.import_(file, progress, reuse=reuse)
+        strict.callback(progress, "progress")
+        return self._moving.import_(file, progress, reuse=strict.flag(reuse, "reuse"))
 
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy a live SQLite store to a file, while others read and write it.
@@ -430,7 +450,7 @@ class Store:
         It uses the connections of this store, which are given back when this store is closed. A store that has an
         owner already can only be scoped to the same one.
         """
-        strict.identifier(owner, "owner")
+        owner = strict.identifier(owner, "owner")
         if self._owner is not None and owner != self._owner:
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
         return Store(

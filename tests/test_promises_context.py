@@ -435,17 +435,13 @@ _policies = st.builds(
 
 
 class TestSameAsWhole:
-    @given(
-        st.lists(_message(), max_size=40), st.integers(1, 700), _policies, st.integers(1, 9), st.integers(1, 5)
-    )
+    @given(st.lists(_message(), max_size=40), st.integers(1, 700), _policies, st.integers(1, 9), st.integers(1, 5))
     @settings(max_examples=400, deadline=None)
     def test_reading_the_ends_gives_what_reading_all_gives(
         self, messages: list[dict[str, Any]], budget: int, policy: Standard, stretch: int, head: int
     ) -> None:
         """Whatever the history, the budget, the policy and the stretches in which it is read."""
-        items = [
-            Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(messages)
-        ]
+        items = [Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(messages)]
         price(items, None)
 
         def cost(message: Message) -> int:

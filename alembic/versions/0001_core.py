@@ -339,7 +339,12 @@ FOR EACH STATEMENT EXECUTE FUNCTION @tape_entries_guard()""",
 
 def upgrade() -> None:
     schema = context.config.attributes.get("schema")
-    at = f'"{schema}".' if schema else ""
+    at = '"' + schema.replace('"', '""') + '".' if schema else ""
     sqlite = op.get_bind().dialect.name == "sqlite"
+    quote = "$guard$"
+    while quote in at:
+        # The name of the schema stands inside the function's body, and must not end it.
+        quote = f"${quote[1:-1]}_$"
     for ddl in SQLITE if sqlite else POSTGRESQL:
-        op.get_bind().execute(sa.DDL(ddl.replace("@", at).replace("%", "%%")))
+        text = ddl.replace("$guard$", quote).replace("@", at)
+        op.get_bind().execute(sa.DDL(text.replace("%", "%%")))

@@ -95,7 +95,7 @@ WHERE t.labels IS NOT NULL""",
 
 def upgrade() -> None:
     schema = context.config.attributes.get("schema")
-    at = f'"{schema}".' if schema else ""
+    at = '"' + schema.replace('"', '""') + '".' if schema else ""
     sqlite = op.get_bind().dialect.name == "sqlite"
     for ddl in SQLITE if sqlite else POSTGRESQL:
-        op.get_bind().execute(sa.DDL(ddl.replace("@", at)))
+        op.get_bind().execute(sa.DDL(ddl.replace("@", at).replace("%", "%%")))

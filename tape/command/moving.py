@@ -74,6 +74,8 @@ def export(
                 raise
             raise Failure(f"cannot write {file!r}: {error.strerror}", None) from error
         except tape.StoreFailed as error:
+            if isinstance(error.__cause__, BrokenPipeError):
+                raise error.__cause__ from None
             if isinstance(error.__cause__, OSError):
                 # The file is at fault, not the store.
                 raise Failure(str(error), None) from error

@@ -165,7 +165,9 @@ class Out:
 
     def _encoded(self, value: Any, indent: int | None) -> str:
         utf8 = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf8")
-        return json.dumps(_builtin(value), indent=indent, ensure_ascii=not utf8)
+        text = json.dumps(_builtin(value), indent=indent, ensure_ascii=not utf8)
+        # They stand in strings only, where an escape is the same character.
+        return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
     def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "utf-8"

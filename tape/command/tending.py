@@ -99,11 +99,15 @@ def rebuild(desk: Desk, tape_: AnyTape = None) -> None:
     """Make the view anew from the entries, of one tape or of all (then with the search index)."""
     with desk.open() as store, progress("rebuilding") as told:
         id = None if tape_ is None else desk.find(store, tape_).id
-        done = store.rebuild(id, progress=told)
+        skipped: list[tape.Problem] = []
+        done = store._rebuild(id, told, skipped)
     if desk.out.as_json:
         desk.out.json({"rebuilt": done})
     else:
         desk.out.line(f"rebuilt {count(done, 'tape')}")
+    if skipped:
+        named = ", ".join(repr(one.tape) for one in skipped[:5]) + (", …" if len(skipped) > 5 else "")
+        raise Failure(f"the entries of {clean(named)} cannot be read", "see: tape verify", DAMAGED)
 
 
 def _sure(question: str, yes: bool) -> None:

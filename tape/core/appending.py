@@ -20,7 +20,7 @@ def add_message(
     """Return the intent to append a message that ``compose`` checked, behind ``parent``."""
     id, generated, raw, calls, answers, tokens = composed
     if parent is not HEAD and parent is not CHAIN and parent is not None:
-        strict.identifier(parent, "parent")
+        parent = strict.identifier(parent, "parent")
     return AddMessage(
         key=ids.message_key(id) if key is None else strict.identifier(key, "key"),
         asked=key is not None or not generated,
@@ -32,19 +32,22 @@ def add_message(
         tokens=tokens,
         parent=parent,
         derived=key is None,
+        batch=(0, 0) if key is not None and ids.is_like_batch(key) else None,
     )
 
 
 def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
     """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
     if key is not None:
-        strict.identifier(key, "key")
+        key = strict.identifier(key, "key")
     intents = []
-    for index, message in enumerate(strict.listed(messages, "messages")):
+    given = strict.listed(messages, "messages")
+    for index, message in enumerate(given):
         composed = compose(message, None, UNSET, None, field=f"messages[{index}]")
         intent = add_message(composed, None, CHAIN if index else parent)
         if key is not None:
             intent.key, intent.asked, intent.derived = ids.batch_key(key, index), True, False
+            intent.batch = (index, len(given))
         intents.append(intent)
     return intents
 

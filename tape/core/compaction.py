@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core import payloads, toolcalls
+from tape.core import payloads, strict, toolcalls
 from tape.core.fold import COMPACTION, Head
 from tape.core.payloads import Place
 from tape.core.plan import Covered, Intent, Lookup, Planned, makes, visible_place
@@ -79,9 +79,9 @@ def named(expected: Any) -> tuple[str, int] | int | None:
     if isinstance(expected, tuple | list) and len(expected) == 2:
         tape, seq = expected
         if isinstance(tape, str) and type(seq) is int:
-            return tape, seq
+            return tape, strict.seq(seq, "expected")
     elif expected is None or type(expected) is int:
-        return expected
+        return None if expected is None else strict.seq(expected, "expected")
     raise InvalidEntry("expected", "must be a Summary, a pair of tape and seq, a seq, or None for no summary yet")
 
 

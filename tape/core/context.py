@@ -20,11 +20,11 @@ from tape.core.compaction import MOST_CHARACTERS, Summary, newest_summary
 from tape.core.media import label, read_data_url, read_media
 from tape.core.plan import canonical
 from tape.core.records import Anchor, Message
-from tape.core.strict import RESERVED
+from tape.core.strict import MAX_INT, RESERVED
 from tape.core.tokens import MESSAGE_TOKENS, Counter
 from tape.core.turns import said, turn_starts
 from tape.core.weigh import Scale
-from tape.errors import BudgetExceeded, InvalidEntry
+from tape.errors import BudgetExceeded, InvalidEntry, shown
 
 __all__ = ["STANDARD", "Context", "Excluded", "Item", "Manifest", "Policy", "Standard", "View", "build"]
 
@@ -414,7 +414,7 @@ class Context:
             return render.to_chat(self.prompt, self._neutral())
         if api == "responses":
             return render.to_responses(self.prompt, self._neutral())
-        raise InvalidEntry("api", f"must be 'chat' or 'responses', not {api!r}")
+        raise InvalidEntry("api", f"must be 'chat' or 'responses', not {shown(api)}")
 
     def to_anthropic(self) -> dict[str, Any]:
         """Return ``system`` and ``messages`` of a request to Anthropic.
@@ -441,8 +441,8 @@ def repairs_of(items: Sequence[Item]) -> list[Repair]:
 
 def check_budget(budget: int | None) -> None:
     """Refuse a budget that is no number of tokens."""
-    if budget is not None and (type(budget) is not int or budget <= 0):
-        raise InvalidEntry("budget", f"must be a positive number of tokens, not {budget!r}")
+    if budget is not None and (type(budget) is not int or not 0 < budget <= MAX_INT):
+        raise InvalidEntry("budget", f"must be a positive number of tokens, not {shown(budget)}")
 
 
 def price(items: Sequence[Item], scale: Scale) -> None:
@@ -454,7 +454,7 @@ def price(items: Sequence[Item], scale: Scale) -> None:
 def build(view: View, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
     """Return the context of a view; raises BudgetExceeded rather than return something larger than the budget."""
     check_budget(budget)
-    chosen: Policy = STANDARD if policy is None else policy
+    chosen: Policy = STANDARD if policy is None else check_policy(policy)
     scale = view.scale or Scale(counter)
     if budget is None and policy is None:
         # Nothing has to be counted unless somebody asks how much it is.
@@ -489,6 +489,21 @@ def build(view: View, budget: int | None, policy: Policy | None, counter: Counte
             return context
         # Rarely what is left needs a word more than its messages cost, such as a user's in front of an assistant.
         left -= context.tokens - budget
+
+
+def check_policy(policy: Any) -> Policy:
+    """Return a policy of the caller's if it can be one."""
+    name, version = getattr(policy, "name", None), getattr(policy, "version", None)
+    if isinstance(policy, type) or not callable(getattr(policy, "shape", None)):
+        raise InvalidEntry("policy", f"must be a Policy, with name, version and shape(), not {shown(policy)}")
+    if not isinstance(name, str) or type(version) is not int:
+        raise InvalidEntry("policy", "must have a name that is a string and a version that is a number")
+    if isinstance(policy, Standard) and not all(
+        type(value) is int and value >= 0 for value in (policy.head, policy.recent, policy.tool_chars)
+    ):
+        raise InvalidEntry("policy", "head, recent and tool_chars must be whole numbers of at least 0")
+    found: Policy = policy
+    return found
 
 
 def fixed_cost(view: View, count: Counter) -> int:

@@ -16,11 +16,13 @@ __all__ = [
     "discard_key",
     "fits",
     "fork_key",
+    "is_like_batch",
     "merge_key",
     "keyed_id",
     "message_key",
     "new_id",
     "revision_key",
+    "spare_batch_key",
     "split_key",
     "squash_key",
 ]
@@ -116,3 +118,13 @@ def keyed_id(tape: str, key: str) -> str:
 def batch_key(key: str, index: int) -> str:
     """Return the key of the ``index``-th entry of a batch keyed ``key``."""
     return fits(f"{key}#{index}")
+
+
+def spare_batch_key(key: str, index: int) -> str:
+    """Return the key of that entry when a caller has used its usual one for something else."""
+    return fits(f"{RESERVED}b:{index}@{key}")
+
+
+def is_like_batch(key: str) -> bool:
+    """Whether a caller's key looks like one of a batch."""
+    return key.rpartition("#")[2].isdecimal() and "#" in key

@@ -318,19 +318,19 @@ class RecordUsage(Intent, kw_only=True):
         return Planned(payload, head.place)
 
 
-def usage_of(payload: Any) -> Usage:
-    """Return the totals that a usage entry holds."""
+def usage_of(payload: Any, tape: str = "", seq: int = 0) -> Usage:
+    """Return the totals that a usage entry holds; raises Corrupt, which names the entry, when it holds none."""
     if payload is None:
         return Usage()
     if not isinstance(payload, payloads.Usage | payloads.Merge) or len(payload.totals) != 5:
-        raise Corrupt("", 0, "the usage entry holds no totals")
+        raise Corrupt(tape, seq, "the usage entry holds no totals")
     return Usage(*payload.totals)
 
 
 def whole_number(value: Any, field: str) -> int:
     """Return ``value`` if it is a count of tokens or a cost: an integer of at least 0."""
-    if type(value) is not int or value < 0:
-        raise InvalidEntry(field, f"must be a whole number of at least 0, not {value!r}")
+    if type(value) is not int or not 0 <= value <= strict.MAX_INT:
+        raise InvalidEntry(field, f"must be a whole number of at least 0, not {strict.shown(value)}")
     return value
 
 

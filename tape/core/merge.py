@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from tape.core import strict
 from tape.core.plan import same
-from tape.errors import InvalidEntry
 
 __all__ = ["POLICIES", "STRATEGIES", "Conflict", "Divergence", "OpenCalls", "Plan", "check", "differs", "plan"]
 
@@ -25,10 +25,8 @@ POLICIES = ("fail", "ours", "theirs")
 
 def check(strategy: str, on_conflict: str) -> None:
     """Refuse what is no way to merge."""
-    if strategy not in STRATEGIES:
-        raise InvalidEntry("strategy", f"must be one of {', '.join(STRATEGIES)}, not {strategy!r}")
-    if on_conflict not in POLICIES:
-        raise InvalidEntry("on_conflict", f"must be one of {', '.join(POLICIES)}, not {on_conflict!r}")
+    strict.one_of(strategy, STRATEGIES, "strategy")
+    strict.one_of(on_conflict, POLICIES, "on_conflict")
 
 
 class Conflict(Struct, frozen=True):

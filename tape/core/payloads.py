@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from tape.errors import Corrupt
+from tape.errors import Corrupt, InvalidEntry
 
 __all__ = [
     "KINDS",
@@ -48,6 +48,7 @@ __all__ = [
     "content",
     "decode",
     "encode",
+    "recordable",
     "register_upcaster",
 ]
 
@@ -154,6 +155,13 @@ class Append(Payload):
     """The estimate of its tokens, so that building context need not count again; 0 when it was not made."""
     aliased: bool = False
     """The key is the caller's, so the message id has to be found some other way."""
+    batch: tuple[int, int] | None = None
+    """Of a batch with a key: the index of this message in it, and how many messages it has. ``(0, 0)`` tells that the
+    key only looks like one of a batch; entries of earlier releases do not tell."""
+
+    def in_batch(self, index: int) -> bool:
+        """Whether an entry that has the key of a batch at ``index`` is of that batch."""
+        return self.batch is None or (self.batch[0] == index and self.batch[1] > 0)
 
 
 class Revise(Payload):
@@ -495,6 +503,44 @@ encode = msgspec.json.Encoder().encode
 """Return the bytes of a payload: what is stored, hashed and never rewritten."""
 
 
+class _AppendFrame(Append):
+    """An append whose message is left as it is."""
+
+    message: msgspec.Raw
+
+
+class _ReviseFrame(Revise):
+    """A revision whose message is left as it is."""
+
+    message: msgspec.Raw
+
+
+_frames = {**_decoders, **{cls.kind: msgspec.json.Decoder(cls).decode for cls in (_AppendFrame, _ReviseFrame)}}
+_LONG = 4_096
+_NO_MESSAGE = msgspec.Raw(b"{}")
+
+
+def recordable(payload: Payload) -> bytes:
+    """Return the bytes of a payload to be recorded, which decode to the same payload again.
+
+    Raises InvalidEntry for any other: stored, it would make the tape unreadable for ever. A message that is JSON
+    already was compared with what it decodes to when it was encoded, so that here only the rest is looked at.
+    """
+    try:
+        raw = encode(payload)
+        checked = raw
+        if len(raw) > _LONG and isinstance(payload, Append | Revise) and isinstance(payload.message, msgspec.Raw):
+            message, payload.message = payload.message, _NO_MESSAGE
+            checked = encode(payload)
+            payload.message = message
+        again = encode(_frames[payload.kind](checked))
+    except (msgspec.MsgspecError, UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidEntry(payload.kind, f"cannot be recorded: {error}") from error
+    if again != checked:
+        raise InvalidEntry(payload.kind, "cannot be recorded and read back equal")
+    return raw
+
+
 def register_upcaster(
     kind: str, version: int, upcast: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> Callable[[], None]:
@@ -514,14 +560,14 @@ def _upcast(kind: str, version: int, raw: bytes) -> bytes:
     return msgspec.json.encode(value)
 
 
-def decode(kind: str, version: int, raw: bytes) -> Payload:
-    """Return the payload stored as ``raw``; raises Corrupt when it is not one."""
+def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) -> Payload:
+    """Return the payload stored as ``raw``; raises Corrupt, which names the entry, when it is not one."""
     try:
         if version != _TYPES[kind].version:
             raw = _upcast(kind, version, raw)
         return _decoders[kind](raw)
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
-        raise Corrupt("", 0, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
+        raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
 
 
 class Body(Struct):
@@ -536,11 +582,11 @@ class Body(Struct):
 _decode_body = msgspec.json.Decoder(Body).decode
 
 
-def body_of(kind: str, version: int, raw: bytes) -> Body:
+def body_of(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) -> Body:
     """Return the message in an append or a revision, without decoding what only the fold needs."""
     try:
         if version != _TYPES[kind].version:
             raw = _upcast(kind, version, raw)
         return _decode_body(raw)
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
-        raise Corrupt("", 0, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
+        raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error

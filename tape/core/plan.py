@@ -304,6 +304,8 @@ class AddMessage(Intent, kw_only=True):
     parent: Any = HEAD
     derived: bool = True
     """Whether the key is derived from the message id, so that the key alone finds the message again."""
+    batch: tuple[int, int] | None = None
+    """The index in a batch with a key and its length; ``(0, 0)`` for a key that only looks like one of a batch."""
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
@@ -343,6 +345,7 @@ class AddMessage(Intent, kw_only=True):
             calls=self.calls,
             tokens=self.tokens,
             aliased=not self.derived,
+            batch=self.batch,
         )
         if extend:
             place = Place(before.lane, before.ordinal + 1)
@@ -377,7 +380,7 @@ class ReviseMessage(Intent, kw_only=True):
         held = look.body(standing.body, standing.of)
         message = _revised(held.message, self.message, self.new_content)
         raw = strict.encode(message, "message")
-        if same(message, held.message):
+        if same(_apart(message, self.id), _apart(held.message, self.id)):
             raise Unchanged(standing.body, standing.of)
         calls, _ = toolcalls.find(message)
         hides, shows = _settle(look, {place: (True, frozenset(calls))}, head.cleared)
@@ -568,7 +571,7 @@ def compose(
         raise InvalidEntry(f"{field}.role", f"must be a string, not {type(given).__name__}")
     inner = message.get("id")
     if inner is not None:
-        strict.identifier(inner, f"{field}.id")
+        inner = strict.identifier(inner, f"{field}.id")
         if id is not None and id != inner:
             raise InvalidEntry("id", f"differs from the message's own id {inner!r}")
     elif id is not None:
@@ -610,6 +613,11 @@ def _revised(held: dict[str, Any], message: dict[str, Any] | None, content: Any)
         raise InvalidEntry("message.role", f"a revision keeps the role {role!r}; append a new message instead")
     kept: dict[str, Any] = {name: held[name] for name in ("id", "role") if name in held and name not in message}
     return {**kept, **message}
+
+
+def _apart(message: dict[str, Any], message_id: str) -> dict[str, Any]:
+    """Return a message without its own id, which is the same whether it stood in the message or beside it."""
+    return {k: v for k, v in message.items() if k != "id"} if message.get("id") == message_id else message
 
 
 def _bind(look: Lookup, head: Head, before: Place, answered: Sequence[str]) -> list[Answer]:

@@ -131,6 +131,9 @@ class Entry(Struct, frozen=True):
     head: Place
     """Where the head of the message tree stands after this entry."""
     position: int | None = None
+    unreadable: str | None = None
+    """Why the entry cannot be read, in the feed, which passes over none: its payload is None then, as is all else of it
+    that is damaged."""
 
     @property
     def recorded_at(self) -> datetime:

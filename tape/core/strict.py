@@ -6,28 +6,34 @@ Here a value passes only if what would be stored decodes to an equal value.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from tape.errors import InvalidEntry
+from tape.errors import InvalidEntry, shown
 
 __all__ = [
     "MAX_DEPTH",
     "MAX_ID",
     "MAX_INT",
     "RESERVED",
+    "callback",
     "distinct",
     "encode",
+    "flag",
     "identifier",
     "is_identifier",
     "limit",
     "listed",
     "most",
+    "one_of",
     "reason",
+    "seconds",
     "seq",
+    "shown",
     "text",
 ]
 
@@ -37,6 +43,8 @@ MAX_INT = 2**63 - 1
 """The greatest integer that a column or a parameter of both engines takes."""
 RESERVED = "~"
 """Ids and keys that begin with this are the store's own: derived keys, and messages made by the view."""
+LONGEST_WAIT = 2_000_000.0
+"""Seconds, about 23 days: more milliseconds than that no lock and no setting of either engine takes."""
 
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -57,7 +65,8 @@ def identifier(value: Any, field: str) -> str:
         raise InvalidEntry(field, "must not contain control characters or lone surrogates")
     if value[0] == RESERVED:
         raise InvalidEntry(field, f"must not begin with {RESERVED!r}, which marks the store's own ids")
-    return value
+    # An encoder or a driver takes no string of a class of the caller's.
+    return value if type(value) is str else str.__str__(value)
 
 
 def is_identifier(value: Any) -> bool:
@@ -89,21 +98,21 @@ def reason(value: str | None) -> str | None:
 def seq(value: Any, field: str) -> int:
     """Return a seq; 0 stands before the first."""
     if type(value) is not int or not 0 <= value <= MAX_INT:
-        raise InvalidEntry(field, f"must be a seq, not {value!r}")
+        raise InvalidEntry(field, f"must be a seq, not {shown(value)}")
     return value
 
 
 def limit(value: Any, field: str = "limit") -> int:
     """Return the length of a page, cut to what every statement takes: no list can be longer."""
     if type(value) is not int or not 0 < value <= MAX_INT:
-        raise InvalidEntry(field, f"must be a positive number, not {value!r}")
+        raise InvalidEntry(field, f"must be a positive number, not {shown(value)}")
     return min(value, 2**31 - 2)
 
 
 def most(value: Any, field: str = "limit") -> int | None:
     """Return how much of something endless is wanted at most; None stands for all."""
     if value is not None and (type(value) is not int or not 0 <= value <= MAX_INT):
-        raise InvalidEntry(field, f"must be a number or None, not {value!r}")
+        raise InvalidEntry(field, f"must be a number or None, not {shown(value)}")
     return None if value is None else int(value)
 
 
@@ -116,7 +125,37 @@ def text(value: Any, field: str, *, empty: bool = False) -> str:
     if _UNTEXT.search(value):
         # PostgreSQL's text has no NUL; both engines take the same input.
         raise InvalidEntry(field, "must not contain NUL or lone surrogates")
+    return value if type(value) is str else str.__str__(value)
+
+
+def flag(value: Any, field: str) -> bool:
+    """Return ``value`` if it is True or False: what merely counts as true may have been meant otherwise."""
+    if not isinstance(value, bool):
+        raise InvalidEntry(field, f"must be True or False, not {shown(value)}")
     return value
+
+
+def one_of(value: Any, known: Iterable[str], field: str) -> str:
+    """Return ``value`` if it is one of a few words."""
+    found = next((word for word in known if isinstance(value, str) and value == word), None)
+    if found is None:
+        raise InvalidEntry(field, f"must be one of {', '.join(known)}, not {shown(value)}")
+    return found
+
+
+def callback(value: Any, field: str) -> None:
+    """Refuse what cannot be called; None stands for nothing to call."""
+    if value is not None and not callable(value):
+        raise InvalidEntry(field, f"must be a function or None, not {shown(value)}")
+
+
+def seconds(value: Any, field: str, most: float = LONGEST_WAIT) -> float:
+    """Return a number of seconds, cut to the longest that can be waited for."""
+    with contextlib.suppress(OverflowError):
+        # Asked this way round, since NaN is neither below 0 nor above.
+        if isinstance(value, int | float) and not isinstance(value, bool) and float(value) >= 0:
+            return min(float(value), most)
+    raise InvalidEntry(field, f"must be a number of seconds, not {shown(value)}")
 
 
 def encode(value: Any, field: str) -> bytes:
@@ -161,9 +200,9 @@ def _walk(value: Any, field: str, depth: int, above: set[int]) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise InvalidEntry(f"{field}.{key!r}", f"is a key of type {type(key).__name__}, not a string")
+                raise InvalidEntry(f"{field}.{shown(key)}", f"is a key of type {type(key).__name__}, not a string")
             if _SURROGATE.search(key):
-                raise InvalidEntry(f"{field}.{key!r}", "is a key with a lone surrogate")
+                raise InvalidEntry(f"{field}.{shown(key)}", "is a key with a lone surrogate")
             _walk(item, f"{field}.{key}", depth + 1, above)
     else:
         for index, item in enumerate(value):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from tape.db.project import (
 )
 from tape.db.read import Reader
 from tape.db.record import Recorder
+from tape.db.rows import any_text
 from tape.db.transaction import Again, Collision, Database, Lost, Transaction
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
@@ -123,7 +123,13 @@ def verify(
         receipt = against if against is not None and against.tape == name else None
         missing = None if receipt is not None else missing
         # A check of its own for every run: a read whose connection breaks is run again.
-        check = database.read(partial(_check, reader, name, meter, receipt))
+        try:
+            check = database.read(partial(_check, reader, name, meter, receipt))
+        except Corrupt as error:
+            # What even the check cannot read is a fault of this tape and of no other.
+            problems.append(Problem(name, error.seq, error.what))
+            tapes += 1
+            continue
         problems += sorted(check.problems, key=lambda problem: problem.seq)
         erased += check.erased
         tapes += 1
@@ -180,7 +186,7 @@ class _Check:
 
     def run(self, tx: Transaction, reader: Reader, receipt: Receipt | None) -> None:
         scope = _scope(tx, reader, self.tape)
-        with _any_text(tx):
+        with any_text(tx):
             if self._chain(tx, scope, receipt):
                 self._compare(tx, scope)
 
@@ -349,20 +355,6 @@ def _plain(row: Any) -> tuple[Any, ...]:
     return tuple(bytes(value) if isinstance(value, memoryview) else value for value in row)
 
 
-@contextlib.contextmanager
-def _any_text(tx: Transaction) -> Iterator[None]:
-    """Read damaged text of SQLite as well, stray bytes as surrogates, so that the row that holds it can be named."""
-    connection = tx._cursor.connection
-    if not isinstance(connection, sqlite3.Connection):
-        yield
-        return
-    before, connection.text_factory = connection.text_factory, lambda raw: raw.decode("utf-8", "surrogateescape")
-    try:
-        yield
-    finally:
-        connection.text_factory = before
-
-
 def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
     """Return the digests of erased payloads, as their erase entries record them."""
     found: dict[int, bytes] = {}
@@ -371,9 +363,11 @@ def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
         last = rows[-1][2]
         for row in rows:
             if row[3] == "erase" and row[8] is not None:
-                payload = payloads.decode(row[3], row[11], row[8])
-                if isinstance(payload, payloads.Erase):
-                    found[row[7]] = bytes.fromhex(payload.digest)
+                # One that cannot be read accounts for nothing; the check of its hash names it.
+                with contextlib.suppress(Corrupt, ValueError):
+                    payload = payloads.decode(row[3], row[11], row[8])
+                    if isinstance(payload, payloads.Erase):
+                        found[row[7]] = bytes.fromhex(payload.digest)
     return found
 
 
@@ -465,15 +459,31 @@ def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
 
 
 def rebuild(
-    database: Database, reader: Reader, recorder: Recorder, tape: str | None, progress: Progress | None = None
+    database: Database,
+    reader: Reader,
+    recorder: Recorder,
+    tape: str | None,
+    progress: Progress | None = None,
+    skipped: list[Problem] | None = None,
 ) -> int:
-    """Replace the view of one tape or of all by what their entries give; one transaction per tape."""
+    """Replace the view of one tape or of all by what their entries give; one transaction per tape.
+
+    Of all, one whose entries cannot be read keeps the view that it has and is added to ``skipped``.
+    """
     meter = _Meter(database, reader, tape, progress)
     count = 0
     for name in [tape] if tape is not None else _names(database, reader):
-        meter.add(
-            recorder.several([name], "rebuild", lambda tx, _, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
-        )
+        try:
+            meter.add(
+                recorder.several([name], "rebuild", lambda tx, _, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
+            )
+        except Corrupt as error:
+            if tape is not None:
+                raise
+            log.error("tape.unreadable", tape=name, seq=error.seq, what=error.what)
+            if skipped is not None:
+                skipped.append(Problem(name, error.seq, error.what))
+            continue
         recorder.forget(name)
         log.info("tape.rebuilt", tape=name)
         count += 1
@@ -495,8 +505,9 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> int:
                 view.fold(
                     seq, bytes(row[12]), row[10], place_at(row[14], row[15], row[13], scope.family), row[4], payload
                 )
-            except (Corrupt, KeyError) as error:
-                raise Corrupt(tape, seq, f"the entry cannot be folded: {error}") from error
+            except (Corrupt, KeyError, TypeError, ValueError) as error:
+                what = error.what if isinstance(error, Corrupt) else str(error)
+                raise Corrupt(tape, seq, f"the entry cannot be folded: {what}") from error
             last = seq
     for statement in tx.statements.wipe:
         tx.run(statement, (scope.id,))

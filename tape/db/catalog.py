@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tape.core import payloads, strict
-from tape.core.memory import usage_of
+from tape.core.memory import Usage, usage_of
 from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, moment
 from tape.db.index import Index
 from tape.db.read import Reader
@@ -17,7 +18,7 @@ from tape.db.rows import info_from_facts
 from tape.db.schema import REVISION
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Database, Transaction
-from tape.errors import InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
 __all__ = ["Catalog", "Candidate"]
 
@@ -42,10 +43,9 @@ class Catalog:
 
     def page(self, filters: dict[str, Any], limit: int, cursor: str | None, order: str) -> Page[TapeInfo]:
         """Return a page of tapes."""
-        if order not in ORDERS:
-            raise InvalidEntry("order", f"must be one of {', '.join(ORDERS)}, not {order!r}")
+        order = strict.one_of(order, ORDERS, "order")
         if type(limit) is not int or not 0 < limit <= MOST:
-            raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {limit!r}")
+            raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
         given = {name: value for name, value in filters.items() if value is not None}
         for name in ("updated_before", "updated_after"):
             if name in given:
@@ -155,9 +155,16 @@ class Catalog:
 def _listed(row: Sequence[Any]) -> Candidate:
     facts = dict(zip(_NAMES, row, strict=False))
     parent, forked_at, *used = row[len(_NAMES) :]
-    totals = usage_of(None if used[2] is None else payloads.decode(*used))
+    totals = Usage()
+    with contextlib.suppress(Corrupt):
+        # A list of tapes does not end at one whose usage cannot be read; ``info`` of that one tells.
+        totals = usage_of(None if used[2] is None else payloads.decode(*used))
     facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
-    return facts["id"], info_from_facts(facts, parent, forked_at)
+    try:
+        return facts["id"], info_from_facts(facts, parent, forked_at)
+    except Corrupt:
+        facts |= {"labels": None, "meta": None}
+        return facts["id"], info_from_facts(facts, parent, forked_at)
 
 
 def _moment(value: Any, field: str) -> int:
@@ -170,11 +177,10 @@ def _moment(value: Any, field: str) -> int:
 
 def _cursor(cursor: str, order: str) -> tuple[int, int]:
     """Return the number, and for the order of change the moment, after which the next page begins."""
-    try:
-        stamp, number = (0, cursor) if order == "created" else cursor.split(".")
-        found = int(number), int(stamp)
-        if isinstance(cursor, str) and min(found) >= 0 and max(found) <= strict.MAX_INT:
-            return found
-    except (AttributeError, TypeError, ValueError):
-        pass
-    raise InvalidEntry("cursor", f"{cursor!r} is not the cursor of a page of this order")
+    if isinstance(cursor, str):
+        with contextlib.suppress(ValueError):
+            stamp, number = ("0", cursor) if order == "created" else cursor.split(".")
+            found = int(number), int(stamp)
+            if min(found) >= 0 and max(found) <= strict.MAX_INT:
+                return found
+    raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not the cursor of a page of this order")

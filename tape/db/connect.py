@@ -16,11 +16,22 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.pool import StaticPool
 
+from tape.core import strict
 from tape.errors import InvalidEntry, StoreFailed
 
-__all__ = ["DURABILITIES", "check_orphan", "check_replaceable", "make_engine", "parse_url", "sqlite_loses_pages"]
+__all__ = [
+    "DURABILITIES",
+    "check_orphan",
+    "check_replaceable",
+    "make_engine",
+    "parse_url",
+    "schema_name",
+    "sqlite_loses_pages",
+]
 
 DURABILITIES = ("full", "normal")
+LONGEST_SCHEMA = 63
+"""Bytes that PostgreSQL keeps of a name."""
 
 
 def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
@@ -31,13 +42,14 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
         text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
         if not isinstance(text, str) or not text:
             raise InvalidEntry("url", "must be a path, ':memory:' or a database URL")
+        text = str.__str__(text)
         if text == ":memory:":
             parsed = sa.URL.create("sqlite")
         elif "://" in text:
             try:
                 parsed = sa.make_url(text)
-            except sa.exc.ArgumentError as error:
-                raise InvalidEntry("url", str(error)) from error
+            except (sa.exc.ArgumentError, ValueError) as error:
+                raise InvalidEntry("url", f"is no URL of a database: {error}") from error
         else:
             parsed = sa.URL.create("sqlite", database=text)
     backend = parsed.get_backend_name()
@@ -50,7 +62,33 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
     if parsed.query:
         # Taken silently, a mode or a cache that was asked for would not hold.
         raise InvalidEntry("url", f"SQLite takes no {next(iter(parsed.query))!r} here; leave out what is behind '?'")
+    if parsed.host or parsed.port or parsed.username or parsed.password:
+        raise InvalidEntry("url", "SQLite has no host; write sqlite:///relative/path or sqlite:////absolute/path")
+    path = parsed.database or ""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise InvalidEntry("url", "has a path with a lone surrogate") from error
+    if "\0" in path:
+        raise InvalidEntry("url", "has a path with a NUL in it")
     return parsed.set(drivername="sqlite+pysqlite")
+
+
+def schema_name(schema: Any) -> str:
+    """Return the name of a PostgreSQL schema; raises InvalidEntry for what PostgreSQL could not take as it is."""
+    if not isinstance(schema, str):
+        raise InvalidEntry("schema", f"must be a string, not {type(schema).__name__}")
+    name = str.__str__(schema)
+    if not name or "\0" in name:
+        raise InvalidEntry("schema", "must not be empty or contain NUL")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidEntry("schema", "must not contain lone surrogates") from error
+    if size > LONGEST_SCHEMA:
+        # PostgreSQL would cut it, and then look for it in vain.
+        raise InvalidEntry("schema", f"must have at most {LONGEST_SCHEMA} bytes, not {size}")
+    return name
 
 
 def is_memory(url: sa.URL) -> bool:
@@ -88,8 +126,7 @@ def _bytes(path: str) -> int | None:
 
 def make_engine(url: sa.URL, *, durability: str, timeout: float) -> sa.Engine:
     """Return an engine whose every connection is set up for the store."""
-    if durability not in DURABILITIES:
-        raise InvalidEntry("durability", f"must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+    durability = strict.one_of(durability, DURABILITIES, "durability")
     if url.get_backend_name() == "postgresql":
         return _postgresql(url, durability, timeout)
     return _sqlite(url, durability, timeout)
@@ -102,8 +139,12 @@ def _sqlite(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
         options["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
     memory = is_memory(url)
     if not memory:
-        folder = Path(url.database or "").resolve().parent
-        if not folder.is_dir():
+        try:
+            folder = Path(url.database or "").resolve().parent
+            there = folder.is_dir()
+        except (OSError, RuntimeError) as error:
+            raise StoreFailed(f"cannot open {url.database!r}: {error}") from error
+        if not there:
             raise StoreFailed(f"the folder {str(folder)!r} does not exist")
         check_orphan(url.database or "")
     # In memory every connection would be a database of its own.
@@ -148,7 +189,8 @@ def _postgresql(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.autocommit = True
         settings = [
-            f"SET lock_timeout = {int(timeout * 1000)}",
+            # 0 would mean to wait for ever.
+            f"SET lock_timeout = {max(1, int(timeout * 1000))}",
             # Every statement is served by an index. A plan that was made while a table was small and then kept would
             # otherwise scan it whole for each row, until the next ANALYZE.
             "SET enable_seqscan = off",

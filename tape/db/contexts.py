@@ -20,6 +20,7 @@ from tape.core.context import (
     Standard,
     View,
     check_budget,
+    check_policy,
     fixed_cost,
     summary_message,
 )
@@ -97,7 +98,7 @@ class ContextReader(Reader):
             view = View([], anchor, [], [], prompt, stale, scope.seq, tape)
             if anchor is not None:
                 view.excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
-            standard = STANDARD if policy is None else policy
+            standard = STANDARD if policy is None else check_policy(policy)
             if budget is not None and isinstance(standard, Standard) and type(standard).shape is Standard.shape:
                 self._fill(tx, scope, end, floor, view, budget, standard)
             else:
@@ -147,10 +148,7 @@ class ContextReader(Reader):
         view.items, view.gap, view.scale = [spot.item for spot in reached.spots], reached.gap, scale
         shown = {(item.message.tape, item.message.seq) for item in view.items if item.message.id.startswith(RESERVED)}
         view.excluded += [
-            one
-            for run in runs
-            if (run.summary.tape, run.summary.seq) in shown
-            for one in window.summarised(run)
+            one for run in runs if (run.summary.tape, run.summary.seq) in shown for one in window.summarised(run)
         ]
         if reached.gap is not None:
             missing = [one for one in standing if one not in shown]
@@ -263,7 +261,7 @@ class ContextReader(Reader):
         def work(tx: Transaction) -> Totals:
             scope = self.scope(tx, tape, point)
             found = self.slot(tx, scope, "usage", inherited=False) if scope is not None else None
-            return usage_of(None if found is None else found[1])
+            return Totals() if found is None else usage_of(found[1], tape, found[0])
 
         return self._db.read(work)
 

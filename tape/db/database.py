@@ -8,24 +8,26 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.connect import make_engine
+from tape.db.connect import make_engine, schema_name
 from tape.db.postgres import PostgresDatabase, postgres_error
 from tape.db.sqlite import SqliteDatabase, sqlite_error
 from tape.db.transaction import Again, Database, Lost, Transaction
-from tape.errors import StoreFailed, TapeError
+from tape.errors import InvalidEntry, StoreFailed
 
-__all__ = ["Bound", "Joined", "open_database"]
+__all__ = ["Bound", "Joined", "check_transactional", "open_database"]
 
 R = TypeVar("R")
 
 
 def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: float) -> Database:
     """Return the database at ``url``, not yet migrated."""
+    if schema is not None:
+        schema = schema_name(schema)
+        if url.get_backend_name() != "postgresql":
+            raise InvalidEntry("schema", "is for PostgreSQL only")
     engine = make_engine(url, durability=durability, timeout=timeout)
     if engine.dialect.name == "postgresql":
         return PostgresDatabase(engine, schema, timeout)
-    if schema is not None:
-        raise TapeError("schema= is for PostgreSQL only")
     return SqliteDatabase(engine, url, timeout)
 
 
@@ -57,6 +59,7 @@ class Bound(_Guest):
             raise StoreFailed("the store is closed")
         if self._closed or self._connection.closed:
             raise StoreFailed("the bound connection is closed")
+        check_transactional(self._connection)
         if not self._connection.in_transaction():
             # Without this SQLAlchemy would not know that there is something to commit.
             self._connection.begin()
@@ -106,6 +109,18 @@ class Bound(_Guest):
     def close(self) -> None:
         """Let go of the connection; it stays the caller's."""
         self._closed = True
+
+
+def check_transactional(connection: sa.Connection) -> None:
+    """Refuse a connection in AUTOCOMMIT: what is written to it would be answered with a receipt, and rolled back."""
+    # Of SQLite only SQLAlchemy knows it, by an option of the connection or of its engine; a driver's own mode as well.
+    level = connection.get_execution_options().get("isolation_level")
+    level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
+    driver = None if connection.closed else connection.connection.driver_connection
+    if level == "AUTOCOMMIT" or getattr(driver, "autocommit", None) is True:
+        raise InvalidEntry(
+            "connection", "is in AUTOCOMMIT and has no transaction that the store could join; use another level"
+        )
 
 
 class Joined(_Guest):

@@ -7,17 +7,21 @@ greater position than all that the feed has shown, and entries of one tape come 
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
 
+import msgspec
+
+from tape.core import strict
 from tape.core.records import Entry
 from tape.db.family import Family
 from tape.db.log import log
 from tape.db.paths import Row
 from tape.db.position import join_position, split_position
-from tape.db.rows import entry_from_row
+from tape.db.rows import any_text, damaged_entry, entry_from_row
 from tape.db.transaction import Database, Transaction
-from tape.errors import InvalidEntry
+from tape.errors import Corrupt, InvalidEntry
 
 __all__ = ["Feed", "Following", "check_position", "rebase_restored"]
 
@@ -31,7 +35,7 @@ _LAST_PAUSE = 0.25
 def check_position(position: int, field: str, *, postgres: bool) -> int:
     """Return ``position`` if it can be one of this engine; raises InvalidEntry otherwise."""
     if type(position) is not int or not 0 <= position < 2 ** (100 if postgres else 63):
-        raise InvalidEntry(field, f"must be the position of an entry or 0, not {position!r}")
+        raise InvalidEntry(field, f"must be the position of an entry or 0, not {strict.shown(position)}")
     return position
 
 
@@ -61,7 +65,12 @@ class Feed:
         """
 
         def work(tx: Transaction) -> tuple[list[Entry], int, bool]:
-            rows = tx.all(self._sql.feed_page, (*self.at(after), most))
+            try:
+                rows = tx.all(self._sql.feed_page, (*self.at(after), most))
+            except sqlite3.OperationalError:
+                # A damaged text fails the whole page; whatever else it was fails again.
+                with any_text(tx):
+                    rows = tx.all(self._sql.feed_page, (*self.at(after), most))
             entries = [entry for entry in (self._entry(tx, row) for row in rows) if entry is not None]
             reached = join_position(rows[-1][-4], rows[-1][0]) if rows else after
             return entries, reached, len(rows) == most
@@ -76,7 +85,11 @@ class Feed:
         if last is not None:
             # A fork's place among what it inherited is gone with its lineage.
             stored[13] = 0
-        return entry_from_row(tape, stored, self._family(tx, stored[1]) if stored[13] else None)
+        try:
+            return entry_from_row(tape, stored, self._family(tx, stored[1]) if stored[13] else None)
+        except (Corrupt, msgspec.MsgspecError) as error:
+            # One entry that cannot be read must not end the feed for all tapes.
+            return damaged_entry(tape, stored, error.what if isinstance(error, Corrupt) else str(error))
 
     def _family(self, tx: Transaction, tape_id: int) -> Family | None:
         """Return the family of a fork, which never changes."""

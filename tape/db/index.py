@@ -15,6 +15,7 @@ from tape.db.feed import Feed
 from tape.db.log import log
 from tape.db.paths import Row
 from tape.db.position import join_position
+from tape.db.schema import in_schema
 from tape.db.transaction import Broken, Collision, Database, Denied, Transaction
 from tape.errors import Corrupt, StoreBusy
 
@@ -122,7 +123,7 @@ class Index:
         if self.place(tx) != place:
             return False
         for ddl in self._sql.make_words if place == 0 else ():
-            tx.execute(ddl)
+            tx.execute(ddl, ())
         # A tape may have been purged since the batch was read: what is stored now no purge would take away.
         gone = {number for number in {one.tape_id for one in ready} if self._purged(tx, number)}
         ready = [one for one in ready if one.tape_id not in gone]
@@ -157,14 +158,15 @@ class Index:
         if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
             # Row-level security: its own rows this role could delete, but not what says that they are there.
             raise Denied("the search index is for all owners, and this role may not make it anew")
-        if self._sql.index_stands and tx.execute(self._sql.index_stands).fetchone()[0]:
+        table = f"{in_schema(self._db.tables.schema)}tape_texts"
+        if self._sql.index_stands and tx.execute(self._sql.index_stands, (table,)).fetchone()[0]:
             if spoilt:
-                tx.execute(self._sql.truncate_index)
+                tx.execute(self._sql.truncate_index, ())
             else:
                 tx.run(self._sql.empty_index, ())
             return
         for ddl in self._sql.remake_index:
-            tx.execute(ddl)
+            tx.execute(ddl, ())
 
     def _purged(self, tx: Transaction, tape_id: int) -> bool:
         row = tx.one(self._sql.tape_status, (tape_id,))
@@ -190,7 +192,11 @@ class Index:
             if self._sql.drop_words is not None:
                 body = tx.one(self._sql.indexed_body, (tape_id, seq))
                 if body is not None and body[6] is not None:
-                    text = text_of(payloads.body_of(body[4], body[5], body[6]).message)
+                    try:
+                        text = text_of(payloads.body_of(body[4], body[5], body[6]).message)
+                    except Corrupt as error:
+                        # What the index holds of it cannot be told any more, so the index is made anew without it.
+                        raise Broken(error.what) from error
                     tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, body[11]))))
             tx.run(self._sql.drop_text, (tape_id, seq))
         return int(rows[-1][1]) if len(rows) == most else 0

@@ -160,7 +160,7 @@ class TapeLookup:
         row = self.tx.one(self.sql.body, (self._number(of), seq))
         if row is None or row[2] is None:
             raise Corrupt(of or self.tape, seq, "the entry that holds the body is missing")
-        return payloads.body_of(row[0], row[1], row[2])
+        return payloads.body_of(row[0], row[1], row[2], of or self.tape, seq)
 
     def bindings(self, place: Place, placed: int) -> list[Answer]:
         """Return the calls that a message was bound to when it was appended."""
@@ -168,7 +168,7 @@ class TapeLookup:
         row = self.tx.one(self.sql.body, (self._number(place.tape), placed))
         if row is None or row[2] is None:
             raise Corrupt(place.tape or self.tape, placed, "the entry that placed the message is missing")
-        entry = payloads.decode(row[0], row[1], row[2])
+        entry = payloads.decode(row[0], row[1], row[2], place.tape or self.tape, placed)
         found = entry.answers if isinstance(entry, payloads.Append) else []
         if place.tape is None:
             return found

@@ -26,7 +26,7 @@ class Recall(Paths):
     def slot(self, tx: Transaction, scope: Scope, name: str, *, inherited: bool = True) -> tuple[int, Payload] | None:
         """Return the seq and the entry that a slot holds."""
         row = tx.one(self._sql.slot, (_slots_lineage(scope, inherited=inherited), name))
-        return None if row is None else (row[1], payloads.decode(row[2], row[3], row[4]))
+        return None if row is None else (row[1], payloads.decode(row[2], row[3], row[4], scope.tape, row[1]))
 
     def slots(self, tx: Transaction, scope: Scope, prefix: str) -> list[tuple[str, int, Payload]]:
         """Return every slot whose name begins so, as the nearest tape that has it holds it."""
@@ -38,7 +38,7 @@ class Recall(Paths):
         found: dict[str, tuple[str, int, Payload]] = {}
         for row in tx.all(self._sql.slots, (_slots_lineage(scope), low, high)):
             if row[0] not in found:
-                found[row[0]] = (row[0], row[1], payloads.decode(row[2], row[3], row[4]))
+                found[row[0]] = (row[0], row[1], payloads.decode(row[2], row[3], row[4], scope.tape, row[1]))
         return list(found.values())
 
     def compactions_on(self, tx: Transaction, scope: Scope, end: Place, floor: int) -> list[Compaction]:
@@ -73,9 +73,11 @@ class Recall(Paths):
         """Return the entry that made a compaction, and when."""
         number = scope.id if one.tape is None or scope.family is None else scope.family.number(one.tape)
         row = tx.one(self._sql.body, (number, one.seq))
-        payload = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+        tape = one.tape or scope.tape
+        given = row is not None and row[2] is not None
+        payload = payloads.decode(row[0], row[1], row[2], tape, one.seq) if row is not None and given else None
         if not isinstance(payload, payloads.Compact):
-            raise Corrupt(one.tape or scope.tape, one.seq, "the compaction's entry is missing")
+            raise Corrupt(tape, one.seq, "the compaction's entry is missing")
         return payload, row[3] if row is not None else 0
 
     def summary_of(self, tx: Transaction, scope: Scope, one: Compaction) -> Summary:

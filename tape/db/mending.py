@@ -6,7 +6,7 @@ import contextlib
 import re
 
 from tape.db.condition import missing_guards
-from tape.db.schema import guards
+from tape.db.schema import guards, in_schema, run_ddl
 from tape.db.sqlite import SqliteDatabase
 from tape.db.transaction import Database
 from tape.errors import StoreBusy
@@ -20,19 +20,19 @@ def restore_guards(database: Database) -> list[str]:
     if not missing:
         return []
     schema = database.tables.schema
-    at = f'"{schema}".' if schema else ""
+    at = in_schema(schema)
     with database.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN" if database.postgres else "BEGIN IMMEDIATE")
         if database.postgres:
             # What was only switched off is dropped as well, so that one way leads back from every damage.
             for name in missing:
-                connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {name} ON {at}tape_entries")
+                run_ddl(connection, f"DROP TRIGGER IF EXISTS {name} ON {at}tape_entries")
         for ddl in guards(connection.dialect.name, schema):
-            trigger = re.search(r"CREATE TRIGGER (\w+)", ddl)
+            trigger = re.match(r"CREATE TRIGGER (\w+)", ddl)
             if trigger is None:
-                connection.exec_driver_sql(ddl.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1))
+                run_ddl(connection, ddl.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1))
             elif trigger[1] in missing:
-                connection.exec_driver_sql(ddl)
+                run_ddl(connection, ddl)
         connection.commit()
     return missing
 

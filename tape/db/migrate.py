@@ -13,7 +13,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tape.db.log import log
-from tape.db.schema import REVISION, guards
+from tape.db.schema import REVISION, guards, run_ddl
 from tape.db.transaction import Database, lock_key
 from tape.errors import SchemaTooNew, StoreBusy, StoreFailed
 
@@ -94,7 +94,7 @@ def _create(connection: sa.Connection, database: Database) -> None:
     """Create today's tables directly; a test holds the result equal to running every revision."""
     database.tables.metadata.create_all(connection, checkfirst=False)
     for ddl in guards(connection.dialect.name, database.tables.schema):
-        connection.exec_driver_sql(ddl)
+        run_ddl(connection, ddl)
     connection.execute(sa.insert(database.tables.epoch).values(base=0))
     connection.execute(sa.insert(database.tables.version).values(version_num=REVISION))
 

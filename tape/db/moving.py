@@ -18,14 +18,14 @@ from typing import Any, BinaryIO
 
 from msgspec import Raw, Struct
 
-from tape.core import chain, ids, lines, payloads
+from tape.core import chain, ids, lines, payloads, strict
 from tape.core.lines import Checker, EntryLine, TapeLine
 from tape.core.records import Transfer
 from tape.db.arriving import Arriving, Moved, sweep
 from tape.db.copying import Copy, absent
 from tape.db.family import Family, place_at
 from tape.db.read import Reader
-from tape.db.record import Call, Recorder
+from tape.db.record import Call, Recorder, _Stale
 from tape.db.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
@@ -152,7 +152,10 @@ class Moving:
         _, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
         if raw is None:
             raise Corrupt(part.tape, seq, "the payload was erased, so the tape cannot be exported")
-        place = place_at(head[1], head[2], head[0], part.family)
+        try:
+            place = place_at(head[1], head[2], head[0], part.family)
+        except Corrupt as error:
+            raise Corrupt(part.tape, seq, error.what) from error
         source = None if source_seq is None else (source_tape, source_seq)
         raw, meta = bytes(raw), None if meta is None else bytes(meta)
         sealed = chain.link(
@@ -180,6 +183,12 @@ class Moving:
 
     def import_(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         """Check a file, then take in what the store does not have of it."""
+        try:
+            return self._import(file, progress, reuse=reuse)
+        except _Raised as raised:
+            raise raised.error from raised.error.__cause__
+
+    def _import(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         began = time.monotonic()
         with _reading(file) as (source, start, size):
             told = _Progress(progress, size)
@@ -190,7 +199,7 @@ class Moving:
                 source.seek(start)
                 try:
                     entries = self._write(source, told.reader(size), stored, reuse=reuse)
-                except (Moved, Again, Lost):
+                except (Moved, Again, Lost, _Stale):
                     # Whatever was written, the next check finds it.
                     continue
                 except ImportFailed:
@@ -352,9 +361,24 @@ class Moving:
 
 def _lines(source: BinaryIO, checker: Checker, progress: Callable[[int], None]) -> Iterator[Any]:
     """Yield the checked lines of a file."""
-    while raw := source.readline(_LONGEST):
+    while raw := _next_line(source):
         yield checker.take(raw)
         progress(len(raw))
+
+
+def _next_line(source: BinaryIO) -> bytes:
+    try:
+        return source.readline(_LONGEST)
+    except OSError as error:
+        raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
+
+
+class _Raised(Exception):
+    """What the caller's callback raised, so that it is taken neither for a fault of the file nor for one of ours."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class _Progress:
@@ -373,7 +397,10 @@ class _Progress:
             done += size
             if self._tell is not None and done - told >= 64 * 1024:
                 told = done
-                self._tell(done, self._total)
+                try:
+                    self._tell(done, self._total)
+                except Exception as error:
+                    raise _Raised(error) from error
 
         return count
 
@@ -388,52 +415,65 @@ def _writing(file: File) -> Iterator[Callable[[bytes], object]]:
     """Give what writes to a file; one with a name appears under it only when it is whole."""
     if not isinstance(file, str | os.PathLike):
         try:
-            file.write(b"")
+            with _failing("the file"):
+                file.write(b"")
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
-        yield file.write
+        put = file.write
+
+        def pass_on(raw: bytes) -> None:
+            with _failing("the file"):
+                put(raw)
+
+        yield pass_on
         return
     try:
         path = Path(file)
         # A name of its own, or two exports to one path at once would write into each other.
         part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        with _failing(file):
+        with _failing(repr(os.fspath(file))):
             out = part.open("xb")
     except (TypeError, ValueError) as error:
         raise InvalidEntry("file", f"cannot be written: {error}") from error
 
     def write(raw: bytes) -> None:
-        with _failing(file):
+        with _failing(repr(os.fspath(file))):
             out.write(raw)
 
     try:
-        with out:
-            yield write
-            with _failing(file):
-                out.flush()
-                os.fsync(out.fileno())
-        with _failing(file):
+        yield write
+        with _failing(repr(os.fspath(file))):
+            out.flush()
+            os.fsync(out.fileno())
+            out.close()
             part.replace(path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        # On a full disk to close means to try once more to write what is left, and to fail again.
+        with contextlib.suppress(OSError):
+            out.close()
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
 
 
 @contextlib.contextmanager
-def _failing(file: str | os.PathLike[str]) -> Iterator[None]:
+def _failing(name: str) -> Iterator[None]:
     """Tell what the file system refuses as an error of this library."""
     try:
         yield
     except OSError as error:
-        raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
+        if isinstance(error, ValueError):
+            # It is not open for writing at all.
+            raise
+        raise StoreFailed(f"cannot write {name}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
 def _reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
     """Open a file to be read twice; gives it with its start and size."""
     if isinstance(file, str | os.PathLike):
-        if not Path(file).is_file():
-            raise InvalidEntry("file", f"there is no file {os.fspath(file)!r}")
+        if not os.path.isfile(file):
+            raise InvalidEntry("file", f"there is no file {strict.shown(os.fspath(file))}")
         with contextlib.ExitStack() as stack:
             try:
                 source = stack.enter_context(Path(file).open("rb"))

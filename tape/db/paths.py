@@ -179,7 +179,7 @@ class Paths:
     def _named(self, tx: Transaction, scope: Scope, name: str) -> int | None:
         """Return the seq of the newest anchor of that name; or move the head to the message of that id."""
         if not strict.is_identifier(name):
-            raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {name!r}")
+            raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {strict.shown(name)}")
         anchor = tx.one(self._sql.anchor_named, (scope.id, name, scope.seq))
         try:
             message, _ = self._place(tx, scope, name)
@@ -190,7 +190,7 @@ class Paths:
         if anchor is not None:
             return int(anchor[0])
         if message is None:
-            raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {name!r}")
+            raise InvalidEntry("point", f"tape {scope.tape!r} has no anchor or message {strict.shown(name)}")
         self._held(tx, scope, message, name)
         scope.head.lo = self._lo(tx, scope, message)
         scope.head.place = message
@@ -203,7 +203,7 @@ class Paths:
             raise InvalidEntry("point", f"must be a seq, a datetime or a name, not {type(point).__name__}")
         if isinstance(point, int):
             if not 0 <= point <= scope.seq:
-                raise InvalidEntry("point", f"seq {point} is not between 0 and the head, {scope.seq}")
+                raise InvalidEntry("point", f"seq {strict.shown(point)} is not between 0 and the head, {scope.seq}")
             return point
         if point.tzinfo is None:
             raise InvalidEntry("point", "must be a datetime with a time zone")

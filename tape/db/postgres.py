@@ -70,6 +70,8 @@ class PostgresDatabase(Database):
     def _reset(self) -> None:
         self._idle: deque[Any] = deque()
         self._locks = [threading.Lock() for _ in range(64)]
+        self._holders: list[tuple[int, str]] = [(0, "")] * len(self._locks)
+        """The thread that holds each lock, and the tape that it writes."""
         self._room = threading.Semaphore(_CONNECTIONS)
 
     def _take(self) -> Any:
@@ -112,40 +114,54 @@ class PostgresDatabase(Database):
         """Run ``work``; the transaction begins when it locks the tape or writes."""
         self._check_open()
         # Threads of one process queue here rather than each holding a connection that waits.
-        queue = self._locks[hash(tape) % len(self._locks)]
+        number = hash(tape) % len(self._locks)
+        queue = self._locks[number]
         patience = self.timeout if patience is None else patience
-        if not queue.acquire(timeout=patience):
-            raise StoreBusy(patience)
+        if not queue.acquire(False):
+            thread, other = self._holders[number]
+            if thread == threading.get_ident():
+                # A callback of the caller's writes: waiting for itself would never end.
+                if other == tape:
+                    raise StoreFailed("a write was started from inside a write of the same tape")
+                return self._write(work)
+            if not queue.acquire(timeout=patience):
+                raise StoreBusy(patience)
+        self._holders[number] = (threading.get_ident(), tape)
         try:
-            connection = self._take()
-            broken = True
-            try:
-                transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements)
-                try:
-                    result = work(transaction)
-                    if transaction.begun:
-                        # Without BEGIN there was one statement, and that is committed already.
-                        self.point("commit")
-                        transaction.commit()
-                    broken = False
-                    self.bell.ring()
-                    self._announce(transaction)
-                except BaseException as error:
-                    broken = not transaction.rollback()
-                    told = postgres_error(error, self.timeout, connection)
-                    if isinstance(told, Lost):
-                        self._drain()
-                        if not transaction.deciding:
-                            # The server rolls back what it was not told to commit.
-                            raise Again(str(error)) from error
-                    raise told from error
-            finally:
-                self._give(connection, broken=broken)
-            if transaction.after_commit is not None:
-                transaction.after_commit()
-            return result
+            return self._write(work)
         finally:
+            self._holders[number] = (0, "")
             queue.release()
+
+    def _write(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` on a connection, and commit it."""
+        connection = self._take()
+        broken = True
+        try:
+            transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements)
+            try:
+                result = work(transaction)
+                if transaction.begun:
+                    # Without BEGIN there was one statement, and that is committed already.
+                    self.point("commit")
+                    transaction.commit()
+                broken = False
+                self.bell.ring()
+                self._announce(transaction)
+            except BaseException as error:
+                broken = not transaction.rollback()
+                told = postgres_error(error, self.timeout, connection)
+                if isinstance(told, Lost):
+                    self._drain()
+                    if not transaction.deciding:
+                        # The server rolls back what it was not told to commit.
+                        raise Again(str(error)) from error
+                raise told from error
+        finally:
+            self._give(connection, broken=broken)
+        if transaction.after_commit is not None:
+            transaction.after_commit()
+        return result
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` in one repeatable-read transaction; once more if the connection turns out to be dead."""

@@ -22,7 +22,7 @@ from tape.db.paths import Row
 from tape.db.read import Reader
 from tape.db.record import Call, Opener, Recorder, Writing
 from tape.db.transaction import Transaction
-from tape.errors import TapeInUse, TapeNotFound
+from tape.errors import Corrupt, TapeInUse, TapeNotFound
 
 __all__ = ["Purging"]
 
@@ -171,7 +171,11 @@ class Purging:
         for parent, name, seq in tx.all(self._sql.linking, (number,)):
             while seq:
                 row = tx.one(self._sql.body, (parent, seq))
-                told = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+                try:
+                    told = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+                except Corrupt:
+                    # It may have been a link, so that nothing may go.
+                    return [str(name)]
                 if not isinstance(told, payloads.Merge):
                     break
                 if told.strategy == "link":

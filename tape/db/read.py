@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tape.core import payloads, strict
-from tape.core.memory import usage_of
+from tape.core.memory import Usage, usage_of
 from tape.core.payloads import Place
 from tape.core.records import (
     Ancestor,
@@ -79,7 +79,7 @@ class Reader(Recall):
         """Return a stretch of the path: the last messages, those before one, or those after one."""
         count = ALL - 1 if limit is None else strict.limit(limit)
         if max_bytes is not None and (type(max_bytes) is not int or max_bytes <= 0):
-            raise InvalidEntry("max_bytes", f"must be a positive number, not {max_bytes!r}")
+            raise InvalidEntry("max_bytes", f"must be a positive number, not {strict.shown(max_bytes)}")
         if before is not None and after is not None:
             raise InvalidEntry("after", "give before= or after=, not both")
 
@@ -290,7 +290,7 @@ class Reader(Recall):
             facts = dict(zip((*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS)), row, strict=True))
             fork = tx.one(self._sql.fork, (scope.id,)) if scope.family is not None else None
             used = self.slot(tx, scope, "usage", inherited=False)
-            totals = usage_of(None if used is None else used[1])
+            totals = Usage() if used is None else usage_of(used[1], tape, used[0])
             if not scope.now:
                 self._facts_then(tx, scope, facts)
             facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
@@ -419,9 +419,9 @@ def _before(tape: str, before: int | Anchor | None) -> tuple[str, int] | None:
         return None
     if isinstance(before, Anchor):
         return before.tape, before.seq
-    if type(before) is not int:
-        raise InvalidEntry("before", f"must be an anchor or a seq, not {before!r}")
-    return tape, before
+    if isinstance(before, bool) or not isinstance(before, int):
+        raise InvalidEntry("before", f"must be an anchor or a seq, not {strict.shown(before)}")
+    return tape, strict.seq(before, "before")
 
 
 def _bounded(read: Callable[[int], list[Row]], count: int, max_bytes: int | None) -> tuple[list[Row], bool]:

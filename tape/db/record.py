@@ -35,6 +35,7 @@ from tape.core.plan import (
     digest_of,
 )
 from tape.core.records import Receipt
+from tape.db.batches import Batch, find_batch
 from tape.db.family import Family
 from tape.db.log import log, verbose
 from tape.db.memory import Recall, Remembering
@@ -316,8 +317,10 @@ class Recorder:
         found: dict[str, tuple[Receipt, Place]] = {}
         if not writing.existed:
             return found
+        key = writing.call.batch
+        batch = None if key is None else find_batch(writing, intents, key)
         asked = {intent.key: intent for intent in reversed(intents) if intent.asked}
-        known = writing.known(asked) if len(asked) > 1 else asked
+        known = batch.known if batch is not None else writing.known(asked) if len(asked) > 1 else asked
         for intent in intents:
             if intent.asked and intent.key in known and intent.key not in found:
                 row = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, intent.key))
@@ -327,32 +330,28 @@ class Recorder:
                     except ProvenanceConflict:
                         if not intent.settling:
                             raise
-        batch = writing.call.batch
-        if batch is not None and found:
-            first = next(iter(found.values()))[0].seq
-            messages = [intent for intent in intents if isinstance(intent, AddMessage)]
-            beyond = ids.batch_key(batch, len(messages))
-            other = writing.tx.one(self._sql.entry_by_key, (writing.tape_id, beyond)) is not None
-            for intent in intents:
-                if intent.key in found or other:
-                    continue
-                # A message that was on the tape before the batch has no entry under the batch's key.
-                taken = writing.place(intent.id) if isinstance(intent, AddMessage) else None
-                if taken is None:
-                    other = True
-                else:
-                    found[intent.key] = self._same(writing, taken[1], intent, taken[0].tape)
-            if other:
-                given = digest_of(canonical([intent.content() for intent in messages]))
-                raise ProvenanceConflict(writing.call.tape, batch, first, self._batch(writing, batch), given)
+        if found and batch is not None:
+            self._whole(writing, intents, found, batch)
         return found
 
-    def _batch(self, writing: Writing, batch: str) -> str:
-        """Return the digest of all that is recorded under a batch's key."""
-        found: list[Any] = []
-        while row := writing.tx.one(self._sql.entry_by_key, (writing.tape_id, ids.batch_key(batch, len(found)))):
-            found.append(payloads.content(payloads.decode(row[3], row[11], row[8])))
-        return digest_of(canonical(found))
+    def _whole(
+        self, writing: Writing, intents: Sequence[Intent], found: dict[str, tuple[Receipt, Place]], batch: Batch
+    ) -> None:
+        """Complete the receipts of a batch that was recorded before; one of another length is a conflict."""
+        other = batch.other_length(writing)
+        for intent in intents:
+            if intent.key in found or other:
+                continue
+            # A message that was on the tape before the batch has no entry under the batch's key.
+            taken = writing.place(intent.id) if isinstance(intent, AddMessage) else None
+            if taken is None:
+                other = True
+            else:
+                found[intent.key] = self._same(writing, taken[1], intent, taken[0].tape)
+        if other:
+            given = digest_of(canonical([one.content() for one in intents if isinstance(one, AddMessage)]))
+            held, first = digest_of(canonical(batch.contents(writing))), next(iter(found.values()))[0].seq
+            raise ProvenanceConflict(writing.call.tape, batch.key, first, held, given)
 
     def _same(self, writing: Writing, seq: int, intent: Intent | None, of: str | None = None) -> tuple[Receipt, Place]:
         """Return the receipt of the entry at ``seq``, of the tape or an ancestor, if it says what the intent says."""
@@ -362,7 +361,7 @@ class Recorder:
         row = writing.tx.one(self._sql.entry, (number, seq))
         if row is None or row[8] is None:
             raise Corrupt(tape, seq, "the entry cannot be read")
-        payload = payloads.decode(row[3], row[11], row[8])
+        payload = payloads.decode(row[3], row[11], row[8], tape, seq)
         if intent is not None:
             stored, given = canonical(payloads.content(payload)), canonical(intent.content_as(payload.kind))
             if stored != given:
@@ -540,7 +539,7 @@ class Writing(Remembering):
         key = intent.key
         if planned.key is not None:
             key = intent.derived_key = planned.key
-        raw = payloads.encode(payload)
+        raw = payloads.recordable(payload)
         seq = head.seq + 1
         source = intent.source
         kind, version = payload.kind, payload.version

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from tape.db.schema import Tables
+from tape.db.connect import schema_name
+from tape.db.schema import Tables, in_schema, run_ddl
 from tape.errors import InvalidEntry
 
 __all__ = ["disable", "enable", "policies"]
@@ -25,9 +26,9 @@ _OWN = "owner = current_setting('tape.owner', true)"
 
 def policies(role: str, schema: str | None = None) -> list[str]:
     """Return the statements that let ``role`` use the tables, and in them only the rows of its session's owner."""
-    quoted, at = _quoted(role), "" if schema is None else f"{_quoted(schema)}."
+    quoted, at = _quoted(role), _before(schema)
     tables = Tables("postgresql", schema).metadata.sorted_tables
-    ddl = [] if schema is None else [f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO {quoted}"]
+    ddl = [] if schema is None else [f"GRANT USAGE ON SCHEMA {at[:-1]} TO {quoted}"]
     ddl.append(f"GRANT USAGE ON SEQUENCE {at}tape_tapes_id_seq TO {quoted}")
     for table in tables:
         if table.name in _SHARED:
@@ -53,17 +54,21 @@ def policies(role: str, schema: str | None = None) -> list[str]:
 def enable(connection: sa.Connection, *, role: str, schema: str | None = None) -> None:
     """Bind a role to the owner of its session. Run it again after an upgrade that brings new tables."""
     for statement in policies(role, schema):
-        connection.exec_driver_sql(statement)
+        run_ddl(connection, statement)
 
 
 def disable(connection: sa.Connection, *, schema: str | None = None) -> None:
     """Take row-level security off the tables again."""
-    at = "" if schema is None else f"{_quoted(schema)}."
+    at = _before(schema)
     for table in Tables("postgresql", schema).metadata.sorted_tables:
         if table.name not in _SHARED:
-            connection.exec_driver_sql(f"DROP POLICY IF EXISTS tape_index ON {at}{table.name}")
-            connection.exec_driver_sql(f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}")
-            connection.exec_driver_sql(f"ALTER TABLE {at}{table.name} DISABLE ROW LEVEL SECURITY")
+            run_ddl(connection, f"DROP POLICY IF EXISTS tape_index ON {at}{table.name}")
+            run_ddl(connection, f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}")
+            run_ddl(connection, f"ALTER TABLE {at}{table.name} DISABLE ROW LEVEL SECURITY")
+
+
+def _before(schema: str | None) -> str:
+    return "" if schema is None else in_schema(schema_name(schema))
 
 
 def _quoted(name: str) -> str:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from tape.core import payloads
 from tape.core.fold import Head
+from tape.core.payloads import Place
 from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source, TapeInfo, moment
 from tape.db.family import Family, place_at
 from tape.db.position import join_position
+from tape.db.transaction import Transaction
 from tape.errors import Corrupt
 
-__all__ = ["anchor_from", "entry_from_row", "head_from_row", "info_from_facts", "merge_receipt", "message_from_row"]
+__all__ = [
+    "anchor_from",
+    "any_text",
+    "damaged_entry",
+    "entry_from_row",
+    "head_from_row",
+    "info_from_facts",
+    "merge_receipt",
+    "message_from_row",
+]
 
 
 def head_from_row(row: Sequence[Any]) -> tuple[int, Head, Family | None]:
@@ -41,15 +54,39 @@ def head_from_row(row: Sequence[Any]) -> tuple[int, Head, Family | None]:
 
 
 def entry_from_row(tape: str, row: Sequence[Any], family: Family | None) -> Entry:
-    """Return the entry in a row of ``entry``, its payload decoded; an erased payload is None."""
+    """Return the entry in a row of ``entry``, its payload decoded; an erased payload is None. Raises Corrupt."""
     number, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
     head_tape, lane, ordinal, xid = head
-    payload = None
-    if raw is not None:
-        try:
-            payload = payloads.decode(kind, version, raw)
-        except Corrupt as error:
-            raise Corrupt(tape, seq, error.what) from error
+    try:
+        return Entry(
+            tape=tape,
+            seq=seq,
+            kind=kind,
+            key=key,
+            actor=actor,
+            source=None if source_seq is None else Source(source_tape or tape, source_seq),
+            payload=None if raw is None else payloads.decode(kind, version, raw),
+            meta=None if meta is None else msgspec.json.decode(meta),
+            stamp=stamp,
+            version=version,
+            hash=bytes(hash).hex(),
+            head=place_at(lane, ordinal, head_tape, family),
+            position=join_position(xid, number),
+        )
+    except Corrupt as error:
+        raise Corrupt(tape, seq, error.what) from error
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise Corrupt(tape, seq, f"the entry holds a value that was never written there: {error}") from error
+
+
+def damaged_entry(tape: str, row: Sequence[Any], why: str) -> Entry:
+    """Return what can be told of an entry that cannot be read, for readers who must get past it."""
+    number, _, seq, kind, key, actor, source_tape, source_seq, _, meta, stamp, version, hash, *head = row
+    _, lane, ordinal, xid = head
+    told = None
+    if meta is not None:
+        with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
+            told = msgspec.json.decode(meta)
     return Entry(
         tape=tape,
         seq=seq,
@@ -57,18 +94,40 @@ def entry_from_row(tape: str, row: Sequence[Any], family: Family | None) -> Entr
         key=key,
         actor=actor,
         source=None if source_seq is None else Source(source_tape or tape, source_seq),
-        payload=payload,
-        meta=None if meta is None else msgspec.json.decode(meta),
-        stamp=stamp,
+        payload=None,
+        meta=told if isinstance(told, dict) else None,
+        stamp=stamp if isinstance(stamp, int) else 0,
         version=version,
-        hash=bytes(hash).hex(),
-        head=place_at(lane, ordinal, head_tape, family),
+        hash="" if isinstance(hash, str) else bytes(hash).hex(),
+        head=Place(lane, ordinal),
         position=join_position(xid, number),
+        unreadable=why,
     )
+
+
+@contextlib.contextmanager
+def any_text(tx: Transaction) -> Iterator[None]:
+    """Read damaged text of SQLite as well, stray bytes as surrogates, so that the row that holds it can be named."""
+    connection = tx._cursor.connection
+    if not isinstance(connection, sqlite3.Connection):
+        yield
+        return
+    before, connection.text_factory = connection.text_factory, lambda raw: raw.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = before
 
 
 def info_from_facts(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> TapeInfo:
     """Return what is known of a tape from the columns of its row and of its head, the latter named ``head_…``."""
+    try:
+        return _info(facts, parent, forked_at)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+        raise Corrupt(facts["tape"], 0, f"what is known of the tape cannot be read: {error}") from error
+
+
+def _info(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> TapeInfo:
     return TapeInfo(
         id=facts["tape"],
         name=facts["name"],

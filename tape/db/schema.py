@@ -18,7 +18,7 @@ from sqlalchemy.schema import SchemaItem
 
 from tape.core.payloads import KINDS
 
-__all__ = ["REVISION", "Tables", "guards"]
+__all__ = ["REVISION", "Tables", "guards", "in_schema", "run_ddl"]
 
 REVISION = "0006"
 """The Alembic revision that these tables are at."""
@@ -393,10 +393,24 @@ BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
 )
 
 
+def in_schema(schema: str | None) -> str:
+    """Return what stands before the name of a table in SQL: the schema, quoted so that it is a name and no more."""
+    return "" if schema is None else '"' + schema.replace('"', '""') + '".'
+
+
+def run_ddl(connection: sa.Connection, text: str) -> None:
+    """Run a statement as it stands: a per cent sign in it is no place of a parameter."""
+    connection.execute(sa.DDL(text.replace("%", "%%")))
+
+
 def _postgresql_guards(schema: str | None) -> tuple[str, ...]:
-    at = f'"{schema}".' if schema else ""
+    at = in_schema(schema)
+    quote = "$guard$"
+    while quote in at:
+        # The name of the schema stands inside the function's body, and must not end it.
+        quote = f"${quote[1:-1]}_$"
     return (
-        f"""CREATE FUNCTION {at}tape_entries_guard() RETURNS trigger LANGUAGE plpgsql AS $guard$
+        f"""CREATE FUNCTION {at}tape_entries_guard() RETURNS trigger LANGUAGE plpgsql AS {quote}
 BEGIN
   IF TG_OP = 'DELETE' THEN
     IF EXISTS (SELECT 1 FROM {at}tape_tapes t WHERE t.id = OLD.tape_id AND t.status = 'purged') THEN
@@ -411,7 +425,7 @@ BEGIN
     END IF;
   END IF;
   RAISE EXCEPTION 'tape: entries are immutable' USING ERRCODE = 'integrity_constraint_violation';
-END $guard$""",
+END {quote}""",
         f"""CREATE TRIGGER tape_entries_no_change BEFORE UPDATE OR DELETE ON {at}tape_entries
 FOR EACH ROW EXECUTE FUNCTION {at}tape_entries_guard()""",
         f"""CREATE TRIGGER tape_entries_no_truncate BEFORE TRUNCATE ON {at}tape_entries

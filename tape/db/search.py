@@ -99,9 +99,9 @@ class Searcher:
         if not isinstance(query, str):
             raise InvalidEntry("query", f"must be a string, not {type(query).__name__}")
         if type(limit) is not int or limit <= 0:
-            raise InvalidEntry("limit", f"must be a positive number, not {limit!r}")
+            raise InvalidEntry("limit", f"must be a positive number, not {strict.shown(limit)}")
         if kind not in (None, "append", "revise"):
-            raise InvalidEntry("kind", f"must be 'append' or 'revise', which hold texts, not {kind!r}")
+            raise InvalidEntry("kind", f"must be 'append' or 'revise', which hold texts, not {strict.shown(kind)}")
         if owner is not None:
             strict.identifier(owner, "owner")
             if self._owner not in (None, owner):
@@ -181,7 +181,10 @@ class Searcher:
                     continue
                 hit = asked.finds((tape, seq, kind, version, raw, stamp))
                 if hit is not None:
-                    origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+                    try:
+                        origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+                    except Corrupt:
+                        continue
                     if self._holds(tx, scope, tape_id, seq, origin, lane, ordinal):
                         hits.append(hit)
             if len(rows) < _SCANNED:

@@ -19,7 +19,7 @@ from tape.db.bell import watch_sqlite
 from tape.db.connect import check_replaceable, is_memory
 from tape.db.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.turn import Turn
-from tape.errors import StoreBusy, StoreFailed
+from tape.errors import InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["SqliteDatabase", "sqlite_error"]
 
@@ -82,6 +82,8 @@ class SqliteDatabase(Database):
             if self._writing:
                 raise StoreFailed("a write was started from inside a write of the same store")
             driver, transaction = self._writer or self._open_writer()
+            if self._memory and driver.in_transaction:
+                raise StoreFailed("a write was started from inside a read of the same store, which is in memory")
             try:
                 if not turn.take(patience):
                     raise StoreBusy(self.timeout)
@@ -191,9 +193,7 @@ class SqliteDatabase(Database):
         """Run ``work`` in one deferred transaction, which sees one state throughout."""
         self._check_open()
         if self._memory:
-            # There is one connection: readers wait for the writer, or they would see half of its work.
-            with self._lock:
-                return self._read((self._writer or self._open_writer())[0], work)
+            return self._read_in_memory(work)
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -204,6 +204,18 @@ class SqliteDatabase(Database):
             self._idle.append(connection)
             if self._closed:
                 self._drain()
+
+    def _read_in_memory(self, work: Callable[[Transaction], R]) -> R:
+        """Read with the one connection that there is: after the writer, or one would see half of its work."""
+        if not self._lock.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
+        try:
+            driver = (self._writer or self._open_writer())[0]
+            # Inside a transaction of this very thread a callback of the caller's reads. It sees what that transaction
+            # sees; to begin and roll back one of its own would take away the other's work.
+            return self._read(driver, work, joins=driver.in_transaction)
+        finally:
+            self._lock.release()
 
     def _open_reader(self) -> sqlite3.Connection:
         with self._opening:
@@ -220,25 +232,30 @@ class SqliteDatabase(Database):
                 connection.close()
                 self._readers.discard(connection)
 
-    def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R]) -> R:
+    def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R], *, joins: bool = False) -> R:
         cursor = driver.cursor()
         try:
-            cursor.execute("BEGIN")
+            if not joins:
+                cursor.execute("BEGIN")
             return work(Transaction(cursor, self.statements, postgres=False))
         except sqlite3.Error as error:
             raise sqlite_error(error, self.timeout) from error
         finally:
             cursor.close()
-            if driver.in_transaction:
+            if driver.in_transaction and not joins:
                 driver.execute("ROLLBACK")
 
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy the database to a file, which appears when it is whole; writers go on meanwhile."""
         self._check_open()
-        path = Path(file)
-        check_replaceable(path)
-        # A name of its own, or two backups to one path at once would write into each other.
-        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            path = Path(file)
+            # A name of its own, or two backups to one path at once would write into each other.
+            part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+            os.fsencode(part)
+            check_replaceable(path)
+        except (TypeError, ValueError) as error:
+            raise InvalidEntry("file", f"must be the path of a file to write: {error}") from error
         try:
             with contextlib.closing(sqlite3.connect(part)) as target:
                 # One step: it reads one state of the database, and in WAL mode holds up nobody.
@@ -248,8 +265,11 @@ class SqliteDatabase(Database):
             part.replace(path)
         except sqlite3.Error as error:
             raise sqlite_error(error, self.timeout) from error
+        except OSError as error:
+            raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
         finally:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""

@@ -233,7 +233,7 @@ class Searches(Feeds):
             columns = ", ".join(f"'{column.name}'" for column in x)
             self.truncate_index = f"TRUNCATE {name}"
             self.index_stands = (
-                f"SELECT count(*) = {len(x)} FROM pg_attribute WHERE attrelid = to_regclass($tape${name}$tape$) "
+                f"SELECT count(*) = {len(x)} FROM pg_attribute WHERE attrelid = to_regclass(%s) "
                 f"AND NOT attisdropped AND attname IN ({columns})"
             )
         self.remake_index = [
