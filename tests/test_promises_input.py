@@ -450,15 +450,16 @@ class TestSchemas:
                 call()
 
 
+WRONG_FIELDS = (
+    b'{"id": 5, "message": 7, "label": 1, "op": null, "name": [], "slot": {}, "tape": 1, "input_tokens": "many", '
+    b'"ids": 1, "status": 2, "read_only": null, "parent": 3, "labels": 4, "child": 5, "reason": 6}'
+)
+
 DAMAGES: dict[str, tuple[str, Any]] = {
     "no JSON": ("payload", b"\xff not JSON"),
     "another type": ("payload", b"[1, 2]"),
     "nothing of it": ("payload", b"{}"),
-    "wrong fields": (
-        "payload",
-        b'{"id": 5, "message": 7, "label": 1, "op": null, "name": [], "slot": {}, "tape": 1, "input_tokens": "many", '
-        b'"ids": 1, "status": 2, "read_only": null, "parent": 3, "labels": 4, "child": 5, "reason": 6}',
-    ),
+    "wrong fields": ("payload", WRONG_FIELDS),
     "meta": ("meta", b"{no JSON"),
     "the head": ("head_tape", 424242),
 }
@@ -692,7 +693,7 @@ class TestFiles:
     """S14: what a file system refuses is a TapeError, and leaves nothing behind."""
 
     @pytest.fixture
-    def tight(self) -> Iterator[Callable[[int], contextlib.AbstractContextManager[None]]]:
+    def tight(self) -> Callable[[int], contextlib.AbstractContextManager[None]]:
         """Let no file of this process grow beyond a size, as on a disk that is full."""
 
         @contextlib.contextmanager

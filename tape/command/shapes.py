@@ -37,6 +37,7 @@ def entry(one: tape.Entry, *, position: bool = False) -> dict[str, Any]:
         "version": one.version,
         "hash": one.hash,
         "position": one.position if position else None,
+        "unreadable": one.unreadable,
     }
 
 

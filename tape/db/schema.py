@@ -400,7 +400,7 @@ def in_schema(schema: str | None) -> str:
 
 def run_ddl(connection: sa.Connection, text: str) -> None:
     """Run a statement as it stands: a per cent sign in it is no place of a parameter."""
-    connection.execute(sa.DDL(text.replace("%", "%%")))
+    connection.execute(sa.DDL(text.replace("%", "%%")))  # type: ignore[no-untyped-call]
 
 
 def _postgresql_guards(schema: str | None) -> tuple[str, ...]:
