@@ -18,11 +18,11 @@ from hypothesis import given, settings
 
 import tape
 from tape.core import ids, payloads, window
-from tape.core.context import Item, Shaped, Standard, price
+from tape.core.context import Item, Shaped, Standard, View, build, price
 from tape.core.plan import Plain
 from tape.core.records import Message
-from tape.core.tokens import message_tokens
 from tape.core.turns import said, turn_starts
+from tape.core.weigh import Scale
 from tape.core.window import Spot, reach, spot
 
 
@@ -442,15 +442,17 @@ class TestSameAsWhole:
     ) -> None:
         """Whatever the history, the budget, the policy and the stretches in which it is read."""
         items = [Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(messages)]
-        price(items, None)
+        scale = Scale(None)
 
         def cost(message: Message) -> int:
-            return message_tokens(message.data)
+            return scale.alone(message.data, 0)
 
         def shaped(items: list[Item], gap: int | None) -> Any:
-            found = policy.shape(list(items), budget, cost, gap)
-            return [(item.message, item.tokens, item.altered) for item in found.items]
+            given = [Item(item.message, 0) for item in items]
+            context = build(View(given, None, [], [], None, False, 0, "t", gap, scale), budget, policy, None)
+            return context.messages, context.tokens
 
+        price(items, scale)
         with mock.patch.multiple(window, FIRST_STRETCH=stretch, HEAD_STRETCH=head, LONGEST_STRETCH=3 * stretch):
             try:
                 wanted = shaped(items, None)

@@ -446,9 +446,11 @@ def check_budget(budget: int | None) -> None:
 
 
 def price(items: Sequence[Item], scale: Scale) -> None:
-    """Set what each item costs by itself: by the caller's counter, or as was estimated when it was recorded."""
-    for item in items:
-        item.tokens = scale.alone(item.message.data, item.tokens)
+    """Set what each of these items costs at least, whatever else is shown with them."""
+    weights = scale.weigh([(item.message.data, item.tokens) for item in items])
+    for item, weight in zip(items, weights, strict=True):
+        # A result that is left out without its call costs nothing, a call without a result more than by itself.
+        item.tokens = min(weight, scale.alone(item.message.data, item.tokens))
 
 
 def build(view: View, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
@@ -464,10 +466,8 @@ def build(view: View, budget: int | None, policy: Policy | None, counter: Counte
     weights = scale.weigh([(item.message.data, item.tokens) for item in view.items])
     extra: dict[str, int] = {}
     for item, weight in zip(view.items, weights, strict=True):
-        # Never less than by itself: that much was reckoned with when it was decided how far to read.
-        alone = scale.alone(item.message.data, item.tokens)
-        extra[item.message.id] = max(0, weight - alone)
-        item.tokens = max(weight, alone)
+        extra[item.message.id] = max(0, weight - scale.alone(item.message.data, item.tokens))
+        item.tokens = weight
 
     def cost(message: Message) -> int:
         return scale.alone(message.data, 0) + extra.get(message.id, 0)
