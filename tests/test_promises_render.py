@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
@@ -64,7 +64,7 @@ def renderings(context: tape.Context) -> dict[str, Any]:
 
 
 AUDIO = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-SEARCH = [
+SEARCH: list[dict[str, Any]] = [
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tea houses"}},
     {
         "type": "web_search_tool_result",
@@ -236,7 +236,11 @@ PARTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         dict.fromkeys(APIS, "42"),
     ),
 }
-CHECKS = {"chat": check_chat, "responses": check_responses, "anthropic": check_anthropic}
+CHECKS: dict[str, Callable[[Any], None]] = {
+    "chat": check_chat,
+    "responses": check_responses,
+    "anthropic": check_anthropic,
+}
 
 
 class TestParts:
@@ -293,7 +297,7 @@ class TestParts:
     def test_a_custom_tools_call_stays_one(self) -> None:
         """Both of OpenAI's APIs take calls of custom tools, whichever of them made it."""
         chat = {"id": "c1", "type": "custom", "custom": {"name": "grep", "input": "x.*y"}}
-        history = [
+        history: list[dict[str, Any]] = [
             {"role": "assistant", "content": None, "tool_calls": [chat]},
             {"role": "tool", "tool_call_id": "c1", "content": "none"},
             {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "grep", "input": "z"},
@@ -489,12 +493,23 @@ class TestBudget:
         history = view([{"role": "assistant", "content": None, "tool_calls": calls}, *answers])
         whole = build(history, None, Careless(), None)
         assert max(measure(whole).values()) <= whole.tokens
-        with pytest.raises(tape.BudgetExceeded):
+        with pytest.raises(tape.BudgetExceeded) as caught:
             build(history, whole.tokens - 1, Careless(), None)
+        assert caught.value.tokens == whole.tokens
+
+    def test_a_word_that_does_not_fit_costs_a_turn(self) -> None:
+        """When the user's word in front of an assistant does not fit, the turn that needs it goes instead."""
+        history = [{"role": "assistant", "content": "welcome back"}, {"role": "user", "content": "thank you"}]
+        whole = built(history).tokens
+        assert [message.content for message in built(history, whole).messages] == ["welcome back", "thank you"]
+        for budget in range(whole - 8, whole):
+            context = built(history, budget)
+            assert [message.content for message in context.messages] == ["thank you"]
+            assert max(measure(context).values()) <= context.tokens <= budget
 
 
 class TestReusedIds:
-    TURNS = [
+    TURNS: ClassVar[list[dict[str, Any]]] = [
         message
         for turn in range(3)
         for message in (
@@ -540,7 +555,7 @@ class TestReusedIds:
 
     def test_ids_that_an_api_writes_alike_stay_apart(self) -> None:
         """Anthropic takes few characters, OpenAI few of them: what is left of two ids must differ."""
-        history = []
+        history: list[dict[str, Any]] = []
         for id in ("a.b", "a:b", "x" * 60 + "1", "x" * 60 + "2", "x" * 60 + "1"):
             history += [
                 {"role": "assistant", "tool_calls": [{"id": id, "function": {"name": "my.tool", "arguments": "{}"}}]},

@@ -176,7 +176,7 @@ def _responses_output(item: dict[str, Any]) -> None:
         for part in output if isinstance(output, list) else []:
             _responses_part(part, "user")
     elif item["type"] == "computer_call_output":
-        assert output["type"] == "computer_screenshot"
+        assert item["output"]["type"] == "computer_screenshot"
 
 
 def _responses_item(item: dict[str, Any]) -> None:

@@ -474,9 +474,10 @@ def build(view: View, budget: int | None, policy: Policy | None, counter: Counte
 
     fixed = fixed_cost(view, scale.count)
     left = None if budget is None else budget - fixed
+    most: int | None = None
     while True:
         if budget is not None and left is not None and left < 0:
-            raise BudgetExceeded(budget, budget - left)
+            raise BudgetExceeded(budget, most or fixed)
         try:
             if view.gap is not None and isinstance(chosen, Standard):
                 shaped = chosen.shape(list(view.items), left, cost, view.gap)
@@ -485,10 +486,14 @@ def build(view: View, budget: int | None, policy: Policy | None, counter: Counte
         except BudgetExceeded as error:
             raise BudgetExceeded(budget or 0, error.tokens + fixed) from None
         context = Context(view, shaped, chosen, budget, scale)
-        if budget is None or left is None or context.tokens <= budget:
+        if budget is None or context.tokens <= budget:
             return context
-        # Rarely what is left needs a word more than its messages cost, such as a user's in front of an assistant.
-        left -= context.tokens - budget
+        if most is not None and context.tokens >= most:
+            raise BudgetExceeded(budget, context.tokens)
+        # Rarely what is left needs a word more than its messages cost, such as a user's in front of an assistant. The
+        # policy has to give up a little more, until it fits.
+        most = context.tokens
+        left = _total(shaped.items) - 1
 
 
 def check_policy(policy: Any) -> Policy:
