@@ -484,11 +484,10 @@ class TapeMachine(RuleBasedStateMachine):
     def set_summary(
         self, index: int, text: str, ends: tuple[int, int], aim: bool, based_on: str, key: str | None, head: str
     ) -> None:
-        model, expected = self.models[index], self.expected(index, head)
         first, last = (self.pick(index, number) for number in ends)
         if aim:
             first, last = self.run_of(index, *ends) or (first, last)
-        newest = model.history[-1].newest
+        newest, expected = self.models[index].history[-1].newest, self.expected(index, head)
         basis = {"right": newest, "none": None, "wrong": (newest or 0) + 1}[based_on]
         self.write(
             index,
@@ -497,6 +496,19 @@ class TapeMachine(RuleBasedStateMachine):
             ),
             lambda model, made: model.set_summary(text, first, last, basis, key=key, expected=expected),
         )
+
+    def plenty(self, index: int, made: str) -> None:
+        """Open the tape and let at least six messages be behind its latest anchor, a call and its result among them."""
+        model = self.models[index]
+        if model.status != "active":
+            self.open_again(index, None)
+        if sum(shown[0] not in model.before(model.head) for shown in model.path(model.head)) < 6:
+            batch = [{"role": "user", "content": f"note {number}"} for number in range(4)]
+            calls = [{"role": "assistant", "content": [_anthropic_call(call)]} for call in (made, f"{made}x")]
+            results = [_anthropic_result(call) for call in (made, f"{made}x")]
+            self.extend(
+                index, [(m, None) for m in (*batch, *calls, {"role": "user", "content": results})], None, None, "any"
+            )
 
     def run_of(self, index: int, low: int, high: int) -> tuple[str, str] | None:
         """Return the ends of a run that can be summarised, near the two numbers."""
@@ -514,15 +526,16 @@ class TapeMachine(RuleBasedStateMachine):
 
     @rule(
         index=tapes,
+        made=calls,
         ends=st.tuples(picks, picks),
         before=st.lists(st.integers(0, 5), max_size=2),
         steps=st.lists(st.tuples(st.integers(0, 9), picks), min_size=2, max_size=6),
     )
     def stir_under_a_clear(
-        self, index: int, ends: tuple[int, int], before: list[int], steps: list[tuple[int, int]]
+        self, index: int, made: str, ends: tuple[int, int], before: list[int], steps: list[tuple[int, int]]
     ) -> None:
         """Retract, clear, do this and that to what is out, undo the clear: what summaries and results depend on."""
-        self.open_again(index, None)
+        self.plenty(index, made)
         if not self.models[index].history[-1].summaries:
             self.set_summary(index, "in short", ends, True, "right", None, "any")
         for number in before:
@@ -549,6 +562,36 @@ class TapeMachine(RuleBasedStateMachine):
             else:
                 self.restore_cleared(index, None, "any")
         self.restore_cleared(index, None, "any")
+
+    @rule(
+        index=tapes,
+        made=calls,
+        some=st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True),
+        low=st.sampled_from([0, 0, 1, 2]),
+        clear=st.booleans(),
+    )
+    def summarise_with_gaps(self, index: int, made: str, some: list[int], low: int, clear: bool) -> None:
+        """Summarise while messages of the run are out, and bring them back: by a clear undone, or by themselves."""
+        self.plenty(index, made)
+        path = [shown[0] for shown in self.models[index].path(self.models[index].head)]
+        chosen = [path[-1 - number] for number in some if number < len(path)]
+        if clear:
+            self.clear(index, None, None, "any")
+        for id in chosen:
+            self.out_or_back(index, id)
+        self.set_summary(index, "so far", (low, -1), True, "right", None, "any")
+        if clear:
+            self.restore_cleared(index, None, "any")
+        for id in chosen:
+            self.out_or_back(index, id)
+
+    def out_or_back(self, index: int, id: str) -> None:
+        """Retract what is there, restore what is not."""
+        note = self.models[index].notes[id]
+        if note.out or note.taken:
+            self.write(index, lambda: self.handle(index).restore(id), lambda model, made: model.restore([id]))
+        else:
+            self.write(index, lambda: self.handle(index).retract(id), lambda model, made: model.retract([id]))
 
     @rule(index=tapes, number=picks, content=contents)
     def revise_shown(self, index: int, number: int, content: Any) -> None:
