@@ -24,6 +24,7 @@ from psycopg import sql
 from shell import Shell
 
 import tape
+from tape.core import payloads
 from tape.db import rls
 from tape.db.condition import look, missing_guards
 from tape.db.database import open_database
@@ -495,6 +496,73 @@ def _everything(store: tape.Store, id: str) -> tape.Tape:
     chat.complete()
     chat.reopen()
     return chat
+
+
+class TestRecordable:
+    """E9: no write stores what a read cannot decode."""
+
+    @pytest.mark.parametrize(
+        "given",
+        [{"read_only": None}, {"read_only": 1}, {"read_only": "yes"}, {"description": 5}, {"max_tokens": 2.5}],
+        ids=str,
+    )
+    def test_e9_a_block_of_no_such_configuration_is_refused(self, chat: tape.Tape, given: dict[str, Any]) -> None:
+        """It is InvalidEntry with the parameter, and the tape and the feed can be read as before."""
+        chat.set_block("memory", "x")
+        before = chat.info()
+        with pytest.raises(tape.InvalidEntry) as caught:
+            chat.set_block("memory", "y", **given)
+        assert caught.value.field == next(iter(given))
+        assert chat.info() == before
+        assert [block.text for block in chat.blocks()] == ["x"]
+        assert len(list(chat.entries())) == before.head
+
+    def test_e9_what_every_kind_records_can_be_read_back(self) -> None:
+        """Of every kind, with any field replaced by anything, what is recorded decodes to the same or is refused."""
+        values: list[Any] = [
+            None,
+            5,
+            5.0,
+            "x",
+            "\ud800",
+            [1],
+            [None],
+            {"a": [()]},
+            (1,),
+            b"x",
+            object(),
+            float("nan"),
+            True,
+        ]
+        with tape.open(":memory:") as store:
+            _everything(store, "a")
+            recorded = {entry.kind: entry.payload for entry in store.feed()}
+        assert len(recorded) == 19
+        refused = 0
+        for kind, payload in recorded.items():
+            assert payload is not None
+            assert payloads.decode(kind, 1, payloads.recordable(payload)) == payload
+            for field in payload.__struct_fields__:
+                for value in values:
+                    changed = msgspec.structs.replace(payload, **{field: value})
+                    try:
+                        raw = payloads.recordable(changed)
+                    except tape.InvalidEntry:
+                        refused += 1
+                        continue
+                    assert payloads.decode(kind, 1, raw) == changed
+        assert refused > 500
+
+    def test_e9_a_long_message_is_looked_at_once(self, chat: tape.Tape) -> None:
+        """The rest of a long append is checked without its message, which was compared when it was encoded."""
+        said = {"role": "user", "content": "long " * 2_000, "more": {"list": [1, 2.5, None, True]}}
+        raw = msgspec.Raw(msgspec.json.encode(said))
+        fine = payloads.Append(id="m", message=raw)
+        assert payloads.decode("append", 1, payloads.recordable(fine)) == payloads.Append(id="m", message=said)
+        with pytest.raises(tape.InvalidEntry):
+            payloads.recordable(payloads.Append(id="m", message=raw, tokens="many"))  # type: ignore[arg-type]
+        chat.append(said)
+        assert chat.messages()[0].to_dict() == said
 
 
 class TestUnreadable:

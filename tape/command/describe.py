@@ -65,7 +65,7 @@ def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None 
     payload = entry.payload
     match payload:
         case None:
-            return "(erased)"
+            return "(erased)" if entry.unreadable is None else f"(unreadable: {cut(entry.unreadable, most)})"
         case payloads.Open():
             start = (
                 "" if payload.parent is None else f"forked from {called(payload.parent.tape)} at {payload.parent.seq}"
