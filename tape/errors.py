@@ -175,10 +175,13 @@ class MergeConflict(TapeError):
 
 
 class BudgetExceeded(TapeError):
-    """What must be shown is larger than the budget. Raise the budget or compact first."""
+    """What must be shown is larger than the budget. Raise the budget or compact first.
+
+    ``tokens`` is how much it takes at least: a last turn that is too large is not read to its beginning.
+    """
 
     def __init__(self, budget: int, tokens: int) -> None:
-        super().__init__(f"the smallest possible context needs {tokens} tokens, the budget is {budget}")
+        super().__init__(f"the smallest possible context needs at least {tokens} tokens, the budget is {budget}")
         self.budget = budget
         self.tokens = tokens
 

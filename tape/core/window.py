@@ -31,9 +31,16 @@ class Spot(Struct):
 
     item: Item
     depth: int
-    said: Said
     cut: int | None = None
     """What it costs when its tool output is cut."""
+    _said: Said | None = None
+
+    @property
+    def said(self) -> Said:
+        """What of it matters to turns; not asked for when everything fits."""
+        if self._said is None:
+            self._said = said(self.item.message.data)
+        return self._said
 
 
 class Unbounded(Exception):
@@ -68,11 +75,6 @@ class Reached(Struct):
     """Where messages are missing; None when nothing is."""
     first: Spot | None = None
     """The first message of the window, if it is not among them."""
-
-
-def spot(item: Item, depth: int) -> Spot:
-    """Return a message of the window."""
-    return Spot(item, depth, said(item.message.data))
 
 
 def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message], int]) -> Reached:

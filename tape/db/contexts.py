@@ -146,10 +146,7 @@ class ContextReader(Reader):
         view.items, view.gap, view.priced = [spot.item for spot in reached.spots], reached.gap, True
         shown = {(item.message.tape, item.message.seq) for item in view.items if item.message.id.startswith(RESERVED)}
         view.excluded += [
-            one
-            for run in runs
-            if (run.summary.tape, run.summary.seq) in shown
-            for one in window.summarised(run)
+            one for run in runs if (run.summary.tape, run.summary.seq) in shown for one in window.summarised(run)
         ]
         if reached.gap is not None:
             missing = [one for one in standing if one not in shown]
