@@ -73,10 +73,10 @@ def step(chat: tape.Tape) -> bool:
     last = chat.messages()[-1]
     if last.role == "assistant":
         return False
-    # The head of the context is the condition for the answer: if someone wrote meanwhile, it answers something else.
+    # The head of the context is the condition for the answer: if someone wrote since, it answers something else.
     context, receipt = chat.recorded_context(budget=4_000)
     answer = model(context.to_openai())
-    chat.append(answer, actor="model", expected_head=receipt.seq, meta={"saw": receipt.seq})
+    chat.append(answer, actor="model", expected_head=context.head, meta={"saw": receipt.seq})
     chat.record_usage(input_tokens=context.tokens, output_tokens=20, model="made-up")
     return True
 

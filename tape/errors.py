@@ -172,7 +172,7 @@ class SummaryMoved(TapeError):
 
     def __init__(self, tape: str, expected: tuple[str, int] | int | None, current: Any) -> None:
         super().__init__(
-            f"the newest summary of tape {tape!r} is not the one expected ({shown(expected)}); `current` of this error is"
+            f"the newest summary of tape {tape!r} is not the one expected ({shown(expected)}); `current` is"
         )
         self.tape = tape
         self.expected = expected
@@ -190,10 +190,13 @@ class MergeConflict(TapeError):
 
 
 class BudgetExceeded(TapeError):
-    """What must be shown is larger than the budget. Raise the budget or compact first."""
+    """What must be shown is larger than the budget. Raise the budget or compact first.
+
+    ``tokens`` is how much it takes at least: a last turn that is too large is not read to its beginning.
+    """
 
     def __init__(self, budget: int, tokens: int) -> None:
-        super().__init__(f"the smallest possible context needs {tokens} tokens, the budget is {shown(budget)}")
+        super().__init__(f"the smallest possible context needs at least {tokens} tokens, the budget is {shown(budget)}")
         self.budget = budget
         self.tokens = tokens
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from conftest import Backend
 from exploring import explore
-from family import Kin, Refused, Seen, Shown, Tree, Wrote, _clock, calls_of
+from family import Kin, Refused, Seen, Shown, Tree, World, Wrote, _clock, calls_of
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from test_family_machine import STEPS_PER_FAMILY, FamilyMachine, few_picks, numbers, picks
@@ -87,7 +87,7 @@ class SummaryTree(Tree):
         """Return the id under which a context shows a summary."""
         return f"~summary:{one.seq}" if one.tape == self.tape else f"~summary:{one.tape}:{one.seq}"
 
-    def seen(self, seq: int) -> Seen:
+    def seen(self, seq: int, world: World) -> Seen:
         """Return everything that can be seen, with summaries in the place of what they cover."""
         found: list[Shown] = []
         before, held = self.before(self.head), self.summaries(self.head)
@@ -98,7 +98,7 @@ class SummaryTree(Tree):
                 found += [self.show(one) for one in digest.run if one not in digest.covers and self.visible(one)]
             elif digest is None and id not in before and self.visible(id):
                 found.append(self.show(id))
-        return replace(super().seen(seq), context=found)
+        return replace(super().seen(seq, world), context=found)
 
 
 class SummaryKin(Kin):
@@ -106,8 +106,8 @@ class SummaryKin(Kin):
 
     tree: SummaryTree
 
-    def __init__(self, id: str, parent: Kin | None = None) -> None:
-        super().__init__(id, parent)
+    def __init__(self, id: str, world: World, parent: Kin | None = None) -> None:
+        super().__init__(id, world, parent)
         self.tree = SummaryTree(tape=id)
         self.past = [copy.deepcopy(self.tree)]
 
@@ -116,7 +116,7 @@ class SummaryKin(Kin):
         point = self.named.get(at, at) if isinstance(at, str) else at
         plain = super().fork(id, at)
         then = self.past[point] if isinstance(point, int) else self.tree
-        child = SummaryKin(id, self)
+        child = SummaryKin(id, self.world, self)
         child.__dict__.update({**plain.__dict__, "past": child.past})
         assert isinstance(then, SummaryTree)
         child.tree.tape, child.tree.digests = id, then.lasting()
@@ -180,7 +180,7 @@ class SummaryFamilyMachine(FamilyMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kin = [SummaryKin(f"{self.prefix}0")]
+        self.kin = [SummaryKin(f"{self.prefix}0", type(self).world)]
 
     @rule(
         number=numbers,

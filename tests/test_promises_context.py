@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -23,7 +24,7 @@ from tape.core.plan import Plain
 from tape.core.records import Message
 from tape.core.turns import said, turn_starts
 from tape.core.weigh import Scale
-from tape.core.window import Spot, reach, spot
+from tape.core.window import Spot, reach
 
 
 class Meddling(msgspec.Struct):
@@ -248,22 +249,22 @@ class TestBounds:
     ) -> None:
         """On a long tape without an anchor no more messages are decoded than on a short one, and few."""
         short, long = store.tape("short"), store.tape("long")
-        turns(short, 100)
-        turns(long, 1_000)
+        turns(short, 80)
+        turns(long, 400)
         counted = Counted(monkeypatch)
-        for budget in (400, 2_000, 6_000):
-            few = counted.during(lambda budget=budget: short.context(budget=budget))
-            many = counted.during(lambda budget=budget: long.context(budget=budget))
+        for budget in (400, 2_000, 4_000):
+            few = counted.during(partial(short.context, budget=budget))
+            many = counted.during(partial(long.context, budget=budget))
             assert many <= few
             assert many <= max(150, budget // 10)
 
     def test_a_manifest_is_small(self, store: tape.Store) -> None:
         """What is out stands there as ranges, however much it is, also where turns were dropped one by one."""
         chat = store.tape("chat")
-        turns(chat, 1_000)
-        for number in range(0, 900, 7):
+        turns(chat, 300)
+        for number in range(0, 270, 7):
             chat.retract(f"s{number}")
-        for budget in (400, 2_000, 6_000):
+        for budget in (400, 2_000, 4_000):
             manifest = chat.context(budget=budget).manifest
             assert len(manifest.excluded) <= 3
             assert len(msgspec.json.encode(manifest)) < 20_000
@@ -274,7 +275,7 @@ class TestBounds:
         """The last turn is never cut, and as soon as it is too large it need not be read further."""
         chat = store.tape("chat")
         chat.append(role="user", content="go")
-        steps = [message for number in range(500) for message in exchange(number)[1:3]]
+        steps = [message for number in range(300) for message in exchange(number)[1:3]]
         chat.extend(steps)
         counted = Counted(monkeypatch)
 
@@ -293,7 +294,7 @@ class TestBounds:
     ) -> None:
         """Whether anybody made the call is looked up, not searched for."""
         chat = store.tape("chat")
-        turns(chat, 500)
+        turns(chat, 250)
         chat.append(role="user", content="odd")
         chat.append({"role": "tool", "tool_call_id": "nobody", "content": "x"})
         chat.append(role="user", content="go on")
@@ -363,7 +364,7 @@ class TestBounds:
                     chat.set_summary("sum", first=first, last=last, expected=before.seq if before else None)
             return chat
 
-        short, long = made("short", 20), made("long", 200)
+        short, long = made("short", 12), made("long", 90)
         counted = Counted(monkeypatch)
         few = counted.during(lambda: short.context(budget=1_500))
         many = counted.during(lambda: long.context(budget=1_500))
@@ -380,7 +381,7 @@ class Listed:
     """A window over a list of messages, which counts how much of it was read."""
 
     def __init__(self, items: list[Item]) -> None:
-        self.spots = [spot(item, depth) for depth, item in enumerate(items, start=1)]
+        self.spots = [Spot(item, depth) for depth, item in enumerate(items, start=1)]
         self.low, self.high = 0, len(items)
 
     @property
@@ -418,7 +419,7 @@ def _message(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(st.sampled_from(["user", "user", "say", "say", "call", "result", "result", "both", "item", "output"]))
     call, text = draw(_ids), draw(_words)
     made = {"id": call, "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    return {
+    shapes: dict[str, dict[str, Any]] = {
         "user": {"role": "user", "content": text},
         "say": {"role": "assistant", "content": text},
         "call": {"role": "assistant", "content": None, "tool_calls": [made]},
@@ -426,12 +427,35 @@ def _message(draw: st.DrawFn) -> dict[str, Any]:
         "both": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]},
         "item": {"type": "function_call", "call_id": call, "name": "f", "arguments": "{}"},
         "output": {"type": "function_call_output", "call_id": call, "output": {"rows": [text, text]}},
-    }[kind]
+    }
+    return shapes[kind]
 
 
 _policies = st.builds(
     Standard, head=st.integers(0, 6), recent=st.integers(0, 6), tool_chars=st.sampled_from([10, 100, 500])
 )
+
+
+def same(
+    whole: Callable[[], Any],
+    part: Callable[[], Any],
+    budget: int,
+    show: Callable[[Any], Any] = lambda found: found,
+    what: str = "",
+) -> tuple[Any, Any] | None:
+    """Return both contexts, which show the same, or None when both are refused; the part tells at least how much."""
+    found: list[Any] = []
+    for make in (whole, part):
+        try:
+            found.append(make())
+        except tape.BudgetExceeded as error:
+            found.append(error)
+    if isinstance(found[0], tape.BudgetExceeded):
+        assert isinstance(found[1], tape.BudgetExceeded), what
+        assert budget < found[1].tokens <= found[0].tokens, what
+        return None
+    assert show(found[1]) == show(found[0]), what
+    return found[0], found[1]
 
 
 class TestSameAsWhole:
@@ -443,6 +467,7 @@ class TestSameAsWhole:
         """Whatever the history, the budget, the policy and the stretches in which it is read."""
         items = [Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(messages)]
         scale = Scale(None)
+        price(items, scale)
 
         def cost(message: Message) -> int:
             return scale.alone(message.data, 0)
@@ -452,21 +477,12 @@ class TestSameAsWhole:
             context = build(View(given, None, [], [], None, False, 0, "t", gap, scale), budget, policy, None)
             return context.messages, context.tokens
 
-        price(items, scale)
-        with mock.patch.multiple(window, FIRST_STRETCH=stretch, HEAD_STRETCH=head, LONGEST_STRETCH=3 * stretch):
-            try:
-                wanted = shaped(items, None)
-            except tape.BudgetExceeded as error:
-                try:
-                    reached = reach(Listed(items), policy, budget, cost)
-                    shaped([one.item for one in reached.spots], reached.gap)
-                except tape.BudgetExceeded as other:
-                    assert budget < other.tokens <= error.tokens
-                else:
-                    raise AssertionError("the whole is over the budget, and its ends are not") from error
-                return
+        def ends() -> Any:
             reached = reach(Listed(items), policy, budget, cost)
-            assert shaped([one.item for one in reached.spots], reached.gap) == wanted
+            return shaped([one.item for one in reached.spots], reached.gap)
+
+        with mock.patch.multiple(window, FIRST_STRETCH=stretch, HEAD_STRETCH=head, LONGEST_STRETCH=3 * stretch):
+            same(lambda: shaped(items, None), ends, budget)
 
     @given(st.lists(_message(), max_size=14))
     @settings(max_examples=200, deadline=None)
@@ -638,32 +654,36 @@ def accounted(chat: Any, context: tape.Context) -> None:
 
 
 class TestStories:
-    @pytest.mark.parametrize("seed", range(40))
+    @pytest.mark.parametrize("number", range(6))
     def test_a_budget_gives_the_same_on_every_history(
-        self, guest: tape.Store, standing: Backend, monkeypatch: pytest.MonkeyPatch, seed: int
+        self, guest: tape.Store, standing: Backend, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
         """With tools, turns, summaries, anchors, branches, forks, retractions, revisions and clears, now and before."""
-        if standing.postgres and seed >= 12:
-            pytest.skip("the rules are the same; a part of the histories shows that the statements are")
-        story = Story(guest, seed)
-        story.run(70)
-        monkeypatch.setattr(window, "FIRST_STRETCH", 2 + seed % 5)
-        monkeypatch.setattr(window, "HEAD_STRETCH", 1 + seed % 3)
-        monkeypatch.setattr("tape.db.window._SPAN", 1 + seed % 7)
-        views: list[Any] = [*story.tapes]
-        views += [chat.at(story.random.randint(1, chat.info().head)) for chat in story.tapes for _ in range(3)]
-        for chat in views:
-            for _ in range(6):
-                budget = story.random.choice([60, 150, 300, 600, 1_200, 3_000])
-                policy = Standard(head=story.random.choice([0, 1, 3, 5]), recent=story.random.choice([0, 2, 4]))
-                try:
-                    wanted = chat.context(budget=budget, policy=Whole(policy))
-                except tape.BudgetExceeded as error:
-                    with pytest.raises(tape.BudgetExceeded) as caught:
-                        chat.context(budget=budget, policy=policy)
-                    assert budget < caught.value.tokens <= error.tokens
-                    continue
-                context = chat.context(budget=budget, policy=policy)
-                assert seen(context) == seen(wanted)
-                accounted(chat, context)
-                accounted(chat, wanted)
+        # The rules are the same on both engines, so that of the slower one fewer histories show its statements.
+        many = 1 if standing.postgres else 6
+        for seed in range(number * many, (number + 1) * many):
+            with monkeypatch.context() as patch:
+                story = Story(guest, seed)
+                story.run(50)
+                patch.setattr(window, "FIRST_STRETCH", 2 + seed % 5)
+                patch.setattr(window, "HEAD_STRETCH", 1 + seed % 3)
+                patch.setattr("tape.db.window._SPAN", 1 + seed % 7)
+                views: list[Any] = [*story.tapes[-2:]]
+                views += [chat.at(story.random.randint(1, chat.info().head)) for chat in story.tapes[-3:]]
+                for chat in views:
+                    for _ in range(4):
+                        self.compare(chat, story.random, f"seed {seed}")
+
+    def compare(self, chat: Any, random: random.Random, seed: str) -> None:
+        """Build a context from the whole branch and from what a budget needs of it."""
+        budget = random.choice([60, 150, 300, 600, 1_200, 3_000])
+        policy = Standard(head=random.choice([0, 1, 3, 5]), recent=random.choice([0, 2, 4]))
+        wanted = same(
+            lambda: chat.context(budget=budget, policy=Whole(policy)),
+            lambda: chat.context(budget=budget, policy=policy),
+            budget,
+            seen,
+            seed,
+        )
+        for context in wanted or ():
+            accounted(chat, context)

@@ -31,9 +31,16 @@ class Spot(Struct):
 
     item: Item
     depth: int
-    said: Said
     cut: int | None = None
     """What it costs when its tool output is cut."""
+    _said: Said | None = None
+
+    @property
+    def said(self) -> Said:
+        """What of it matters to turns; not asked for when everything fits."""
+        if self._said is None:
+            self._said = said(self.item.message.data)
+        return self._said
 
 
 class Unbounded(Exception):
@@ -70,19 +77,12 @@ class Reached(Struct):
     """The first message of the window, if it is not among them."""
 
 
-def spot(item: Item, depth: int) -> Spot:
-    """Return a message of the window."""
-    return Spot(item, depth, said(item.message.data))
-
-
 def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message], int]) -> Reached:
     """Read as much as the policy needs to decide; raises BudgetExceeded as soon as the last turn alone is too large."""
     reading = _Reading(window, policy, budget, cost)
     count = max(FIRST_STRETCH, policy.recent)
     while not window.whole:
         reading.tail[:0] = window.newest(count)
-        if window.whole:
-            break
         found = reading.decided()
         if found is not None:
             return found
@@ -113,7 +113,7 @@ class _Reading:
         """Return what the policy needs, or None when more must be read from the end."""
         tail, budget, recent = self.tail, self.budget, self.policy.recent
         uncut = _tokens(tail)
-        if len(tail) < recent or uncut <= budget:
+        if self.window.whole or len(tail) < recent or uncut <= budget:
             # It may all fit, or what is older may be among the messages that are never cut.
             return None
         starts = turn_starts([spot.said for spot in tail], whole=False, made=self.window.made)

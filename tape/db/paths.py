@@ -28,6 +28,8 @@ Point = int | datetime | str | None
 ALL = 2**31 - 1
 """As many rows as there are."""
 _FIRST_STRETCH = 512
+_MANY = 16
+"""So many tapes are asked in one statement rather than one by one."""
 
 Row = Sequence[Any]
 
@@ -359,7 +361,7 @@ class Paths:
                     row = tx.one(self._sql.anchor_on_path, (*params, scope.cleared, scope.seq))
                 if row is not None:
                     return row[0], row[1], row[2] if scope.family is not None else scope.id
-                if floor == 0:
+                if floor == 0 or (stretch == _FIRST_STRETCH and not self._anchored(tx, scope)):
                     break
                 stretch *= 4
         # An anchor set before the first message stands above every path.
@@ -368,6 +370,13 @@ class Paths:
             if row is not None:
                 return row[0], row[1], number
         return None
+
+    def _anchored(self, tx: Transaction, scope: Scope) -> bool:
+        """Whether there may be an anchor in the view at all: cheaper to ask than to walk a path of many lanes."""
+        layers = scope.layers()
+        return len(layers) > _MANY or any(
+            tx.one(self._sql.anchor_list, (number, cleared, asof + 1, 1)) for number, asof, cleared, _ in layers
+        )
 
     def _messages(
         self, tx: Transaction, scope: Scope, rows: list[Row], first: Place | None = None, *, whole: bool = False

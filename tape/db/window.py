@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from tape.core.context import Excluded, Item, price, summary_message
 from tape.core.payloads import ROOT, Place
 from tape.core.runs import Compaction
 from tape.core.weigh import Scale
-from tape.core.window import Spot, Unbounded, spot
+from tape.core.window import Spot, Unbounded
 from tape.db.paths import Row, Scope
 from tape.db.project import call_key
 from tape.db.transaction import Transaction
@@ -26,6 +25,7 @@ __all__ = ["PathWindow", "Run", "branch_range"]
 _SPAN = 1_024
 """Over how much depth rows are looked for at first; more where hardly any message is left."""
 _LONGEST_SPAN = 2**40
+_MANY_TAPES = 16
 _MOST_LANES = 4_096
 """Over how much depth several lanes are read at once."""
 
@@ -47,6 +47,60 @@ class Run(Struct, frozen=True):
         return self.of.place.ordinal
 
 
+class Lanes:
+    """The lanes that a path crosses, found only as far as they are asked for: a path may cross thousands."""
+
+    def __init__(self, reader: ContextReader, tx: Transaction, scope: Scope, end: Place, floor: int) -> None:
+        self._reader = reader
+        self._tx = tx
+        self._scope = scope
+        self._floor = floor
+        self._known = [(end, reader._lo(tx, scope, end))]
+        """From the end towards the root: each the last place on it and its start."""
+        self._stretch = _SPAN
+        self._trunk: tuple[Place, int] | None = None
+        self._sought = False
+
+    def at(self, depth: int) -> tuple[Place, int]:
+        """Return the lane in which a depth lies, as far as it is known: its last place on the path, and its start."""
+        if depth <= self._known[-1][1]:
+            trunk = self._root_lane()
+            if trunk is not None and depth <= trunk[0].ordinal:
+                return trunk
+        while depth <= self._known[-1][1]:
+            last, lo = self._known[-1]
+            base = self._reader._base(self._tx, self._scope, last)
+            floor = max(self._floor, lo - self._stretch)
+            self._known += self._reader._walk(self._tx, self._scope, base, floor)
+            self._stretch *= 4
+        low, high = 0, len(self._known) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if depth <= self._known[middle][1] else (low, middle)
+        return self._known[low]
+
+    def _root_lane(self) -> tuple[Place, int] | None:
+        """Return the part of a first lane that every path has: there must be only one, and no branch before its end."""
+        if not self._sought:
+            self._sought = True
+            tapes, ask = self._scope.tapes(), self._tx.statements.first_branches
+            if len(tapes) > _MANY_TAPES:
+                return None
+            roots = [
+                (number, row[0]) for number, asof in tapes for row in self._tx.all(ask, (number, 0, ROOT.lane, asof))
+            ]
+            if len(roots) == 1:
+                root, lane = roots[0]
+                branches = [
+                    row[1]
+                    for number, asof in tapes
+                    for row in self._tx.all(ask, (number, 0 if number == root else root, lane, asof))
+                ]
+                if branches:
+                    self._trunk = (self._scope.at(lane, min(branches), root), 0)
+        return self._trunk
+
+
 class PathWindow:
     """The messages of a path below a depth, with summaries in the place of what they cover, read from both ends."""
 
@@ -66,23 +120,13 @@ class PathWindow:
         self._scale = scale
         self._end = end
         self._floor = max(floor, reader._floor(tx, scope, end)) if end != ROOT else 0
-        self._lanes = self._walked()
-        self._starts = [lo for _, lo in self._lanes]
+        self._lanes = Lanes(reader, tx, scope, end, self._floor)
         self._runs = list(runs)
         self._ahead, self._behind = 0, len(self._runs)
         """The runs that were read from neither end."""
         self._low, self._high = self._floor, end.ordinal
         """The depths between which nothing was read yet."""
         self._span = _SPAN
-
-    def _walked(self) -> list[tuple[Place, int]]:
-        """Return the lanes of the path, the nearest to the root first: each its last place and its start."""
-        if self._end == ROOT:
-            return []
-        lo = self._reader._lo(self._tx, self._scope, self._end)
-        if lo <= self._floor:
-            return [(self._end, lo)]
-        return self._reader._walk(self._tx, self._scope, self._end, self._floor)[::-1]
 
     @property
     def whole(self) -> bool:
@@ -119,14 +163,10 @@ class PathWindow:
                 return self._run_spots(run)
         return []
 
-    def _lane(self, depth: int) -> tuple[Place, int]:
-        """Return the lane of the path in which a depth lies."""
-        return self._lanes[bisect_left(self._starts, depth) - 1]
-
     def _last_rows(self, bottom: int, count: int) -> tuple[list[Row], int]:
         """Return the last rows between ``bottom`` and what was read from the end, and the depth down to which."""
         high = self._high
-        last, lo = self._lane(high)
+        last, lo = self._lanes.at(high)
         place = Place(last.lane, high, last.tape)
         if lo <= max(bottom, high - count):
             floor = max(lo, bottom, high - self._span)
@@ -142,7 +182,7 @@ class PathWindow:
 
     def _first_rows(self, top: int, count: int) -> tuple[list[Row], int]:
         """Return the first rows between what was read from the beginning and ``top``, and the depth up to which."""
-        last, lo = self._lane(self._low + 1)
+        last, lo = self._lanes.at(self._low + 1)
         end = min(last.ordinal, top, self._low + self._span)
         place = Place(last.lane, end, last.tape)
         rows = list(self._reader._rows(self._tx, self._scope, place, max(lo, self._low), count))
@@ -155,20 +195,18 @@ class PathWindow:
     def _spots(self, rows: list[Row]) -> list[Spot]:
         items = self._reader._plain_items(self._tx, self._scope, rows)
         price(items, self._scale)
-        return [spot(item, row[0]) for item, row in zip(items, rows, strict=True)]
+        return [Spot(item, row[0]) for item, row in zip(items, rows, strict=True)]
 
     def _run_spots(self, run: Run) -> list[Spot]:
         """Return a summary, and behind it what has come back into its run."""
         item = Item(summary_message(run.summary, run.summary.stamp), 0, False, run.summary.tape)
         price([item], self._scale)
-        return [spot(item, run.lo), *(self._spots(self._loose(run)) if run.of.loose else ())]
-
-    def _loose(self, run: Run) -> list[Row]:
-        """Return the rows of messages within a run that the summary does not cover."""
-        covers = set(run.summary.covers)
-        rows = self._reader._path(self._tx, self._scope, run.of.place, run.lo - 1)
-        messages = self._reader._messages(self._tx, self._scope, rows)
-        return [row for row, message in zip(rows, messages, strict=True) if message.id not in covers]
+        found = [Spot(item, run.lo)]
+        if run.of.loose:
+            covers = set(run.summary.covers)
+            rows = self._reader._path(self._tx, self._scope, run.of.place, run.lo - 1)
+            found += [one for one in self._spots(rows) if one.item.message.id not in covers]
+        return found
 
     # -- what lies beyond
 
@@ -189,13 +227,14 @@ class PathWindow:
     def answers(self, depths: Sequence[int], below: int) -> list[Spot]:
         """Return the messages deeper than ``below`` that are recorded as answers to calls made at these depths."""
         wanted, found = set(depths), dict[Place, None]()
-        for last, lo in self._lanes:
-            first, final = max(lo, min(depths) - 1), min(last.ordinal, max(depths))
-            if first < final:
-                params = (self._lineage(), self._scope.number(last), last.lane, first, final, below)
-                for lane, ordinal, tape, maker in self._tx.all(self._tx.statements.answers_between, params):
-                    if maker in wanted:
-                        found[self._scope.at(lane, ordinal, tape)] = None
+        depth, deepest = min(wanted) - 1, max(wanted)
+        while depth < deepest:
+            last, _ = self._lanes.at(depth + 1)
+            params = (self._lineage(), self._scope.number(last), last.lane, depth, min(last.ordinal, deepest), below)
+            for lane, ordinal, tape, maker in self._tx.all(self._tx.statements.answers_between, params):
+                if maker in wanted:
+                    found[self._scope.at(lane, ordinal, tape)] = None
+            depth = last.ordinal
         return [shown for shown in map(self._shown, found) if shown is not None]
 
     def _lineage(self) -> str:
@@ -207,7 +246,7 @@ class PathWindow:
         """Return the message at a place if the window shows it."""
         if not self._floor < place.ordinal <= self._end.ordinal:
             return None
-        last, _ = self._lane(place.ordinal)
+        last, _ = self._lanes.at(place.ordinal)
         if last.lane != place.lane or last.tape != place.tape:
             return None
         rows = self._reader._rows(self._tx, self._scope, place, place.ordinal - 1)
@@ -225,7 +264,7 @@ class PathWindow:
 
     def _covered(self, run: Run) -> tuple[tuple[str, int], tuple[str, int]]:
         """Return the entries that placed the first and the last message of a run."""
-        first, last = (self._lane(depth)[0].tape or self._scope.tape for depth in (run.lo, run.hi))
+        first, last = (self._lanes.at(depth)[0].tape or self._scope.tape for depth in (run.lo, run.hi))
         return (first, run.summary.span[0]), (last, run.summary.span[1])
 
     def _placed(self, one: Spot) -> tuple[tuple[str, int], tuple[str, int]]:

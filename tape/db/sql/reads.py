@@ -137,6 +137,21 @@ class Reads(Compiler):
             .order_by(lanes.base_ordinal, lanes.lane),
             ["t", "from_tape", "at_lane", "from_ordinal", "to_ordinal", "at_seq"],
         )
+        # Where the first lanes branch off from one; two of them, since that tells one from several.
+        self.first_branches = make(
+            "first_branches",
+            sa.select(lanes.lane, lanes.base_ordinal)
+            .where(
+                lanes.tape_id == param("t"),
+                lanes.base_tape == param("from_tape"),
+                lanes.base_lane == param("at_lane"),
+                lanes.lane <= param("at_seq"),
+            )
+            .order_by(lanes.base_ordinal)
+            .limit(sa.literal_column("2"))
+            .offset(ZERO),
+            ["t", "from_tape", "at_lane", "at_seq"],
+        )
         self.last_append = make(
             "last_append",
             sa.select(e.stamp)
