@@ -384,7 +384,6 @@ class Listed:
         self.spots = [Spot(item, depth) for depth, item in enumerate(items, start=1)]
         self.low, self.high = 0, len(items)
 
-    @property
     def whole(self) -> bool:
         return self.low >= self.high
 

@@ -50,7 +50,6 @@ class Unbounded(Exception):
 class Window(Protocol):
     """The messages of a branch after its anchor, read from both ends; every message comes once."""
 
-    @property
     def whole(self) -> bool:
         """Whether there is nothing left between what was read from either end."""
 
@@ -81,7 +80,7 @@ def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message
     """Read as much as the policy needs to decide; raises BudgetExceeded as soon as the last turn alone is too large."""
     reading = _Reading(window, policy, budget, cost)
     count = max(FIRST_STRETCH, policy.recent)
-    while not window.whole:
+    while not window.whole():
         reading.tail[:0] = window.newest(count)
         found = reading.decided()
         if found is not None:
@@ -113,7 +112,7 @@ class _Reading:
         """Return what the policy needs, or None when more must be read from the end."""
         tail, budget, recent = self.tail, self.budget, self.policy.recent
         uncut = _tokens(tail)
-        if self.window.whole or len(tail) < recent or uncut <= budget:
+        if self.window.whole() or len(tail) < recent or uncut <= budget:
             # It may all fit, or what is older may be among the messages that are never cut.
             return None
         starts = turn_starts([spot.said for spot in tail], whole=False, made=self.window.made)
@@ -132,7 +131,7 @@ class _Reading:
         if not self.head:
             # Nothing is kept of the beginning, but it must be told where that which is out begins.
             self.head += self.window.oldest(1)
-            if self.window.whole:
+            if self.window.whole():
                 return None
         first = None if head else self.head[0]
         kept = sum(map(self._cut, head))
@@ -163,7 +162,7 @@ class _Reading:
                     return [], False
             more = self.window.oldest(max(HEAD_STRETCH, wanted - len(self.head), len(self.head) // 2))
             self.head += more
-            if self.window.whole:
+            if self.window.whole():
                 return None
         return [], True
 

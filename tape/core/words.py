@@ -11,13 +11,30 @@ Japanese, Korean, Thai …) are cut into pairs of neighbouring characters. Every
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
-__all__ = ["MARKS", "VERSION", "Query", "Token", "Word", "owner_word", "parse", "snippet", "tape_word", "vocabulary"]
+__all__ = [
+    "FIRST_WORDS",
+    "LONG",
+    "MARKS",
+    "MOST_WORDS",
+    "VERSION",
+    "WIDTH",
+    "Query",
+    "Token",
+    "Word",
+    "owner_word",
+    "parse",
+    "snippet",
+    "tape_word",
+    "vocabulary",
+]
 
 VERSION = 1
 """Of the tokens: an index made by another version is made anew."""
@@ -25,10 +42,29 @@ VERSION = 1
 MARKS = ("«", "»")
 """What stands around the words that were found, in a snippet."""
 
+MOST_WORDS = 1_000
+"""Distinct words of a query that count: its first ones."""
+FIRST_WORDS = 64
+"""Words of a query that the index is asked for. The others are looked for only in texts that are not long."""
+LONG = 65_536
+"""Characters from which on a text is long. Looking for hundreds of words in it would take longer than reading it."""
+WIDTH = 160
+"""About how many characters of a text a snippet shows."""
+
 _LONGEST = 128
 """Characters of a word that count; a longer one is most likely no word at all."""
 _MOST_BYTES = 600_000
 """Bytes of distinct tokens indexed of one text. A tsvector ends at 1 MB, and both engines shall find the same."""
+_PIECE = 65_536
+"""Characters that are cut into words at a time, so that a text of any length takes little memory beside itself."""
+_NEAR = 256
+"""Characters that are cut into words at a time where only the next few words are wanted."""
+_BEGINNING = 4_096
+"""Characters at the beginning of a text in which the first of the words is looked for."""
+_FEW = 8
+"""Of how many words the first is looked for."""
+_TRIES = 64
+"""Places in a text that are looked at for one word as it is written: a single letter stands in every other word."""
 
 # Combining marks belong to the word that they stand in; without them the words of India would fall into letters.
 _MARK = (
@@ -46,8 +82,10 @@ _UNSPACED = (
     "\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb\uf900-\ufad9\uff66-\uffdc\U00020000-\U0003ffff"
 )
 _ASCII = re.compile(r"[A-Za-z0-9]+")
+_ASKED = re.compile(r"[A-Za-z0-9]+\*?")
 _RUNS = re.compile(rf"(?P<run>[{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{_MARK}])*")
 _ACCENTS = re.compile("[\u0300-\u036f]")
+_IN_RUN = re.compile(f"[{_UNSPACED}]")
 _NO_WORD = re.compile(rf"[^\w{_MARK}{_UNSPACED}]|_")
 _CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 _QUOTED = re.compile(r'"([^"]*)"|([^"]+|")')
@@ -79,102 +117,326 @@ class Token(Struct, frozen=True, gc=False):
         return self.text in word.tokens
 
 
+Phrase = tuple[Token, ...]
+
+
+class Wanted(Struct, frozen=True):
+    """Phrases to look for in one pass over the words of a text: plain words by what they are, and all others."""
+
+    words: dict[str, Phrase]
+    others: tuple[Phrase, ...]
+
+    @classmethod
+    def of(cls, phrases: Iterable[Phrase]) -> Wanted:
+        """Return these phrases to be looked for."""
+        words = {phrase[0].text: phrase for phrase in phrases if len(phrase) == 1 and not phrase[0].prefix}
+        return cls(words, tuple(phrase for phrase in phrases if len(phrase) > 1 or phrase[0].prefix))
+
+
 class Query(Struct, frozen=True):
     """A query: phrases that must all occur, each a sequence of tokens at neighbouring positions."""
 
-    phrases: tuple[tuple[Token, ...], ...]
+    phrases: tuple[Phrase, ...]
+    wanted: Wanted
+    """The same phrases."""
+    longest: tuple[Phrase, ...]
+    """The same phrases, those that begin with the longest words first: they are rare, and sooner found in a text."""
+    others: tuple[Phrase, ...] = ()
+    """What was asked for beyond the first words: only texts that are not long must have it."""
 
     def tokens(self) -> list[Token]:
-        """Return every distinct token, for an index to look up."""
+        """Return every distinct token of the phrases, for an index to look up."""
         return list(dict.fromkeys(token for phrase in self.phrases for token in phrase))
 
-    def match(self, text: str) -> list[tuple[int, int]] | None:
-        """Return where the phrases occur in ``text`` as (start, end), in order, or None unless all of them do."""
+    def match(self, text: str, *, indexed: bool = False) -> list[tuple[int, int]] | None:
+        """Return where the phrases occur, as (start, end), in the part of ``text`` that a snippet shows.
+
+        None unless all of them occur. In a text that the index led to, single words are known to occur; only phrases of
+        several are looked up again.
+        """
         if not self.phrases:
             return None
-        found: list[tuple[int, int]] = []
-        words = list(scan(text))
-        for phrase in self.phrases:
-            first, *rest = phrase
-            spans = [
-                (words[at].start, words[at + len(rest)].end)
-                for at in range(len(words) - len(rest))
-                if first.finds(words[at]) and all(token.finds(words[at + n]) for n, token in enumerate(rest, 1))
-            ]
-            if not spans:
-                return None
-            found += spans
-        return sorted(set(found))
+        unsure = [phrase for phrase in self.phrases if len(phrase) > 1 or not indexed]
+        if not _all_occur(text, unsure) or not self._has_others(text):
+            return None
+        first = _first_place(text, self.longest)
+        if first is None:
+            return None
+        begin = max(first - WIDTH // 4, 0)
+        if begin:
+            cut = _NO_WORD.search(text, begin, first)
+            begin = cut.start() if cut is not None else first
+        spans = {(start, end) for _, start, end in _occurrences(text, self.wanted, begin, first + WIDTH)}
+        return sorted(spans) or [(first, first)]
+
+    def _has_others(self, text: str) -> bool:
+        if not self.others or len(text) > LONG:
+            return True
+        tokens = set(vocabulary(text))
+        words = [phrase for phrase in self.others if len(phrase) == 1 and not phrase[0].prefix]
+        if not all(phrase[0].text in tokens for phrase in words):
+            return False
+        return _all_occur(text, [phrase for phrase in self.others if len(phrase) > 1 or phrase[0].prefix])
 
 
-def scan(text: str) -> Iterator[Word]:
-    """Yield the words of a text in order."""
-    if text.isascii():
-        for match in _ASCII.finditer(text):
-            yield Word(match.start(), match.end(), _ascii_tokens(match[0]))
-        return
-    for match in _RUNS.finditer(text):
-        start, end = match.span()
+def scan(text: str, start: int = 0, size: int = _PIECE) -> Iterator[Word]:
+    """Yield the words of a text in order, from a place on that cuts no word."""
+    for begin, end in [(start, len(text))] if text.isascii() else _pieces(text, start, size):
+        if text.isascii() or text[begin:end].isascii():
+            for match in _ASCII.finditer(text, begin, end):
+                yield Word(match.start(), match.end(), _ascii_tokens(match[0]))
+        else:
+            yield from _scan_any(text, begin, end)
+
+
+def _scan_any(text: str, begin: int, end: int) -> Iterator[Word]:
+    """Yield the words of a piece of text that is not plain ASCII."""
+    for match in _RUNS.finditer(text, begin, end):
+        start, stop = match.span()
         if match["run"] is None:
-            word = match[0]
-            tokens = _ascii_tokens(word) if word.isascii() else (_fold(word),)
+            tokens = _word_tokens(match[0])
             if tokens[0]:
-                yield Word(start, end, tokens)
+                yield Word(start, stop, tokens)
             continue
         characters = _fold_run(match[0])
         # When folding changes the length, the place of a character inside the run is lost: mark all of it.
-        exact = len(characters) == end - start
+        exact = len(characters) == stop - start
         last = len(characters) - 1
         for at in range(len(characters)):
             token = characters[at : at + 2]
-            where = (start + at, start + at + len(token)) if exact else (start, end)
+            where = (start + at, start + at + len(token)) if exact else (start, stop)
             yield Word(*where, (token,), 2 if at == last else 1)
+
+
+def _pieces(text: str, start: int = 0, size: int = _PIECE) -> Iterator[tuple[int, int]]:
+    """Yield where pieces of a text begin and end, each of about a size; none of them cuts a word."""
+    while start < len(text):
+        end = start + size
+        if end < len(text):
+            cut = _NO_WORD.search(text, end)
+            end = cut.start() if cut is not None else len(text)
+        yield start, min(end, len(text))
+        start = end
 
 
 def vocabulary(text: str) -> list[str]:
     """Return the distinct tokens of a text, in the order in which they first occur, up to the size of an index row."""
     found: dict[str, None] = {}
     size = 0
-    if text.isascii():
-        # Most texts are: no need to know where the words stand.
-        each: Iterator[tuple[str, ...]] = map(_ascii_tokens, dict.fromkeys(_ASCII.findall(text)))
-    else:
-        each = (word.tokens for word in scan(text))
-    for tokens in each:
-        for token in tokens:
-            if token not in found:
-                # A tsvector spends up to eight bytes beside the token itself.
-                size += len(token) * (1 if token.isascii() else 4) + 8
-                if size > _MOST_BYTES:
-                    return list(found)
-                found[token] = None
+    for begin, end in _pieces(text):
+        for tokens in _distinct(text, begin, end):
+            for token in tokens:
+                if token not in found:
+                    # A tsvector spends up to eight bytes beside the token itself.
+                    size += len(token) * (1 if token.isascii() else 4) + 8
+                    if size > _MOST_BYTES:
+                        return list(found)
+                    found[token] = None
     return list(found)
+
+
+def _distinct(text: str, begin: int, end: int) -> Iterator[Iterable[str]]:
+    """Yield the tokens of the distinct words in a piece of text, in the order in which they first occur."""
+    if text.isascii() or text[begin:end].isascii():
+        # Most texts are: no need to know where the words stand.
+        yield from map(_ascii_tokens, dict.fromkeys(_ASCII.findall(text, begin, end)))
+        return
+    for word, in_run in {match[0]: match["run"] is not None for match in _RUNS.finditer(text, begin, end)}.items():
+        if in_run:
+            run = _fold_run(word)
+            yield (run[at : at + 2] for at in range(len(run)))
+        else:
+            tokens = _word_tokens(word)
+            if tokens[0]:
+                yield tokens
+
+
+def _all_occur(text: str, phrases: list[Phrase]) -> bool:
+    """Whether all of the phrases occur in a text."""
+    left = dict.fromkeys(phrase for phrase in phrases if _as_written(text, phrase, 0, len(text)) is None)
+    for places in _places(text, left) if left else ():
+        for phrase in places:
+            del left[phrase]
+        if not left:
+            break
+    return not left
+
+
+def _first_place(text: str, phrases: tuple[Phrase, ...]) -> int | None:
+    """Return where to show a text: at the first words near its beginning, or else wherever a word is found soonest."""
+    place, end = None, min(len(text), _BEGINNING)
+    for phrase in phrases[:_FEW]:
+        found = _as_written(text, phrase, 0, end)
+        if found is not None:
+            place = end = found
+    if place is None:
+        written = (_as_written(text, phrase, 0, len(text)) for phrase in phrases)
+        place = next((found for found in written if found is not None), None)
+    if place is None:
+        pieces = _places(text, dict.fromkeys(phrases))
+        place = next((min(places.values()) for places in pieces if places), None)
+    return place
+
+
+def _as_written(text: str, phrase: Phrase, start: int, end: int) -> int | None:
+    """Return where a phrase begins in a stretch of text, if its first word is written there just as it is asked for.
+
+    Most words are, and a string is found in another many times faster than a text is cut into words.
+    """
+    first = phrase[0].text
+    plain = len(phrase) == 1 and not phrase[0].prefix and first.isascii()
+    in_run = not first.isascii() and _IN_RUN.match(first) is not None
+    last = min(end + len(first) - 1, len(text))
+    at = start - 1
+    for _ in range(_TRIES):
+        at = text.find(first, at + 1, last)
+        if at < 0:
+            return None
+        begin = at
+        if in_run:
+            while begin and at - begin < _NEAR and _IN_RUN.match(text, begin - 1):
+                begin -= 1
+        elif at and not _NO_WORD.match(text, at - 1):
+            continue
+        if plain:
+            stop = at + len(first)
+            if stop == len(text) or _NO_WORD.match(text, stop):
+                return at
+            continue
+        found = next(_occurrences(text, Wanted.of((phrase,)), begin, at + 1), None)
+        if found is not None:
+            return found[1]
+    return None
+
+
+def _places(text: str, phrases: dict[Phrase, None]) -> Iterator[dict[Phrase, int]]:
+    """Yield for each piece of a text where the phrases that the caller has not taken away meanwhile begin in it."""
+    # Most pieces of a text that is not all ASCII are, if they are small.
+    for begin, end in _pieces(text, 0, _PIECE if text.isascii() else _BEGINNING):
+        piece = text[begin:end]
+        places: dict[Phrase, int] = {}
+        if piece.isascii():
+            lower = piece.lower()
+            for phrase in phrases:
+                place = _ascii_place(text, begin, piece, lower, phrase)
+                if place is not None:
+                    places[phrase] = place
+        else:
+            for phrase, start, _ in _occurrences(text, Wanted.of(phrases), begin, end, _BEGINNING):
+                places.setdefault(phrase, start)
+                if len(places) == len(phrases):
+                    break
+        yield places
+
+
+def _ascii_place(text: str, offset: int, piece: str, lower: str, phrase: Phrase) -> int | None:
+    """Return where a phrase begins in a piece of ASCII, of which every token is a part, given also in lower case."""
+    first = phrase[0]
+    if len(phrase) > 1:
+        # The first two words side by side, or the first at the end: whatever is found so is looked at closely.
+        second = f"[a-z0-9]{{0,64}}?{phrase[1].text}"
+        after = "[a-z0-9]*+" if len(first.text) >= _LONGEST else "[a-z0-9]{0,64}+"
+        pair = re.compile(rf"{first.text}{after}(?:[^a-z0-9]++{second}|[^a-z0-9]*+\Z)")
+        wanted = Wanted.of((phrase,))
+    at = -1
+    while True:
+        if len(phrase) > 1:
+            match = pair.search(lower, at + 1)
+            at = match.start() if match is not None else -1
+        else:
+            at = lower.find(first.text, at + 1)
+        if at < 0:
+            return None
+        begin = at
+        while begin and lower[begin - 1].isalnum():
+            begin -= 1
+        word = _ASCII.match(piece, begin)
+        if word is None:
+            continue
+        if len(phrase) == 1:
+            if first.finds(Word(begin, word.end(), _ascii_tokens(word[0]))):
+                return offset + begin
+        elif next(_occurrences(text, wanted, offset + begin, offset + begin + 1), None) is not None:
+            return offset + begin
+        at = word.end()
+
+
+def _occurrences(
+    text: str, wanted: Wanted, begin: int, stop: int, size: int = _NEAR
+) -> Iterator[tuple[Phrase, int, int]]:
+    """Yield the phrases that begin between two places, the first of which cuts no word: which, where from, where to."""
+    words, others = wanted.words, wanted.others
+    begun: list[tuple[Phrase, int, int]] = []
+    for word in scan(text, begin, size):
+        if word.start >= stop and not begun:
+            return
+        following = [(phrase, at + 1, start) for phrase, at, start in begun if phrase[at].finds(word)]
+        if word.start < stop:
+            for token in word.tokens:
+                if token in words:
+                    yield words[token], word.start, word.end
+            following += [(phrase, 1, word.start) for phrase in others if phrase[0].finds(word)]
+        for phrase, at, start in following:
+            if at == len(phrase):
+                yield phrase, start, word.end
+        begun = [one for one in following if one[1] < len(one[0])]
 
 
 def parse(query: str) -> Query:
     """Read a query: words that must all occur, "quoted phrases", and a trailing * for all that begins so.
 
-    Any string is a query. Whatever is no word, no pair of quotes and no trailing star is ignored.
+    Any string is a query. Whatever is no word, no pair of quotes and no trailing star is ignored, and so is whatever
+    follows the first ``MOST_WORDS`` distinct words.
     """
-    phrases: dict[tuple[Token, ...], None] = {}
+    phrases: dict[Phrase, None] = {}
+    count = 0
+    first = 0
+    for phrase in _asked(query):
+        if phrase in phrases:
+            continue
+        if count + len(phrase) <= FIRST_WORDS:
+            first += 1
+        phrases[phrase] = None
+        count += len(phrase)
+        if count >= MOST_WORDS:
+            break
+    asked, others = tuple(phrases)[:first], tuple(phrases)[first:]
+    longest = sorted(asked, key=lambda phrase: len(phrase[0].text), reverse=True)
+    return Query(asked, Wanted.of(asked), tuple(longest), others)
+
+
+def _asked(query: str) -> Iterator[Phrase]:
+    """Yield the phrases of a query in order; none is longer than the words that the index is asked for."""
     for match in _QUOTED.finditer(query):
         quoted, plain = match.groups()
-        if quoted is not None:
-            phrase = _phrase(quoted, list(scan(quoted)), match.end() < len(query) and query[match.end()] == "*")
-            if phrase:
-                phrases[phrase] = None
+        if quoted is None:
+            yield from _plain(plain)
             continue
-        words: list[Word] = []
-        for word in scan(plain):
-            words.append(word)
-            if word.run != 1:
-                phrases[_phrase(plain, words, False)] = None
-                words = []
-    return Query(tuple(phrases))
+        phrase = _phrase(quoted, scan(quoted), match.end() < len(query) and query[match.end()] == "*")
+        if phrase:
+            yield phrase
 
 
-def _phrase(text: str, words: list[Word], starred: bool) -> tuple[Token, ...]:
-    """Return the words of one phrase as tokens to find at neighbouring positions."""
+def _plain(text: str) -> Iterator[Phrase]:
+    """Yield what the part of a query that is not quoted asks for: phrases of one word, or of one run without spaces."""
+    if text.isascii():
+        for begin, end in _pieces(text, 0, 8 * _NEAR):
+            # One character more: a piece ends where its last word does, and a star may follow.
+            for asked in dict.fromkeys(_ASKED.findall(text, begin, end + 1)):
+                word = asked.rstrip("*")
+                yield (Token(_ascii_tokens(word)[0], word != asked),)
+        return
+    words: list[Word] = []
+    for word in scan(text):
+        words.append(word)
+        if word.run != 1 or len(words) > FIRST_WORDS:
+            yield _phrase(text, words, False)
+            words = []
+
+
+def _phrase(text: str, words: Iterable[Word], starred: bool) -> Phrase:
+    """Return the words of one phrase, the first of them if it is long, as tokens to find at neighbouring positions."""
+    words = list(islice(words, FIRST_WORDS + 1))
     tokens: list[Token] = []
     for at, word in enumerate(words):
         last = at == len(words) - 1
@@ -185,10 +447,10 @@ def _phrase(text: str, words: list[Word], starred: bool) -> tuple[Token, ...]:
             continue
         starred_here = last and (starred or text[word.end : word.end + 1] == "*")
         tokens.append(Token(word.tokens[0], starred_here))
-    return tuple(tokens)
+    return tuple(tokens[:FIRST_WORDS])
 
 
-def snippet(text: str, spans: list[tuple[int, int]], width: int = 160) -> str:
+def snippet(text: str, spans: list[tuple[int, int]], width: int = WIDTH) -> str:
     """Return the part of ``text`` around the first words found, on one line, with marks around all that it shows."""
     first = spans[0][0] if spans else 0
     begin = max(0, first - width // 4)
@@ -240,6 +502,12 @@ def _ascii_tokens(word: str) -> tuple[str, ...]:
     return (folded, *dict.fromkeys(part.lower() for part in _CAMEL.findall(word) if len(part) < len(word)))
 
 
+def _word_tokens(word: str) -> tuple[str, ...]:
+    if word.isascii():
+        return _ascii_tokens(word)
+    return (_folded(word) if len(word) <= _LONGEST else _fold(word),)
+
+
 def _fold(word: str) -> str:
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", word).casefold())
     return _NO_WORD.sub("", unicodedata.normalize("NFKC", _ACCENTS.sub("", folded)))[:_LONGEST]
@@ -247,3 +515,7 @@ def _fold(word: str) -> str:
 
 def _fold_run(run: str) -> str:
     return _NO_WORD.sub("", unicodedata.normalize("NFKC", run).casefold())
+
+
+# A text has far fewer words than it has places for them, and folding one takes longer than finding it.
+_folded = functools.lru_cache(maxsize=8_192)(_fold)

@@ -16,12 +16,15 @@ from tape.db.log import log
 from tape.db.paths import Row
 from tape.db.position import join_position
 from tape.db.schema import in_schema
+from tape.db.sql.searches import BODIES
 from tape.db.transaction import Broken, Collision, Database, Denied, Transaction
 from tape.errors import Corrupt, StoreBusy
 
-__all__ = ["Index", "place_of"]
+__all__ = ["Index", "large_body", "place_of"]
 
 _BATCH = 500
+_MOST_WORDS = 200_000
+"""Words in a batch, about: of texts with many, fewer texts are stored at a time."""
 _NAME = "\x01index"
 """Of the index among the readers of the feed: no caller can use a control character."""
 _LOCK = "\0index"
@@ -72,7 +75,7 @@ class Index:
         brief = patience is not None
         total = 0
         while True:
-            place, rows, ready = self._db.read(self._batch)
+            place, rows, ready, more = self._db.read(self._batch)
             if rows:
                 last = rows[-1]
                 stored = self._db.repeat(
@@ -81,22 +84,31 @@ class Index:
                     patience=patience,
                 )
                 total += len(rows) if stored else 0
-            if len(rows) < _BATCH or (most is not None and total >= most):
+            if not more or (most is not None and total >= most):
                 return total
 
-    def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed]]:
-        """Read the next entries and cut their bodies into words."""
+    def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed], bool]:
+        """Read the next entries and cut their bodies into words; tells also whether there may be more.
+
+        A batch of large texts ends before their words fill the memory.
+        """
         place = self.place(tx)
         rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH))
         ready = []
-        for row in rows:
+        count = 0
+        for at, row in enumerate(rows, 1):
             found = None if row[-1] == "purged" else self._ready(tx, row)
             if found is not None:
                 ready.append(found)
-        return place, rows, ready
+                count += len(found.words)
+            if count > _MOST_WORDS:
+                return place, rows[:at], ready, True
+        return place, rows, ready, len(rows) == _BATCH
 
     def _ready(self, tx: Transaction, row: Row) -> Indexed | None:
         position, xid, tape_id, seq, kind, version, raw, _, lane, ordinal, _, owner, _ = row
+        if raw is None:
+            raw = large_body(tx, tape_id, seq, kind)
         if raw is None:
             return None
         try:
@@ -191,13 +203,14 @@ class Index:
         for position, seq in rows:
             if self._sql.drop_words is not None:
                 body = tx.one(self._sql.indexed_body, (tape_id, seq))
-                if body is not None and body[6] is not None:
+                if body is not None and body[2] is not None:
+                    kind, version, raw, owner = body
                     try:
-                        text = text_of(payloads.body_of(body[4], body[5], body[6]).message)
+                        text = text_of(payloads.body_of(kind, version, raw).message)
                     except Corrupt as error:
                         # What the index holds of it cannot be told any more, so the index is made anew without it.
                         raise Broken(error.what) from error
-                    tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, body[11]))))
+                    tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, owner))))
             tx.run(self._sql.drop_text, (tape_id, seq))
         return int(rows[-1][1]) if len(rows) == most else 0
 
@@ -206,6 +219,12 @@ def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
     """Return what a text is found by: its words, and those that stand for its tape and its owner."""
     own = [] if owner is None else [words.owner_word(owner)]
     return [*words.vocabulary(text), words.tape_word(tape_id), *own]
+
+
+def large_body(tx: Transaction, tape_id: int, seq: int, kind: str) -> bytes | None:
+    """Return the payload of an entry that was too large to be read with others; None if it holds no text."""
+    row = tx.one(tx.statements.large_body, (tape_id, seq)) if kind in BODIES else None
+    return None if row is None else row[0]
 
 
 def place_of(tx: Transaction, kind: str, version: int, raw: bytes, lane: int, ordinal: int) -> tuple[int, int, int]:

@@ -96,12 +96,6 @@ class Scope(msgspec.Struct):
         """Return the number of the tape that placed the message in a row; rows of the tape itself do not say."""
         return int(row[8]) if len(row) > 8 else self.id
 
-    def age(self, row: Row) -> tuple[int, int]:
-        """Return what orders messages of a family by when they were placed: ancestors first, then by seq."""
-        numbers = [layer.number for layer in self.family.members] if self.family is not None else []
-        number = self.placed_on(row)
-        return (-numbers.index(number) if number in numbers else 1, row[1])
-
 
 class Paths:
     """Reads rows of the view for one owner, inside a transaction that the caller holds."""
@@ -317,6 +311,8 @@ class Paths:
         found: list[Row] = []
         floor = self._floor(tx, scope, end)
         while end != ROOT and end.ordinal > floor and len(found) < count:
+            if end.tape is not None:
+                return found + self._last_inherited(tx, scope, end, floor, count - len(found))
             base = None if scope.beside_head(end) else self._base(tx, scope, end)
             lo = scope.head.lo if base is None else base.ordinal
             found += self._rows(tx, scope, end, max(lo, floor), count - len(found), last=True)
@@ -324,6 +320,19 @@ class Paths:
                 break
             end = base or self._base(tx, scope, end)
         return found
+
+    def _last_inherited(self, tx: Transaction, scope: Scope, end: Place, floor: int, count: int) -> list[Row]:
+        """Return the last ``count`` rows on the path to a place in an ancestor, deepest first.
+
+        A deep family has a lane per level, so the path is read by stretches of depth and not lane by lane.
+        """
+        stretch = count
+        while True:
+            above = max(end.ordinal - stretch, floor)
+            rows = self._path(tx, scope, end, above)
+            if len(rows) >= count or above <= floor:
+                return rows[::-1][:count]
+            stretch *= 4
 
     def _first(self, tx: Transaction, scope: Scope, end: Place, above: int, count: int) -> list[Row]:
         """Return the first ``count`` rows on the path to ``end`` deeper than ``above``."""
@@ -365,11 +374,11 @@ class Paths:
                     break
                 stretch *= 4
         # An anchor set before the first message stands above every path.
-        for number, asof, cleared, _ in scope.layers():
-            row = tx.one(self._sql.anchor_in_lane, (number, ROOT.lane, 0, -1, cleared, asof))
-            if row is not None:
-                return row[0], row[1], number
-        return None
+        if scope.family is not None:
+            row = tx.one(self._sql.root_anchor, (scope.lineage(),))
+            return None if row is None else (row[0], row[1], row[2])
+        row = tx.one(self._sql.anchor_in_lane, (scope.id, ROOT.lane, 0, -1, scope.cleared, scope.seq))
+        return None if row is None else (row[0], row[1], scope.id)
 
     def _anchored(self, tx: Transaction, scope: Scope) -> bool:
         """Whether there may be an anchor in the view at all: cheaper to ask than to walk a path of many lanes."""

@@ -23,10 +23,11 @@ from tape.core.records import (
     Source,
     TapeInfo,
 )
+from tape.db.branches import Branches
 from tape.db.family import Family
 from tape.db.memory import Recall
 from tape.db.paths import ALL, Point, Row, Scope
-from tape.db.rows import anchor_from, entry_from_row, info_from_facts, merge_receipt, message_from_row
+from tape.db.rows import anchor_from, entry_from_row, info_from_facts, merge_receipt
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
 from tape.db.transaction import Transaction
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
@@ -34,7 +35,7 @@ from tape.errors import Corrupt, InvalidEntry, TapeNotFound, UnknownMessage
 __all__ = ["Reader", "absent"]
 
 
-class Reader(Recall):
+class Reader(Branches, Recall):
     """Answers every question about tapes of one database."""
 
     def freeze(self, tape: str, point: Point) -> tuple[int, str | None]:
@@ -135,30 +136,9 @@ class Reader(Recall):
                 raise UnknownMessage(tape, message_id)
             place, _ = self._place(tx, scope, message_id)
             self._held(tx, scope, place, message_id)
-            found = self._below(tx, scope, place)
-            found.sort(key=scope.age)
-            return [message_from_row(scope.name(scope.placed_on(row)), row, message_id) for row in found]
+            return self._children(tx, scope, place, message_id)
 
         return self._db.read(work)
-
-    def _below(self, tx: Transaction, scope: Scope, place: Place) -> list[Row]:
-        """Return the nearest rows that hold below a place, in its lane and in those that branch off before the next."""
-        found: list[Row] = []
-        queue = [place]
-        while queue:
-            above = queue.pop()
-            following = self._rows(tx, scope, Place(above.lane, 2**62, above.tape), above.ordinal, 1)
-            found += following
-            stop = following[0][0] if following else 2**62
-            number = scope.number(above)
-            # Lanes branch off here on the tape itself and on every fork of it in the lineage.
-            for tape, asof in scope.tapes():
-                origin = 0 if tape == number else number
-                rows = tx.all(self._sql.branches, (tape, origin, above.lane, above.ordinal, stop, asof))
-                for (lane,) in rows:
-                    branch = scope.at(lane, 0, tape)
-                    queue.append(Place(lane, self._lo(tx, scope, branch), branch.tape))
-        return found
 
     def heads(self, tape: str, point: Point) -> list[Message]:
         """Return the last message of every branch, in the order in which they were placed."""
@@ -168,27 +148,7 @@ class Reader(Recall):
             if scope is None:
                 absent(tape, None, point)
                 return []
-            # Lanes are numbered in the order in which they were opened, and a fork's come after its parent's.
-            lanes: list[tuple[Place, Place]] = []
-            for number, asof in reversed(scope.tapes()):
-                for lane, base_tape, base_lane, base in tx.all(self._sql.lane_list, (number, asof)):
-                    start = scope.at(lane, 0, number)
-                    lanes.append((start, scope.at(base_lane, base, base_tape or number)))
-            # A lane's last message is a head unless a lane that branches off at or below it holds something.
-            ends: dict[tuple[str | None, int], Row] = {}
-            for start, base in lanes:
-                rows = self._rows(tx, scope, Place(start.lane, 2**62, start.tape), base.ordinal, 1, last=True)
-                if rows:
-                    ends[start.tape, start.lane] = rows[0]
-            continued: set[tuple[str | None, int]] = set()
-            for start, base in reversed(lanes):
-                own, up = (start.tape, start.lane), (base.tape, base.lane)
-                if (own in ends or own in continued) and (up not in ends or base.ordinal >= ends[up][0]):
-                    continued.add(up)
-            found = [(start, ends[start.tape, start.lane]) for start, _ in lanes if (start.tape, start.lane) in ends]
-            found = [(start, row) for start, row in found if (start.tape, start.lane) not in continued]
-            found.sort(key=lambda one: scope.age(one[1]))
-            return [self._messages(tx, scope, [row], Place(start.lane, row[0], start.tape))[0] for start, row in found]
+            return self._heads(tx, scope)
 
         return self._db.read(work)
 
@@ -235,15 +195,16 @@ class Reader(Recall):
             if scope is None:
                 absent(tape, None, point)
                 return []
+            layers: list[tuple[int, int, int, int]] = []
+            for number, asof, cleared, overriding in scope.layers():
+                if end is not None and scope.name(number) == end[0]:
+                    layers.append((number, min(end[1] - 1, asof), cleared, overriding))
+                elif end is None or layers:
+                    layers.append((number, asof, cleared, overriding))
             found: list[Anchor] = []
-            reached = end is None
-            for number, asof, cleared, _ in scope.layers():
-                name, upto = scope.name(number), asof + 1
-                if end is not None and name == end[0]:
-                    reached, upto = True, min(end[1], upto)
-                if not reached:
-                    continue
-                rows = tx.all(self._sql.anchor_list, (number, cleared, upto, limit - len(found)))
+            for number, asof, cleared in tx.all(self._sql.family_anchored, (msgspec.json.encode(layers).decode(),)):
+                name = scope.name(number)
+                rows = tx.all(self._sql.anchor_list, (number, cleared, asof + 1, limit - len(found)))
                 found += [self._anchor_of(tx, scope, entry_from_row(name, row, scope.family)) for row in rows]
                 if len(found) == limit:
                     break

@@ -1,8 +1,8 @@
 """Search: from a query to the texts that hold and have all its words, newest first.
 
-The index gives candidates, the view tells which of them hold, and the words are looked for once more in the text
-itself, which also settles phrases and says where the snippet is. What the index has not reached yet is read entry by
-entry, so a search sees everything that was committed before it.
+The index gives the texts that have all the words, the view tells which of them hold, and the text itself settles
+phrases and says where the snippet is. What the index has not reached yet is read entry by entry, so a search sees
+everything that was committed before it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime
 
+import msgspec
 from msgspec import Struct
 
 from tape.core import payloads, strict, words
@@ -18,7 +19,7 @@ from tape.core.records import Hit, micros
 from tape.core.text import text_of
 from tape.db.database import Bound
 from tape.db.feed import Feed
-from tape.db.index import Index, place_of
+from tape.db.index import Index, large_body, place_of
 from tape.db.paths import Point, Row, Scope
 from tape.db.position import join_position
 from tape.db.read import Reader
@@ -31,8 +32,6 @@ _FIRST_PAGE = 64
 _LARGEST_PAGE = 2_048
 _SCANNED = 500
 _MOST_TAPES = 100
-_MOST_WORDS = 64
-"""Words that the engine is asked for; PostgreSQL runs out of stack at some thousands. The text is asked for all."""
 _END = 2**63 - 1
 _PATIENCE = 0.05
 """Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
@@ -49,11 +48,16 @@ class Asked(Struct):
     since: int
     until: int
 
-    def finds(self, row: Row) -> Hit | None:
-        """Return the hit in a row (tape, seq, kind, version, payload, stamp), if it is one."""
+    def wants(self, kind: str, stamp: int) -> bool:
+        """Whether an entry can be a hit, before its text is looked at."""
+        return self.since <= stamp <= self.until and self.kind in (None, kind)
+
+    def finds(self, row: Row, *, indexed: bool = False) -> Hit | None:
+        """Return the hit in a row (tape, seq, kind, version, payload, stamp), if it is one.
+
+        A row that the index led to has all the words, though perhaps not in the order of a phrase.
+        """
         tape, seq, kind, version, raw, stamp = row
-        if raw is None or not self.since <= stamp <= self.until or self.kind not in (None, kind):
-            return None
         try:
             body = payloads.body_of(kind, version, raw)
         except Corrupt:
@@ -62,13 +66,28 @@ class Asked(Struct):
         if self.role is not None and role != self.role:
             return None
         text = text_of(body.message)
-        spans = self.query.match(text)
+        spans = self.query.match(text, indexed=indexed)
         if spans is None:
             return None
-        score = round(min(1.0, sum(end - start for start, end in spans) / len(text)), 4)
+        score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), words.WIDTH)), 4)
         return Hit(
             tape, seq, body.id, role if isinstance(role, str) else None, words.snippet(text, spans), score, stamp
         )
+
+
+class Sight:
+    """What a tape that is searched sees: itself and its ancestors, made ready once for all the hits."""
+
+    def __init__(self, scope: Scope) -> None:
+        layers = scope.layers()
+        # Only tapes that say something of inherited messages are asked whether they do.
+        saying = [layer for layer in layers if layer[3]]
+        self.scope = scope
+        self.plain = scope.now and scope.family is None
+        self.tapes = dict(scope.tapes())
+        self.layers = {layer[0]: layer for layer in layers}
+        self.overriding = msgspec.json.encode(saying).decode()
+        self.cleared = [layer[2] for layer in saying]
 
 
 class Searcher:
@@ -161,48 +180,50 @@ class Searcher:
                 if scope is None:
                     return []
             place = self.index.place(tx) if indexed else 0
-            hits = self._scan(tx, asked, scope, place)
+            sight = None if scope is None else Sight(scope)
+            hits = self._scan(tx, asked, sight, place)
             if place and len(hits) < asked.limit:
-                hits += self._found(tx, asked, scope, asked.limit - len(hits))
+                hits += self._found(tx, asked, sight, asked.limit - len(hits))
             return hits
 
         return self._db.read(work)
 
     # -- what is not indexed yet
 
-    def _scan(self, tx: Transaction, asked: Asked, scope: Scope | None, place: int) -> list[Hit]:
+    def _scan(self, tx: Transaction, asked: Asked, sight: Sight | None, place: int) -> list[Hit]:
         """Return the newest hits behind a position, newest first."""
         hits: deque[Hit] = deque(maxlen=asked.limit)
         while True:
             rows = tx.all(self._sql.unsearched, (*self._feed.at(place), _SCANNED))
             for row in rows:
                 _, _, tape_id, seq, kind, version, raw, stamp, lane, ordinal, tape, owner, status = row
-                if raw is None or not self._wanted(asked, scope, tape_id, owner, status):
+                if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
                     continue
-                hit = asked.finds((tape, seq, kind, version, raw, stamp))
+                raw = large_body(tx, tape_id, seq, kind) if raw is None else raw
+                hit = None if raw is None else asked.finds((tape, seq, kind, version, raw, stamp))
                 if hit is not None:
                     try:
                         origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
                     except Corrupt:
                         continue
-                    if self._holds(tx, scope, tape_id, seq, origin, lane, ordinal):
+                    if self._holds(tx, sight, tape_id, seq, origin, lane, ordinal):
                         hits.append(hit)
             if len(rows) < _SCANNED:
                 return list(hits)[::-1]
             place = join_position(rows[-1][1], rows[-1][0])
 
-    def _wanted(self, asked: Asked, scope: Scope | None, tape_id: int, owner: str | None, status: str) -> bool:
+    def _wanted(self, asked: Asked, sight: Sight | None, tape_id: int, owner: str | None, status: str) -> bool:
         """Whether a text of this tape may be a hit at all."""
         if status == "purged" or asked.owner not in (None, owner):
             return False
-        return scope is None or any(number == tape_id for number, _ in scope.tapes())
+        return sight is None or tape_id in sight.tapes
 
     # -- what is
 
-    def _found(self, tx: Transaction, asked: Asked, scope: Scope | None, limit: int) -> list[Hit]:
+    def _found(self, tx: Transaction, asked: Asked, sight: Sight | None, limit: int) -> list[Hit]:
         """Return the newest hits that the index leads to, newest first."""
-        plain = scope is None or (scope.now and scope.family is None)
-        wanted = self._query(asked, scope)
+        plain = sight is None or sight.plain
+        wanted = self._query(asked, sight)
         if self._db.postgres and not isinstance(self._db, Bound):
             # A rare word is best looked up, a common one met on the way down the feed: which, depends on the word, and
             # a plan made once for all of them goes down the feed for each.
@@ -216,10 +237,13 @@ class Searcher:
                 _, _, tape_id, seq, kind, version, raw, stamp, origin, lane, ordinal, tape, owner, status, holds = row
                 if plain and not holds:
                     continue
-                if not self._wanted(asked, scope, tape_id, owner, status):
+                if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
                     continue
-                hit = asked.finds((tape, seq, kind, version, raw, stamp))
-                if hit is None or not (plain or self._holds(tx, scope, tape_id, seq, origin, lane, ordinal)):
+                if not (plain or self._holds(tx, sight, tape_id, seq, origin, lane, ordinal)):
+                    continue
+                raw = large_body(tx, tape_id, seq, kind) if raw is None else raw
+                hit = None if raw is None else asked.finds((tape, seq, kind, version, raw, stamp), indexed=True)
+                if hit is None:
                     continue
                 hits.append(hit)
                 if len(hits) == limit:
@@ -229,14 +253,14 @@ class Searcher:
             before = (rows[-1][1], rows[-1][0]) if self._db.postgres else (rows[-1][0],)
             most = min(2 * most, _LARGEST_PAGE)
 
-    def _query(self, asked: Asked, scope: Scope | None) -> str:
+    def _query(self, asked: Asked, sight: Sight | None) -> str:
         """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""
         either: list[str] = []
-        if scope is not None and len(scope.tapes()) <= _MOST_TAPES:
-            either = [words.tape_word(number) for number, _ in scope.tapes()]
+        if sight is not None and len(sight.tapes) <= _MOST_TAPES:
+            either = [words.tape_word(number) for number in sight.tapes]
         elif asked.owner is not None:
             either = [words.owner_word(asked.owner)]
-        tokens = asked.query.tokens()[:_MOST_WORDS]
+        tokens = asked.query.tokens()
         # No word holds a quote of either engine: it is letters, digits and marks.
         if self._db.postgres:
             parts = [f"'{token.text}'{':*' if token.prefix else ''}" for token in tokens]
@@ -249,30 +273,28 @@ class Searcher:
     # -- what holds
 
     def _holds(
-        self, tx: Transaction, scope: Scope | None, tape_id: int, seq: int, origin: int, lane: int, ordinal: int
+        self, tx: Transaction, sight: Sight | None, tape_id: int, seq: int, origin: int, lane: int, ordinal: int
     ) -> bool:
         """Whether a body holds: on the tape that wrote it, or as the tape searched sees it."""
-        if scope is None or (scope.now and scope.family is None):
+        if sight is None or sight.plain:
             if origin:
                 return tx.one(self._sql.holds_over, (tape_id, origin, lane, ordinal, seq)) is not None
             return tx.one(self._sql.holds_own, (tape_id, lane, ordinal, seq)) is not None
-        if scope.family is None:
-            rows = self._reader._rows(tx, scope, Place(lane, ordinal), ordinal - 1)
+        if sight.scope.family is None:
+            rows = self._reader._rows(tx, sight.scope, Place(lane, ordinal), ordinal - 1)
             return bool(rows) and rows[0][2] == seq
-        layers = scope.layers()
-        seen = {layer[0]: layer for layer in layers}
         home = origin or tape_id
-        if seq > dict(scope.tapes())[tape_id]:
+        if seq > sight.tapes[tape_id]:
             return False
-        said = tx.one(self._sql.overrides_at, (scope.lineage(), home, lane, ordinal))
+        said = tx.one(self._sql.overrides_at, (sight.overriding, home, lane, ordinal))
         if said is not None:
             # The nearest tape that says something of an inherited message decides.
             n, _, body_tape, body, since, _ = said
-            return body is not None and since > layers[n][2] and (body_tape, body) == (tape_id, seq)
-        if home not in seen:
+            return body is not None and since > sight.cleared[n] and (body_tape, body) == (tape_id, seq)
+        if home not in sight.layers:
             # Behind a clear, from under which a nearer tape would have had to say that it came back.
             return False
-        _, asof, cleared, _ = seen[home]
+        _, asof, cleared, _ = sight.layers[home]
         row = tx.one(self._sql.rows_then, (home, lane, ordinal - 1, ordinal, cleared, asof, 1))
         return row is not None and home == tape_id and row[2] == seq
 

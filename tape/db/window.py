@@ -128,14 +128,13 @@ class PathWindow:
         """The depths between which nothing was read yet."""
         self._span = _SPAN
 
-    @property
     def whole(self) -> bool:
         """Whether there is nothing left between what was read from either end."""
         return self._low >= self._high
 
     def newest(self, count: int) -> list[Spot]:
         """Return about so many messages before those read from the end, oldest first; none only when it is whole."""
-        while not self.whole:
+        while not self.whole():
             run = self._runs[self._behind - 1] if self._behind > self._ahead else None
             bottom = self._low if run is None else max(run.hi, self._low)
             if self._high > bottom:
@@ -150,7 +149,7 @@ class PathWindow:
 
     def oldest(self, count: int) -> list[Spot]:
         """Return about so many messages after those read from the beginning; none only when it is whole."""
-        while not self.whole:
+        while not self.whole():
             run = self._runs[self._ahead] if self._ahead < self._behind else None
             top = self._high if run is None else min(run.lo - 1, self._high)
             if self._low < top:

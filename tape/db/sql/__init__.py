@@ -2,14 +2,15 @@
 
 SQLAlchemy is the one place where SQL is written and the dialects are told apart; at run time the compiled text goes
 straight to the driver's cursor with positional parameters, which is three to eight times as fast as executing the
-construct. ``writes`` records, ``lookups`` serve plans, ``reads`` serve readers, ``lineages`` serve forks,
-``memory`` slots and compactions, ``feeds`` and ``searches`` go over all tapes, ``catalog`` is the store
+construct. ``writes`` records, ``lookups`` serve plans, ``reads`` serve readers, ``lineages`` and ``branches``
+serve forks, ``memory`` slots and compactions, ``feeds`` and ``searches`` go over all tapes, ``catalog`` is the store
 around them.
 """
 
 from __future__ import annotations
 
 from tape.db.schema import Tables
+from tape.db.sql.branches import Branches
 from tape.db.sql.catalog import Catalog
 from tape.db.sql.compiler import BARE_COLUMNS, ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS, Statement
 from tape.db.sql.lookups import Lookups
@@ -21,7 +22,7 @@ from tape.db.sql.writes import Writes
 __all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
 
 
-class Statements(Writes, Lookups, Reads, Memory, Searches, Catalog):
+class Statements(Writes, Lookups, Reads, Branches, Memory, Searches, Catalog):
     """All statements of one engine."""
 
     def __init__(self, dialect: str, tables: Tables) -> None:
@@ -32,6 +33,7 @@ class Statements(Writes, Lookups, Reads, Memory, Searches, Catalog):
         self._define_lookups()
         self._define_reads()
         self._define_lineage()
+        self._define_branches()
         further = ["lineage", "own_key", "own_id"]
         self.append_hot_forked = self._append_hot("append_hot_forked", self._taken, further) if self.postgres else None
         self._define_memory()

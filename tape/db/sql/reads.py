@@ -1,4 +1,4 @@
-"""The statements that read the view of one tape: stretches of lanes, paths, anchors, branches."""
+"""The statements that read the view of one tape: stretches of lanes, paths, anchors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Reads(Compiler):
     """Statements that read the view."""
 
     def _define_reads(self) -> None:
-        """Stretches and paths, now and then; anchors; clears; slots; lanes."""
+        """Stretches and paths, now and then; anchors; clears; slots."""
         t, make = self.tables, self._make
-        e, m, past, lanes, c, s = t.entries.c, t.live.c, t.past.c, t.lanes.c, t.clears.c, t.slots.c
+        e, m, past, c, s = t.entries.c, t.live.c, t.past.c, t.clears.c, t.slots.c
         full = self._entry
         walk = self._walk(t)
         # The lanes crossed on the way from a place to the root, nearest first.
@@ -116,27 +116,7 @@ class Reads(Compiler):
             .offset(ZERO),
             ["t", "slot", "at_seq"],
         )
-        self.lane_list = make(
-            "lane_list",
-            sa.select(lanes.lane, lanes.base_tape, lanes.base_lane, lanes.base_ordinal)
-            .where(lanes.tape_id == param("t"), lanes.lane <= param("at_seq"))
-            .order_by(lanes.lane),
-            ["t", "at_seq"],
-        )
-        self.branches = make(
-            "branches",
-            sa.select(lanes.lane)
-            .where(
-                lanes.tape_id == param("t"),
-                lanes.base_tape == param("from_tape"),
-                lanes.base_lane == param("at_lane"),
-                lanes.base_ordinal >= param("from_ordinal"),
-                lanes.base_ordinal < param("to_ordinal"),
-                lanes.lane <= param("at_seq"),
-            )
-            .order_by(lanes.base_ordinal, lanes.lane),
-            ["t", "from_tape", "at_lane", "from_ordinal", "to_ordinal", "at_seq"],
-        )
+        lanes = t.lanes.c
         # Where the first lanes branch off from one; two of them, since that tells one from several.
         self.first_branches = make(
             "first_branches",

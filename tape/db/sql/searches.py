@@ -16,10 +16,13 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 from tape.db.sql.compiler import ZERO, param
 from tape.db.sql.feeds import Feeds
 
-__all__ = ["Searches"]
+__all__ = ["BODIES", "Searches"]
 
 WORDS = "tape_words"
-_BODIES = ("append", "revise")
+LARGE = 65_536
+"""Bytes from which on a payload is read by itself and not with its page: a page of such would fill the memory."""
+BODIES = ("append", "revise")
+"""Kinds of entries that hold a text."""
 
 
 class Searches(Feeds):
@@ -30,7 +33,8 @@ class Searches(Feeds):
         t, make = self.tables, self._make
         e, tp, h, m, ov = t.entries.c, t.tapes.c, t.heads.c, t.live.c, t.overrides.c
         most = param("most", type_=sa.Integer)
-        body = e.kind.in_([sa.literal_column(repr(kind)) for kind in _BODIES])
+        body = e.kind.in_([sa.literal_column(repr(kind)) for kind in BODIES])
+        small: sa.ColumnElement[bool] = sa.func.length(e.payload) <= sa.literal_column(str(LARGE))
         columns = [
             e.position,
             e.xid,
@@ -38,7 +42,7 @@ class Searches(Feeds):
             e.seq,
             e.kind,
             e.version,
-            sa.case((body, e.payload)).label("payload"),
+            sa.case((sa.and_(body, small), e.payload)).label("payload"),
             e.stamp,
             e.lane,
             e.ordinal,
@@ -58,9 +62,11 @@ class Searches(Feeds):
         )
         self.unsearched = make("unsearched", page, [*self._at, "most"])
         self.unindexed = make("unindexed", page.where(self._gate(e)), [*self._at, "most"])
+        one = (e.tape_id == param("t"), e.seq == param("s"))
+        self.large_body = make("large_body", sa.select(e.payload).where(*one), ["t", "s"])
         self.indexed_body = make(
             "indexed_body",
-            sa.select(*columns).select_from(joined).where(e.tape_id == param("t"), e.seq == param("s")),
+            sa.select(e.kind, e.version, e.payload, tp.owner).select_from(joined).where(*one),
             ["t", "s"],
         )
         self.tape_status = make("tape_status", sa.select(tp.status).where(tp.id == param("t")), ["t"])
@@ -132,7 +138,7 @@ class Searches(Feeds):
                 f.seq,
                 e.kind,
                 e.version,
-                e.payload,
+                sa.case((small, e.payload)).label("payload"),
                 e.stamp,
                 f.origin,
                 f.lane,

@@ -1,0 +1,362 @@
+"""What search and reads of deep families cost, and that the quick ways find what the plain rule finds."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import Backend, _dsn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tape
+from tape.core import words
+from tape.core.words import Phrase, Word
+from tape.db.search import Asked
+from tape.db.transaction import Transaction
+
+
+def occurrences(phrase: Phrase, text: list[Word]) -> list[tuple[int, int]]:
+    """Return where a phrase occurs among all the words of a text: the rule itself, with nothing to make it quick."""
+    return [
+        (text[at].start, text[at + len(phrase) - 1].end)
+        for at in range(len(text) - len(phrase) + 1)
+        if all(token.finds(text[at + n]) for n, token in enumerate(phrase))
+    ]
+
+
+PIECES = [
+    *("the", "The", "trip", "Trips", "getUserName", "HTTPServer", "user", "name", "a", "ab", "x1", "1x", "X", "cafe"),
+    *(
+        "Café",
+        "cafe\u0301",
+        "STRASSE",
+        "straße",
+        "東京",
+        "東京タワー",
+        "東",
+        "ｶﾞｷﾞ",
+        "か\u3099",
+        "한국어",
+        "สวัสดี",
+        "हिन्दी",
+    ),
+    *("½", "ﬁne", "İ", "_", "-", "--", ".", "“", "”", "—", "\u0301", "\n", "* ", "*", '"', "x" * 130, "y" * 300, "。"),
+]
+TEXTS = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(["", " ", " ", "\n", "\u3000"])), max_size=40).map(
+    lambda pieces: "".join(part for piece in pieces for part in piece)
+)
+
+
+class TestMatching:
+    @settings(max_examples=250, deadline=None, print_blob=True)
+    @given(text=st.one_of(TEXTS, st.text()), query=st.one_of(TEXTS, st.text()), padding=st.sampled_from([0, 5_000]))
+    def test_s7_what_is_found_quickly_is_what_the_rule_finds(self, text: str, query: str, padding: int) -> None:
+        """A text matches exactly when each phrase occurs among its words, wherever in it they stand."""
+        text = f"{'filler ' * (padding // 7)}{text}"
+        scanned = list(words.scan(text))
+        for asked in (words.parse(query), words.parse(text[-60:]), words.parse(f'"{text[-40:]}"')):
+            spans = {phrase: occurrences(phrase, scanned) for phrase in (*asked.phrases, *asked.others)}
+            expected = bool(spans) and all(spans.values())
+            found = asked.match(text)
+            assert (found is not None) == expected
+            if expected:
+                assert asked.match(text, indexed=True) == found
+                assert found is not None
+                every = {span for phrase in asked.phrases for span in spans[phrase]}
+                assert set(found) <= every or found[0][0] in {start for start, _ in every}
+
+    @settings(max_examples=200, deadline=None, print_blob=True)
+    @given(text=st.one_of(TEXTS, st.text()), size=st.integers(1, 40))
+    def test_s7_a_text_is_cut_into_the_same_words_in_pieces_of_any_size(self, text: str, size: int) -> None:
+        """However small the pieces in which a text is cut into words, the words are the same."""
+        assert list(words.scan(text, 0, size)) == list(words.scan(text, 0, 2**30))
+        tokens = list(dict.fromkeys(token for word in words.scan(text) for token in word.tokens))
+        assert words.vocabulary(text) == tokens
+
+    def test_s7_words_at_the_end_of_a_long_text_are_shown(self) -> None:
+        """The snippet of a long text shows the words wherever they stand and however they are written."""
+        for filler in ("filler word ", "Füllwort – “quoted” "):
+            for written, query in (
+                ("the xylophone plays", "xylophone"),
+                ("the Xylophone plays", "xylophone"),
+                ("myXylophoneCase plays", "xylophone"),
+                ("a Café au lait", "cafe lait"),
+                ("昨日は東京タワーに行", "京タ"),
+                ("then lazy dog sleeps", '"lazy dog"'),
+                ("then the Lazy Dog sleeps", '"lazy dog" the'),
+                ("xylophones everywhere", "xylo*"),
+            ):
+                text = f"{filler * 20_000}{written} {filler * 3}"
+                asked = words.parse(query)
+                spans = asked.match(text, indexed=True)
+                assert spans is not None
+                assert asked.match(text) == spans
+                assert words.MARKS[0] in words.snippet(text, spans), (written, query)
+                assert words.parse(f"{query} nowhere").match(text) is None
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Return the least processor time of this process that some work takes in three runs."""
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        took.append(time.process_time() - began)
+    return min(took)
+
+
+class TestLongQueries:
+    def test_s7_a_long_query_is_read_in_linear_time(self) -> None:
+        """Matching a text against itself takes about twice as long when it is twice as long, up to 53 KB and beyond."""
+        for make in (lambda n: f"word{n}", lambda n: f"wört{n}", lambda n: "again", lambda n: f'"word{n} x"'):
+            short, long = (" ".join(make(n) for n in range(count)) for count in (3_000, 24_000))
+            for text in (short, long):
+                assert words.parse(text).match(text) is not None
+            ratio = seconds(lambda t=long: words.parse(t).match(t)) / seconds(lambda t=short: words.parse(t).match(t))
+            assert ratio < 24, make(0)
+
+    def test_s7_words_beyond_the_first_count_as_well(self, store: tape.Store) -> None:
+        """Of a query of up to a thousand words each must match, and what follows them is ignored."""
+        text = " ".join(f"word{n}" for n in range(1_500))
+        store.tape("t").append(role="user", content=text, id="m")
+        for _ in range(2):
+            assert len(store.search(text)) == 1
+            for count in (60, 64, 300, 990):
+                few = " ".join(f"word{n}" for n in range(count))
+                assert len(store.search(few)) == 1
+                assert store.search(f"{few} absent") == []
+                assert store.search(f'{few} "word7 word9"') == []
+                assert len(store.search(f'{few} "word7 word8" word140*')) == 1
+            assert len(store.search(f"{text} absent")) == 1
+
+    def test_s7_a_repeated_word_is_one_word(self) -> None:
+        """However often a word stands in a query, it is looked for once."""
+        assert words.parse("trip Trip TRIP " * 5_000 + "lisbon").tokens() == words.parse("trip lisbon").tokens()
+
+    def test_s7_of_a_long_text_the_first_words_of_a_long_query_must_match(self, store: tape.Store) -> None:
+        """In texts that are long, words of a query after the first 64 are not looked for, before or after indexing."""
+        text = " ".join(f"word{n}" for n in range(12_000))
+        assert len(text) > words.LONG
+        store.tape("t").append(role="user", content=text)
+        for _ in range(2):
+            few = " ".join(f"word{n}" for n in range(words.FIRST_WORDS))
+            assert len(store.search(few)) == 1
+            assert store.search(f"absent {few}") == []
+            assert len(store.search(f"{few} absent")) == 1
+
+
+@pytest.fixture
+def pair(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[list[tape.Store]]:
+    """The same store on both engines."""
+    backends = [make_backend(name, tmp_path) for name in ("sqlite", "postgresql")]
+    yield [backend.open() for backend in backends]
+    for backend in backends:
+        backend.close()
+    with psycopg.connect(_dsn(backends[1].url), autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{backends[1].schema}" CASCADE')
+
+
+@contextmanager
+def traced() -> Iterator[Callable[[], int]]:
+    """Give the most memory that was in use at once meanwhile."""
+    tracemalloc.start()
+    peaks: list[int] = []
+    try:
+        yield lambda: peaks[0]
+        peaks.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+
+
+class TestLargeTexts:
+    def test_s7_large_texts_are_found_alike_on_both_engines(self, pair: list[tape.Store]) -> None:
+        """Texts too large to be read by the page are found, shown and ordered as small ones are, on either engine."""
+        seed = 7
+        chance = random.Random(seed)
+        texts = []
+        for n in range(12):
+            filler = [chance.choice(PIECES) for _ in range(chance.choice((10, 10, 40_000)))]
+            filler.insert(chance.randrange(len(filler)), f" zebra{n % 3} Giraffe ")
+            texts.append(" ".join(filler))
+        for store in pair:
+            for n, text in enumerate(texts):
+                store.tape(f"t{n % 3}").append(role="user", content=text, id=f"m{n}")
+        queries = (
+            "zebra0",
+            "giraffe",
+            "giraffe zebra1",
+            '"zebra2 giraffe"',
+            '"giraffe zebra2"',
+            "zeb*",
+            "東京 giraffe",
+            "user",
+        )
+        for query in queries:
+            left, right = (store.search(query, limit=50) for store in pair)
+            facts = [
+                [(hit.tape, hit.seq, hit.message_id, hit.snippet, hit.score) for hit in side] for side in (left, right)
+            ]
+            assert facts[0] == facts[1]
+            asked = words.parse(query)
+            expected = [f"m{n}" for n, text in enumerate(texts) if asked.match(text)]
+            assert [hit.message_id for hit in left] == expected[::-1], (query, seed)
+
+    def test_s7_a_huge_message_is_indexed_and_found_in_little_memory(self, backend: Backend) -> None:
+        """Indexing and finding a message of 4 MB takes a small multiple of its size, not a hundred times as much."""
+        store = backend.open(durability="normal")
+        text = "".join(f"row {n % 5_000} of the log; " for n in range(200_000)) + "needle at the end"
+        store.tape("t").append(role="tool", content=text)
+        with traced() as peak:
+            assert [hit.snippet.count("«needle»") for hit in store.search("needle")] == [1]
+            assert len(store.search("needle row")) == 1
+            assert store.search('"the needle" row') == []
+        assert peak() < 8 * len(text)
+
+    def test_s7_a_page_of_large_messages_is_not_in_memory_at_once(self, backend: Backend) -> None:
+        """Search and index read large messages one by one, whether they are indexed or not."""
+        store = backend.open(durability="normal")
+        size, count = 200_000, 40
+        store.tape("t").extend(
+            [{"role": "tool", "content": f"zebra {n} " + f"w{n} filler " * (size // 11)} for n in range(count)]
+        )
+        searcher = store._searcher
+        asked = Asked(words.parse("zebra"), None, count, None, None, 0, 2**62)
+        for work in (
+            lambda: searcher._ask(asked, None, None, indexed=False),
+            searcher.index.catch_up,
+            lambda: searcher._ask(asked, None, None, indexed=True),
+        ):
+            with traced() as peak:
+                work()
+            assert peak() < 12 * size
+        assert len(store.search("zebra", limit=count)) == count
+
+    def test_s8_texts_with_very_many_words_are_indexed_in_smaller_batches(self, store: tape.Store) -> None:
+        """A batch ends early rather than hold the words of hundreds of large texts, and nothing is left out."""
+        chat = store.tape("t")
+        chat.extend([{"role": "user", "content": " ".join(f"w{n}x{k}" for k in range(30_000))} for n in range(10)])
+        chat.append(role="user", content="last")
+        index = store._searcher.index
+        _, rows, ready, more = store._db.read(index._batch)
+        assert (len(ready) < 10, len(rows) < 12, more) == (True, True, True)
+        assert index.catch_up() == 12
+        assert index.lag() == 0
+        for query in ("w0x5", "w9x29999", "last"):
+            assert len(store.search(query)) == 1
+
+    def test_s7_the_score_is_the_share_of_what_is_shown(self, chat: tape.Tape) -> None:
+        """The score of a hit does not depend on what is not shown of a long text."""
+        chat.append(role="user", content="zebra", id="whole")
+        chat.append(role="user", content=f"zebra {'filler ' * 50_000}", id="long")
+        assert {hit.message_id: hit.score for hit in chat.search("zebra")} == {
+            "whole": 1.0,
+            "long": round(5 / words.WIDTH, 4),
+        }
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Give the names of the statements that are run meanwhile."""
+    names: list[str] = []
+    with monkeypatch.context() as patch:
+        for method in ("one", "all", "run"):
+            plain = getattr(Transaction, method)
+
+            def run(self: Any, statement: Any, params: Any, plain: Any = plain) -> Any:
+                names.append(statement.name)
+                return plain(self, statement, params)
+
+            patch.setattr(Transaction, method, run)
+        yield names
+
+
+def plain_family(store: tape.Store, levels: int) -> tape.Tape:
+    """Each level goes on where the one before stands."""
+    chat = store.tape(f"plain{levels}")
+    chat.append(role="user", content="zebra", id="m0")
+    for n in range(1, levels + 1):
+        chat = chat.fork()
+        chat.append(role="user", content=f"zebra {n}", id=f"m{n}")
+    return chat
+
+
+def bushy_family(store: tape.Store, levels: int) -> tape.Tape:
+    """Each level answers the first message anew, and takes back the answer of the one before."""
+    chat = store.tape(f"bushy{levels}")
+    chat.append(role="user", content="zebra", id="m0")
+    for n in range(1, levels + 1):
+        chat = chat.fork()
+        chat.append(role="user", content=f"zebra {n}", id=f"m{n}", parent="m0")
+        if n % 3 == 0:
+            chat.retract(f"m{n - 1}")
+    return chat
+
+
+READS: dict[str, Callable[[tape.Tape], Any]] = {
+    "heads": lambda chat: chat.heads(),
+    "children of the first": lambda chat: chat.children("m0"),
+    "children of the last": lambda chat: chat.children(chat.messages()[-1].id),
+    "messages": lambda chat: chat.messages(),
+    "the last messages": lambda chat: chat.messages(limit=5),
+    "one message": lambda chat: chat.message("m0"),
+    "messages after one": lambda chat: chat.messages(after="m0", limit=1),
+    "context": lambda chat: chat.context(),
+    "anchors": lambda chat: chat.anchors(),
+    "lineage": lambda chat: chat.lineage().ancestors,
+    "search": lambda chat: chat.search("zebra", limit=5),
+    "the past": lambda chat: (chat.at(2).heads(), chat.at(2).children("m0"), chat.at(2).messages(limit=5)),
+}
+
+
+class TestDeepFamilies:
+    @pytest.mark.parametrize("family", [plain_family, bushy_family])
+    def test_f3_reads_of_a_deep_family_take_as_many_statements_as_of_a_shallow_one(
+        self, store: tape.Store, monkeypatch: pytest.MonkeyPatch, family: Callable[[tape.Store, int], tape.Tape]
+    ) -> None:
+        """How many statements a read runs depends on neither the levels of forks nor the branches among them."""
+        shallow, deep = family(store, 12), family(store, 90)
+        store.search("zebra")
+        for name, read in READS.items():
+            counts = []
+            for chat in (shallow, deep):
+                with counted(monkeypatch) as names:
+                    read(chat)
+                counts.append(len(names))
+            assert counts[1] <= counts[0] + 2, (name, counts, names)
+
+    def test_f3_heads_and_children_of_a_deep_family_are_right(self, store: tape.Store) -> None:
+        """Every answer that no later level took back is a head and a child of the first message, oldest first."""
+        chat = bushy_family(store, 30)
+        left = [f"m{n}" for n in range(1, 31) if (n + 1) % 3 or n + 1 > 30]
+        assert [(message.id, message.parent) for message in chat.heads()] == [(id, "m0") for id in left]
+        assert [message.id for message in chat.children("m0")] == left
+        assert [message.text for message in chat.heads()] == [f"zebra {id[1:]}" for id in left]
+        assert sorted(hit.message_id for hit in chat.search("zebra", limit=100)) == sorted(["m0", *left])
+        assert [message.id for message in plain_family(store, 30).heads()] == ["m30"]
+
+    def test_f3_a_long_tail_that_a_fork_took_back_is_passed_over(self, store: tape.Store) -> None:
+        """A fork that retracted the end of what it inherits has its head before it, however long the tail is."""
+        chat = store.tape("parent")
+        for n in range(40):
+            chat.append(role="user", content=f"text {n}", id=f"m{n}")
+        fork = chat.fork()
+        fork.revise("m12", content="changed")
+        for n in range(39, 12, -1):
+            fork.retract(f"m{n}")
+            assert [(head.id, head.parent) for head in fork.heads()] == [(f"m{n - 1}", f"m{n - 2}")]
+            assert [message.id for message in fork.messages(limit=3)] == [f"m{n - 3}", f"m{n - 2}", f"m{n - 1}"]
+        fork.restore("m30")
+        assert [(head.id, head.parent) for head in fork.heads()] == [("m30", "m12")]
+        assert [message.id for message in fork.children("m12")] == ["m30"]
+        assert [head.text for head in chat.heads()] == ["text 39"]
+        grandchild = fork.fork()
+        assert [(head.id, head.parent) for head in grandchild.heads()] == [("m30", "m12")]
+        assert grandchild.message("m12").text == "changed"
