@@ -275,8 +275,8 @@ class TestDemo:
 class TestBesideAnApplication:
     @pytest.fixture
     def readme(self) -> Callable[..., bool]:
-        """Return the include_object that the README tells applications to use."""
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        """Return the include_object that docs/embedding.md tells applications to use."""
+        text = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
         (code,) = [code for _, code in blocks(text, "python") if "def include_object" in code]
         namespace: dict[str, Any] = {}
         exec(code, namespace)
@@ -284,7 +284,7 @@ class TestBesideAnApplication:
         return found
 
     def test_the_readme_keeps_an_applications_alembic_away(self, backend: Backend, readme: Callable[..., bool]) -> None:
-        """With the README's include_object an application's autogenerate sees only the application's own tables."""
+        """With the page's include_object an application's autogenerate sees only the application's own tables."""
         backend.open().tape("chat").append(role="user", content="hello")
         metadata = sa.MetaData()
         sa.Table("orders", metadata, sa.Column("id", sa.Integer, primary_key=True))
