@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from msgspec import Raw
 
-from tape.core import chain, lines, payloads
+from tape.core import chain, ids, lines, payloads
 from tape.core.payloads import Payload
 
 Line = lines.TapeLine | lines.EntryLine
@@ -24,6 +24,8 @@ def forged(
     hash = chain.ZERO
     for number, entry in enumerate(entries):
         raw, seq, key = payloads.encode(entry), number + 1, f"k{number}"
+        if isinstance(entry, payloads.Append) and not entry.aliased:
+            key = ids.message_key(entry.id)
         stamp = stamps[number] if stamps else 1
         at = heads[number] if heads else head
         place = payloads.Place(*at)

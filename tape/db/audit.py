@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from tape.core import chain, payloads
+from tape.core.citations import Citation, cited_by
 from tape.core.fold import Head
 from tape.core.payloads import Place
 from tape.core.records import Problem, Receipt, Report
 from tape.core.view import View
+from tape.db.citing import contradicted
 from tape.db.family import Family, Member, place_at
 from tape.db.log import log
 from tape.db.paths import Scope
@@ -172,8 +174,8 @@ class _Check:
         self.last: tuple[int, int, bytes] | None = None
         """The tape's number, its last seq and the hash there."""
         self.view = View()
-        self.cited: list[tuple[int, tuple[str, int, str]]] = []
-        """Seqs that cite an entry of another tape by its hash: the tape, the seq there, the hash."""
+        self.cited: list[Citation] = []
+        """What the entries cite of other tapes."""
 
     def wrong(self, seq: int, what: str) -> None:
         self.problems.append(Problem(self.tape, seq, what))
@@ -251,10 +253,9 @@ class _Check:
         try:
             payload = payloads.decode(row[3], row[11], row[8])
             self.view.fold(seq, hash, row[10], place, row[4], payload)
-            if isinstance(payload, payloads.Merge | payloads.Discard):
-                self.cited.append((seq, (payload.tape, payload.seq, payload.hash)))
-            elif isinstance(payload, payloads.Open) and payload.parent is not None and payload.parent.seq:
-                self.cited.append((seq, (payload.parent.tape, payload.parent.seq, payload.parent.hash)))
+            cited = cited_by(self.tape, seq, payload)
+            if cited is not None:
+                self.cited.append(cited)
         except (Corrupt, KeyError, TypeError) as error:
             self.wrong(seq, f"the entry cannot be folded: {error}")
             return False
@@ -295,23 +296,32 @@ class _Check:
     def _graph(self, tx: Transaction, scope: Scope) -> None:
         """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
         came = tx.one(tx.statements.imported, (scope.id,))
-        for seq, cited in self.cited:
-            row = tx.one(tx.statements.head, (cited[0],))
-            found = tx.one(tx.statements.entry, (row[0], cited[1])) if row is not None else None
+        for cited in [*self._forked_from(), *self.cited]:
+            row = tx.one(tx.statements.head, (cited.tape,))
+            found = tx.one(tx.statements.entry, (row[0], cited.seq)) if row is not None else None
             if row is not None and row[2] == "purged":
                 continue
-            if found is not None and bytes(found[12]).hex() == cited[2]:
+            if found is not None and bytes(found[12]).hex() == cited.hash:
                 continue
-            if tx.one(tx.statements.tombstone, (cited[0],)) is not None:
+            if tx.one(tx.statements.tombstone, (cited.tape,)) is not None:
                 # The tape that was cited is gone, and another has its id.
                 continue
-            if found is None and came is not None and seq <= came[0]:
-                # It was imported without the tapes that it tells of.
+            imported = cited.kind != "open" and came is not None and cited.by_seq <= came[0]
+            if imported and not contradicted(tx, cited):
+                # It was imported without the tapes that it tells of, or without those parts of them: what is there now
+                # was written here.
                 continue
             if found is None:
-                self.wrong(seq, f"cites seq {cited[1]} of tape {cited[0]!r}, which is not there")
+                self.wrong(cited.by_seq, f"cites seq {cited.seq} of tape {cited.tape!r}, which is not there")
             else:
-                self.wrong(seq, f"cites another seq {cited[1]} of tape {cited[0]!r} than there is")
+                self.wrong(cited.by_seq, f"cites another seq {cited.seq} of tape {cited.tape!r} than there is")
+
+    def _forked_from(self) -> list[Citation]:
+        """Return what the first entry of a fork cites of its parent."""
+        point = self.view.fork[0] if self.view.fork is not None else None
+        if point is None or not point.seq:
+            return []
+        return [Citation(self.tape, 1, "open", False, point.tape, point.seq, point.hash)]
 
 
 def _scope(tx: Transaction, reader: Reader, tape: str) -> Scope:

@@ -105,7 +105,8 @@ class Copy(Writing):
                 raise self._checker.wrong(absent(layer))
             members.append(Member(above.number, layer.tape, layer.asof, layer.cleared, layer.overriding))
             if beyond is None:
-                beyond = [] if above.family is None else above.family.members
+                # Before its first entry a fork was nobody's child.
+                beyond = [] if above.family is None or not layer.asof else above.family.members
                 if point.hash != (self._hash_at(above, point.seq) if point.seq else ""):
                     raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
         if members[1:] != beyond:

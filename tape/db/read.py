@@ -145,6 +145,7 @@ class Reader(Recall):
         """Return the nearest rows that hold below a place, in its lane and in those that branch off before the next."""
         found: list[Row] = []
         queue = [place]
+        begun: set[tuple[int, int]] = set()
         while queue:
             above = queue.pop()
             following = self._rows(tx, scope, Place(above.lane, 2**62, above.tape), above.ordinal, 1)
@@ -156,6 +157,9 @@ class Reader(Recall):
                 origin = 0 if tape == number else number
                 rows = tx.all(self._sql.branches, (tape, origin, above.lane, above.ordinal, stop, asof))
                 for (lane,) in rows:
+                    if (tape, lane) in begun:
+                        continue
+                    begun.add((tape, lane))
                     branch = scope.at(lane, 0, tape)
                     queue.append(Place(lane, self._lo(tx, scope, branch), branch.tape))
         return found
@@ -353,7 +357,7 @@ class Reader(Recall):
                         receipt, told = found
                         merges.append(receipt)
                         sources.update((message_id, Source(name, placed)) for message_id, placed in told.messages)
-                        merge_seq = told.previous
+                        merge_seq = told.previous if told.previous < merge_seq else 0
             merges.sort(key=lambda receipt: receipt.seq)
             return Lineage([Ancestor(m.tape, m.asof) for m in members], descendants, merges, sources)
 
