@@ -16,6 +16,8 @@ from tape.core.fold import Head
 from tape.core.payloads import Place
 from tape.core.records import Problem, Receipt, Report
 from tape.core.view import View
+from tape.db.audit_index import IndexAudit
+from tape.db.audit_strays import strays
 from tape.db.citing import contradicted
 from tape.db.family import Family, Member, place_at
 from tape.db.log import log
@@ -121,12 +123,17 @@ def verify(
     erased: list[Problem] = []
     tapes = entries = 0
     missing = against
+    index = IndexAudit(database)
+    if tape is None:
+        problems += database.read(lambda tx: strays(tx, reader.owner))
+        problems += index.whole() if reader.owner is None else []
     for name in [tape] if tape is not None else _names(database, reader):
         receipt = against if against is not None and against.tape == name else None
         missing = None if receipt is not None else missing
         # A check of its own for every run: a read whose connection breaks is run again.
         check = database.read(partial(_check, reader, name, meter, receipt))
-        problems += sorted(check.problems, key=lambda problem: problem.seq)
+        told = check.problems if check.broken else [*check.problems, *index.tape(name, check.number)]
+        problems += sorted(told, key=lambda problem: problem.seq)
         erased += check.erased
         tapes += 1
         entries += check.entries
@@ -171,6 +178,9 @@ class _Check:
         self.problems: list[Problem] = []
         self.erased: list[Problem] = []
         self.entries = 0
+        self.number = 0
+        self.broken = True
+        """Whether the entries are not all sound, so that nothing can be compared with them."""
         self.last: tuple[int, int, bytes] | None = None
         """The tape's number, its last seq and the hash there."""
         self.view = View()
@@ -182,8 +192,10 @@ class _Check:
 
     def run(self, tx: Transaction, reader: Reader, receipt: Receipt | None) -> None:
         scope = _scope(tx, reader, self.tape)
+        self.number = scope.id
         with _any_text(tx):
             if self._chain(tx, scope, receipt):
+                self.broken = False
                 self._compare(tx, scope)
 
     def _chain(self, tx: Transaction, scope: Scope, receipt: Receipt | None) -> bool:
@@ -480,6 +492,8 @@ def rebuild(
     """Replace the view of one tape or of all by what their entries give; one transaction per tape."""
     meter = _Meter(database, reader, tape, progress)
     count = 0
+    if tape is None and reader.owner is None:
+        database.repeat("", _sweep)
     for name in [tape] if tape is not None else _names(database, reader):
         meter.add(
             recorder.several([name], "rebuild", lambda tx, _, name=name: _rebuild(tx, reader, name))  # type: ignore[misc]
@@ -488,6 +502,12 @@ def rebuild(
         log.info("tape.rebuilt", tape=name)
         count += 1
     return count
+
+
+def _sweep(tx: Transaction) -> None:
+    """Take away rows of the view that belong to no tape, or to one that was purged."""
+    for statement in tx.statements.sweep_view:
+        tx.run(statement, ())
 
 
 def _rebuild(tx: Transaction, reader: Reader, tape: str) -> int:
