@@ -17,7 +17,12 @@ ROOT: Head = (0, 0, None)
 
 
 def forged(
-    tape: str, *entries: Payload, head: Head = ROOT, heads: Sequence[Head] = (), stamps: Sequence[int] = ()
+    tape: str,
+    *entries: Payload,
+    head: Head = ROOT,
+    heads: Sequence[Head] = (),
+    stamps: Sequence[int] = (),
+    keys: Sequence[str] = (),
 ) -> list[Line]:
     """Return the lines of a tape with these entries; ``head`` is where all leave it, unless ``heads`` differ."""
     found: list[Line] = []
@@ -26,6 +31,7 @@ def forged(
         raw, seq, key = payloads.encode(entry), number + 1, f"k{number}"
         if isinstance(entry, payloads.Append) and not entry.aliased:
             key = ids.message_key(entry.id)
+        key = keys[number] if keys else key
         stamp = stamps[number] if stamps else 1
         at = heads[number] if heads else head
         place = payloads.Place(*at)

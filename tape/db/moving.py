@@ -103,13 +103,17 @@ class Moving:
         scope = self._reader.scope(tx, tape)
         if scope is None:
             raise TapeNotFound(tape)
-        found = []
+        found: list[_Part] = []
         for member in reversed(scope.family.members if scope.family is not None else []):
             above = self._reader.scope(tx, member.tape)
-            row = tx.one(self._sql.entry, (member.number, member.asof))
+            if not member.asof:
+                # Forked before its first entry, which it has all the same; and that entry may name ancestors.
+                found = self._line(tx, member.tape)[:-1]
+            upto = member.asof or 1
+            row = tx.one(self._sql.entry, (member.number, upto))
             if above is None or row is None:
-                raise Corrupt(member.tape, member.asof, "the entry at which the tape was forked is missing")
-            found.append(_Part(member.tape, member.number, member.asof, bytes(row[12]).hex(), above.family))
+                raise Corrupt(member.tape, upto, "the entry at which the tape was forked is missing")
+            found.append(_Part(member.tape, member.number, upto, bytes(row[12]).hex(), above.family))
         return [*found, _Part(tape, scope.id, scope.seq, scope.head.hash.hex(), scope.family)]
 
     def _whole(self, tx: Transaction, tape: str) -> list[_Part]:
