@@ -314,7 +314,7 @@ class Reader(Branches, Recall):
                         receipt, told = found
                         merges.append(receipt)
                         sources.update((message_id, Source(name, placed)) for message_id, placed in told.messages)
-                        merge_seq = told.previous
+                        merge_seq = told.previous if told.previous < merge_seq else 0
             merges.sort(key=lambda receipt: receipt.seq)
             return Lineage([Ancestor(m.tape, m.asof) for m in members], descendants, merges, sources)
 
