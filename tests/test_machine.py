@@ -498,7 +498,7 @@ class TapeMachine(RuleBasedStateMachine):
         )
 
     def plenty(self, index: int, made: str, *, fresh: bool = False) -> None:
-        """Open the tape and let six messages or more be behind its latest anchor, calls with their result among them."""
+        """Open the tape and let six messages be behind its latest anchor, calls with their result among them."""
         model = self.models[index]
         if model.status != "active":
             self.open_again(index, None)
