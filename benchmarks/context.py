@@ -11,6 +11,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -66,7 +67,7 @@ def ask_bare(told: Report, given: Options, engine: str, store: tape.Store) -> No
         times = race(
             5 if given.quick else 15,
             10,
-            {name: lambda chat=chat: chat.context(budget=BUDGET) for name, chat in chats.items()},
+            {name: partial(chat.context, budget=BUDGET) for name, chat in chats.items()},
         )
         told.bar(
             f"{engine}: budget of {BUDGET}, {kind}, 100 000 messages, of 1 000",

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -252,8 +253,8 @@ class TestBounds:
         turns(long, 400)
         counted = Counted(monkeypatch)
         for budget in (400, 2_000, 4_000):
-            few = counted.during(lambda budget=budget: short.context(budget=budget))
-            many = counted.during(lambda budget=budget: long.context(budget=budget))
+            few = counted.during(partial(short.context, budget=budget))
+            many = counted.during(partial(long.context, budget=budget))
             assert many <= few
             assert many <= max(150, budget // 10)
 
@@ -418,7 +419,7 @@ def _message(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(st.sampled_from(["user", "user", "say", "say", "call", "result", "result", "both", "item", "output"]))
     call, text = draw(_ids), draw(_words)
     made = {"id": call, "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    return {
+    kinds: dict[str, dict[str, Any]] = {
         "user": {"role": "user", "content": text},
         "say": {"role": "assistant", "content": text},
         "call": {"role": "assistant", "content": None, "tool_calls": [made]},
@@ -426,7 +427,8 @@ def _message(draw: st.DrawFn) -> dict[str, Any]:
         "both": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]},
         "item": {"type": "function_call", "call_id": call, "name": "f", "arguments": "{}"},
         "output": {"type": "function_call_output", "call_id": call, "output": {"rows": [text, text]}},
-    }[kind]
+    }
+    return kinds[kind]
 
 
 _policies = st.builds(

@@ -81,11 +81,9 @@ def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message
     """Read as much as the policy needs to decide; raises BudgetExceeded as soon as the last turn alone is too large."""
     reading = _Reading(window, policy, budget, cost)
     count = max(FIRST_STRETCH, policy.recent)
-    while not window.whole:
-        reading.tail[:0] = window.newest(count)
-        if window.whole:
-            break
-        found = reading.decided()
+    while more := window.newest(count):
+        reading.tail[:0] = more
+        found = None if window.whole else reading.decided()
         if found is not None:
             return found
         count = reading.next_stretch(count)
