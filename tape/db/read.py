@@ -290,6 +290,16 @@ class Reader(Branches, Recall):
             row = tx.one(self._sql.slot_at, (scope.id, slot, scope.seq))
         return None if row is None else entry_from_row(scope.tape, row, scope.family).payload
 
+    def inherited(self, tape: str) -> dict[str, int]:
+        """Return the ancestors of a tape, each with the seq up to which it is inherited."""
+
+        def work(tx: Transaction) -> dict[str, int]:
+            scope = self.scope(tx, tape)
+            members = scope.family.members if scope is not None and scope.family is not None else []
+            return {member.tape: member.asof for member in members}
+
+        return self._db.read(work)
+
     def lineage(self, tape: str) -> Lineage:
         """Return a tape's family and what was merged into it."""
 
