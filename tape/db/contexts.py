@@ -31,7 +31,7 @@ from tape.core.records import Anchor, Message
 from tape.core.runs import in_force
 from tape.core.strict import RESERVED
 from tape.core.tokens import Counter, estimate, message_tokens
-from tape.core.window import Unbounded, reach
+from tape.core.window import Reached, Unbounded, reach
 from tape.db.paths import Point, Row, Scope
 from tape.db.read import Reader, absent
 from tape.db.transaction import Transaction
@@ -97,11 +97,7 @@ class ContextReader(Reader):
             view = View([], anchor, [], [], prompt, stale, scope.seq, tape)
             if anchor is not None:
                 view.excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
-            standard = STANDARD if policy is None else policy
-            if budget is not None and isinstance(standard, Standard) and type(standard).shape is Standard.shape:
-                self._fill(tx, scope, end, floor, view, budget, standard)
-            else:
-                self._fill(tx, scope, end, floor, view)
+            self._fill(tx, scope, end, floor, view, budget, _bounding(policy))
             return view
 
         return self._db.read(work)
@@ -113,33 +109,25 @@ class ContextReader(Reader):
         end: Place,
         floor: int,
         view: View,
-        budget: int | None = None,
-        policy: Standard = STANDARD,
+        budget: int | None,
+        policy: Standard | None,
     ) -> None:
-        """Put the messages below ``floor`` into a view, with summaries in the place of what they cover."""
+        """Put the messages below ``floor`` into a view: all, or as many as the policy needs for the budget."""
         held, out = in_force(self.compactions_on(tx, scope, end, floor))
         runs = [Run(one, self.summary_of(tx, scope, one)) for one in held if one.lo > floor]
         view.summaries = [run.summary for run in runs]
         standing = [(run.summary.tape, run.summary.seq) for run in runs]
         gone = [(one.tape or scope.tape, one.seq) for one in out]
         view.excluded += _ranges(gone, standing, "a message it covers was retracted")
-        counter = self.settings.counter
-        room = None
-        if budget is not None:
-            room = budget - fixed_cost(view, counter or estimate)
+        window = PathWindow(self, tx, scope, end, floor, runs, self.settings.counter)
+        reached = None
+        if budget is not None and policy is not None:
+            room = budget - fixed_cost(view, self.settings.counter or estimate)
             if room < 0:
                 # What is always shown is too large already, and the builder says so.
                 return
-        window = PathWindow(self, tx, scope, end, floor, runs, counter)
-        if room is None:
-            view.items = self._items(tx, scope, end, floor, runs)
-            view.excluded += [one for run in runs for one in window.summarised(run)]
-            return
-        try:
-            reached = reach(window, policy, room, lambda message: message_tokens(message.data, counter or estimate))
-        except BudgetExceeded as error:
-            raise BudgetExceeded(budget or 0, error.tokens + (budget or 0) - room) from None
-        except Unbounded:
+            reached = self._reach(window, budget, room, policy)
+        if reached is None:
             view.items = self._items(tx, scope, end, floor, runs)
             view.excluded += [one for run in runs for one in window.summarised(run)]
             return
@@ -153,6 +141,16 @@ class ContextReader(Reader):
             view.excluded += _ranges(missing, sorted(shown), "over budget")
             before = reached.spots[reached.gap - 1] if reached.gap else None
             view.excluded += window.between(before, reached.first, reached.spots[reached.gap], "over budget")
+
+    def _reach(self, window: PathWindow, budget: int, room: int, policy: Standard) -> Reached | None:
+        """Return what the policy needs of a window; None when that cannot be known without reading all of it."""
+        count = self.settings.counter or estimate
+        try:
+            return reach(window, policy, room, lambda message: message_tokens(message.data, count))
+        except Unbounded:
+            return None
+        except BudgetExceeded as error:
+            raise BudgetExceeded(budget, error.tokens + budget - room) from None
 
     def _items(self, tx: Transaction, scope: Scope, end: Place, floor: int, runs: Sequence[Run]) -> list[Item]:
         """Return the messages below ``floor``, with summaries in the place of what they cover."""
@@ -315,6 +313,12 @@ class ContextReader(Reader):
 
 CONTEXT = "tape.context"
 """The event that records a context's manifest."""
+
+
+def _bounding(policy: Policy | None) -> Standard | None:
+    """Return a policy that is known to need only the ends of a branch; one with a shape of its own gets all of it."""
+    chosen = STANDARD if policy is None else policy
+    return chosen if isinstance(chosen, Standard) and type(chosen).shape is Standard.shape else None
 
 
 def _number(scope: Scope, name: str) -> int:
