@@ -148,7 +148,7 @@ _KINDS = {"integer": "a whole number", "string": "a string", "array": "a list"}
 
 def _value(wanted: dict[str, Any], field: str, value: Any) -> Any:
     """Return one argument as its schema allows it; of kinds that no tool here takes, as it is."""
-    kinds = wanted["type"] if isinstance(wanted.get("type"), list) else [wanted.get("type")]
+    kinds: list[str] = wanted["type"] if isinstance(wanted.get("type"), list) else [wanted.get("type", "any")]
     if not _KINDS.keys() >= set(kinds) or (isinstance(value, str) and "string" in kinds):
         return value
     if isinstance(value, list) and "array" in kinds:

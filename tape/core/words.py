@@ -44,7 +44,7 @@ MARKS = ("«", "»")
 
 MOST_WORDS = 1_000
 """Distinct words of a query that count: its first ones."""
-FIRST_WORDS = 64
+FIRST_WORDS = 32
 """Words of a query that the index is asked for. The others are looked for only in texts that are not long."""
 LONG = 65_536
 """Characters from which on a text is long. Looking for hundreds of words in it would take longer than reading it."""
@@ -129,7 +129,8 @@ class Wanted(Struct, frozen=True):
     @classmethod
     def of(cls, phrases: Iterable[Phrase]) -> Wanted:
         """Return these phrases to be looked for."""
-        words = {phrase[0].text: phrase for phrase in phrases if len(phrase) == 1 and not phrase[0].prefix}
+        words: dict[str, Phrase] = {}
+        words.update((phrase[0].text, phrase) for phrase in phrases if len(phrase) == 1 and not phrase[0].prefix)
         return cls(words, tuple(phrase for phrase in phrases if len(phrase) > 1 or phrase[0].prefix))
 
 

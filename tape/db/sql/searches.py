@@ -157,6 +157,7 @@ class Searches(Feeds):
                 tp.owner,
                 tp.status,
                 sa.func.coalesce(m.since, ov.since, zero) > h.cleared,
+                sa.func.length(e.payload),
             )
             .select_from(joins)
             .order_by(*(column.desc() for column in self._order(f))),
