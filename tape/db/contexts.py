@@ -145,9 +145,7 @@ class ContextReader(Reader):
             before = reached.spots[reached.gap - 1] if reached.gap else None
             view.excluded += window.between(before, reached.first, reached.spots[reached.gap], "over budget")
 
-    def _reach(
-        self, window: PathWindow, budget: int, room: int, policy: Standard, scale: Scale
-    ) -> Reached | None:
+    def _reach(self, window: PathWindow, budget: int, room: int, policy: Standard, scale: Scale) -> Reached | None:
         """Return what the policy needs of a window; None when that cannot be known without reading all of it."""
         try:
             return reach(window, policy, room, lambda message: scale.alone(message.data, 0))
