@@ -33,8 +33,8 @@ _FIRST_PAGE = 64
 _LARGEST_PAGE = 2_048
 _SCANNED = 500
 _MOST_TAPES = 100
-_AT_ONCE = 4_000_000
-"""Bytes of large payloads that are read at once, about."""
+_AT_ONCE = 1_000_000
+"""Bytes of large payloads that PostgreSQL is asked for at once, about."""
 _END = 2**63 - 1
 _PATIENCE = 0.05
 """Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
@@ -266,9 +266,10 @@ class Searcher:
     def _with_bodies(self, tx: Transaction, rows: Iterator[Row], most: int) -> Iterator[Row]:
         """Yield rows of a page as (tape, seq, kind, version, payload, stamp).
 
-        Large payloads did not come with the page. They are read a few at a time: each by itself would cost PostgreSQL a
-        round trip, and all at once could fill the memory.
+        Large payloads did not come with the page, since all of them at once could fill the memory. They are read one by
+        one, or from PostgreSQL, where each would cost a round trip, a few at a time.
         """
+        enough = _AT_ONCE if self._db.postgres else 0
         waiting: list[Row] = []
         size = 0
         for row in rows:
@@ -277,7 +278,7 @@ class Searcher:
             if len(waiting) == 1 and row[6] is not None:
                 yield row[11], row[3], row[4], row[5], row[6], row[7]
                 waiting, size = [], 0
-            elif size >= _AT_ONCE or len(waiting) >= most:
+            elif size >= enough or len(waiting) >= most:
                 yield from self._read(tx, waiting)
                 waiting, size = [], 0
         yield from self._read(tx, waiting)
