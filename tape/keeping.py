@@ -289,7 +289,9 @@ class Keeping(Kept):
     ) -> tuple[Context, Receipt]:
         """Build a context and record its manifest, so that ``recall`` can build it again; returns both."""
         context = self.context(budget=budget, branch=branch, policy=policy)
-        payload = payloads.Event(name=CONTEXT, data=msgspec.to_builtins(context.manifest))
+        # As it will be read: a tuple in it would come back as a list.
+        manifest = msgspec.json.decode(msgspec.json.encode(context.manifest))
+        payload = payloads.Event(name=CONTEXT, data=manifest)
         intent = Plain(key=ids.new_id(), payload=payload, changes_view=False)
         return context, self._record([intent], None, None, None)[0]
 
