@@ -1,13 +1,16 @@
-"""What does search cost? Indexing as it grows, a rare word in a large store, a common one in a small tape of it.
+"""What does search cost? Indexing as it grows, a rare word in a large store, a common one in a small tape of it, long
+queries and large texts.
 
 python benchmarks/search.py [--quick] [--postgres URL] [--save]
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 
 from harness import Options, Report, Times, options, race, report, schema
 
@@ -26,6 +29,7 @@ def main() -> int:
                 stores = {count: _open(stack, given, engine, count) for count in (1_000, large)}
                 indexing(told, engine, _open(stack, given, engine, 0))
                 searching(told, given, engine, stores, large)
+                sizes(told, given, engine, _open(stack, given, engine, 1))
         return told.finish(given.save)
 
 
@@ -36,7 +40,7 @@ def _open(stack: ExitStack, given: Options, engine: str, count: int) -> tape.Sto
     else:
         name = stack.enter_context(schema(given.postgres, f"bench_search_{count}"))
         store = stack.enter_context(tape.open(given.postgres, schema=name, durability="normal"))
-    if count:
+    if count > 1:
         store.tape("small").extend([{"role": "user", "content": f"common {_text(n)}"} for n in range(20)])
         store.tape("needle").append(role="user", content="one xylophone among them all")
         _fill(store, count - 23)
@@ -83,6 +87,44 @@ def searching(told: Report, given: Options, engine: str, stores: dict[int, tape.
         times: Times = race(rounds, 10, {"small": lambda: run(small), "large": lambda: run(stores[large])})
         figures = f"{times.median('small'):.0f} µs in 1 000 entries, {times.median('large'):.0f} µs in {large}"
         told.bar(f"{what}, {engine}", times.ratio("large", "small"), most=3, of=figures)
+
+
+def sizes(told: Report, given: Options, engine: str, store: tape.Store) -> None:
+    """Race two words against 50 KB of words, in texts of 1 KB and of 200 KB.
+
+    For 20 hits, which is the default, and for ten: what a search costs besides its hits weighs more with fewer of them,
+    so that the ratio per hit depends on how many there are.
+    """
+    chance = random.Random(11)
+    vocabulary = [f"{chance.choice(WORDS)}{n}" for n in range(5_400)]
+    for _ in range(20):
+        short = [*chance.sample(vocabulary, 100), "alpha beta"]
+        chance.shuffle(short)
+        long = [*vocabulary, "gamma delta"] * 4
+        chance.shuffle(long)
+        for words in (short, long, [*["filler"] * 29_000, "omega psi"]):
+            store.tape("sizes").append(role="tool", content=" ".join(words))
+    store.search("nothing")
+    queries = {
+        "two words in 1 KB": "alpha beta",
+        "two words in 200 KB": "gamma delta",
+        "50 KB of words in 200 KB": " ".join(vocabulary),
+        "two words at the end of 200 KB": "omega psi",
+    }
+
+    def run(query: str, hits: int) -> None:
+        if len(store.search(query, limit=hits)) != hits:
+            raise AssertionError(f"{query[:20]!r} is not found in {hits} texts")
+
+    first, *others = queries
+    for hits in (20, 10):
+        contenders = {name: partial(run, query, hits) for name, query in queries.items()}
+        times = race(10 if given.quick else 30, 3, contenders)
+        for name in others:
+            figures = f"{times.median(first) / hits:.0f} µs a hit for {first}, {times.median(name) / hits:.0f} µs"
+            # A word at the end of a text is found by going through all of it, so that one is for information.
+            most = None if "end" in name else 3
+            told.bar(f"{name}, {hits} hits, {engine}", times.ratio(name, first), most=most, of=figures)
 
 
 if __name__ == "__main__":

@@ -275,10 +275,10 @@ class Keeping(Kept):
     ) -> Receipt:
         """Add the tokens and the cost (in millionths) of one model call to the totals of the tape."""
         used = payloads.Usage(
-            input_tokens=whole_number(input_tokens, "input_tokens"),
-            output_tokens=whole_number(output_tokens, "output_tokens"),
-            cached_tokens=whole_number(cached_tokens, "cached_tokens"),
-            cost=whole_number(cost, "cost"),
+            input_tokens=whole_number(input_tokens, "input_tokens", most=None),
+            output_tokens=whole_number(output_tokens, "output_tokens", most=None),
+            cached_tokens=whole_number(cached_tokens, "cached_tokens", most=None),
+            cost=whole_number(cost, "cost", most=None),
             model=None if model is None else strict.identifier(model, "model"),
         )
         intent = RecordUsage(**keyed(key), used=used, changes_view=False)

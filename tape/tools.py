@@ -1,18 +1,23 @@
 """Tools for models: plain callables with JSON schemas that let a model read its own tape and keep notes.
 
 A failure is an answer in words, never an exception: a model that asks for something that is not there should be told.
+Arguments are checked against the schema before anything is run. A number above its maximum counts as the maximum, null
+stands for an optional argument that is left out, and everything else that does not fit is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from tape.core import payloads
-from tape.errors import TapeError
+from tape.core.records import Entry
+from tape.core.strict import MAX_INT
+from tape.errors import InvalidEntry, TapeError
 
 if TYPE_CHECKING:
     from tape.handle import Tape
@@ -20,7 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Tool", "Toolset", "store_tools", "tape_tools"]
 
-_MOST = 4_000
+_MOST = 16_000
+"""Characters of an answer; what is longer is cut, with a mark."""
+_MARK = 40
+"""Characters of that mark, at most."""
+_MOST_HITS = 50
+_MOST_AROUND = 20
+_SEQ = re.compile("[1-9][0-9]{0,17}")
+_SHOWN = 4_000
+"""Characters shown of an entry that was asked for; those around it share what is left of the answer."""
 
 
 class Tool(Struct, frozen=True):
@@ -31,15 +44,15 @@ class Tool(Struct, frozen=True):
     parameters: dict[str, Any]
     run: Callable[..., str]
 
-    def __call__(self, **arguments: Any) -> str:
+    def __call__(self, /, **arguments: Any) -> str:
         """Run the tool; whatever goes wrong comes back as text."""
         try:
-            text = self.run(**arguments)
+            return _cut(self.run(**_fitting(self.parameters, arguments)))
         except TapeError as error:
-            return f"Error: {error}"
-        except (TypeError, ValueError, KeyError) as error:
-            return f"Error: the arguments do not fit {self.name}: {error}"
-        return text if len(text) <= _MOST else f"{text[:_MOST]} … [{len(text) - _MOST} characters cut]"
+            return _cut(f"Error: {error}")
+        except Exception as error:
+            # A model can send whatever JSON can say, and the program between it and the tape must not fall over it.
+            return _cut(f"Error: the arguments do not fit {self.name}: {error}")
 
     def openai(self) -> dict[str, Any]:
         """Return the tool as OpenAI's chat API takes it."""
@@ -76,15 +89,16 @@ class Toolset:
 
     def call(self, name: str, arguments: dict[str, Any] | str | None = None) -> str:
         """Run a tool as a model called it; an unknown tool or bad arguments are answered in words."""
-        if name not in self._tools:
-            return f"Error: there is no tool {name!r}; there are {', '.join(self._tools) or 'none'}"
+        if not isinstance(name, str) or name not in self._tools:
+            said = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
+            return f"Error: there is no tool {said}; there are {', '.join(self._tools) or 'none'}"
         if isinstance(arguments, str):
             try:
                 arguments = msgspec.json.decode(arguments or "{}")
-            except msgspec.DecodeError as error:
-                return f"Error: the arguments are not JSON: {error}"
-        given = arguments or {}
-        if not isinstance(given, dict):
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                return _cut(f"Error: the arguments are not JSON: {error}")
+        given = {} if arguments is None else arguments
+        if not isinstance(given, dict) or not all(isinstance(one, str) for one in given):
             return "Error: the arguments must be an object"
         return self._tools[name](**given)
 
@@ -113,18 +127,69 @@ def _schema(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dic
     }
 
 
+def _fitting(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments as a schema allows them; raises InvalidEntry that names the first that does not fit."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    fitting = {}
+    for name, value in arguments.items():
+        if name not in properties and schema.get("additionalProperties") is False:
+            known = ", ".join(properties) or "none"
+            raise InvalidEntry(_cut(name, 100), f"is no argument of this tool; its arguments: {known}")
+        if value is not None or name in required:
+            fitting[name] = _value(properties.get(name, {}), name, value)
+    for name in required:
+        if name not in fitting:
+            raise InvalidEntry(name, "is missing")
+    return fitting
+
+
+_KINDS = {"integer": "a whole number", "string": "a string", "array": "a list"}
+
+
+def _value(wanted: dict[str, Any], field: str, value: Any) -> Any:
+    """Return one argument as its schema allows it; of kinds that no tool here takes, as it is."""
+    kinds: list[str] = wanted["type"] if isinstance(wanted.get("type"), list) else [wanted.get("type", "any")]
+    if not _KINDS.keys() >= set(kinds) or (isinstance(value, str) and "string" in kinds):
+        return value
+    if isinstance(value, list) and "array" in kinds:
+        return [_value(wanted.get("items", {}), f"{field}[{n}]", item) for n, item in enumerate(value)]
+    if "integer" in kinds and type(value) in (int, float) and value % 1 == 0:
+        least = wanted.get("minimum", -MAX_INT)
+        if value < least:
+            raise InvalidEntry(field, f"must be at least {least}")
+        return int(min(value, wanted.get("maximum", MAX_INT)))
+    # Not the value itself: it may be too deep or too long to be shown.
+    raise InvalidEntry(field, f"must be {' or '.join(_KINDS[kind] for kind in kinds)}, not a {type(value).__name__}")
+
+
+def _cut(text: str, most: int = _MOST) -> str:
+    return text if len(text) <= most else f"{text[:most]} … [{len(text) - most} characters cut]"
+
+
 def tape_tools(tape: Tape) -> Toolset:
     """Return the tools for one tape."""
     tools = [
         Tool("tape_info", "What this tape holds: messages, entries, anchors, status.", _schema(), lambda: _info(tape)),
         Tool(
+            "tape_search",
+            "Search the text of this tape, also of tool calls and results. All words must match.",
+            _schema(
+                ("query",), query={"type": "string"}, limit={"type": "integer", "minimum": 1, "maximum": _MOST_HITS}
+            ),
+            lambda query, limit=10: _search(tape, query, limit),
+        ),
+        Tool(
             "tape_context",
             "Read the entries around a seq of the tape, for instance of a search hit.",
             _schema(
                 ("seq",),
-                seq={"type": "integer", "minimum": 1},
-                before={"type": "integer", "minimum": 0, "maximum": 20},
-                after={"type": "integer", "minimum": 0, "maximum": 20},
+                seq={
+                    "type": ["integer", "string"],
+                    "minimum": 1,
+                    "description": "A seq, or tape:seq for what this tape inherits, as a search hit begins.",
+                },
+                before={"type": "integer", "minimum": 0, "maximum": _MOST_AROUND},
+                after={"type": "integer", "minimum": 0, "maximum": _MOST_AROUND},
             ),
             lambda seq, before=2, after=2: _around(tape, seq, before, after),
         ),
@@ -146,17 +211,6 @@ def tape_tools(tape: Tape) -> Toolset:
             lambda name, summary, next_steps=(): _handoff(tape, name, summary, next_steps),
         ),
     ]
-    search = getattr(tape, "search", None)
-    if search is not None:
-        tools.insert(
-            1,
-            Tool(
-                "tape_search",
-                "Search the text of this tape, also of tool calls and results. All words must match.",
-                _schema(("query",), query={"type": "string"}, limit={"type": "integer", "minimum": 1, "maximum": 50}),
-                lambda query, limit=10: _search(search, query, limit),
-            ),
-        )
     writable = [block for block in tape.blocks() if not block.read_only]
     if writable:
         labels = [block.label for block in writable]
@@ -184,7 +238,7 @@ def store_tools(store: Store) -> Toolset:
         _schema(
             ("query",),
             query={"type": "string"},
-            limit={"type": "integer", "minimum": 1, "maximum": 50},
+            limit={"type": "integer", "minimum": 1, "maximum": _MOST_HITS},
             tape={"type": "string", "description": "Search only the tape with this id."},
         ),
         lambda query, limit=10, tape=None: _search_tapes(store, query, limit, tape),
@@ -193,7 +247,7 @@ def store_tools(store: Store) -> Toolset:
 
 
 def _search_tapes(store: Store, query: str, limit: int, tape: str | None) -> str:
-    hits = store.search(query, tape=tape, limit=max(1, min(int(limit), 50)))
+    hits = store.search(query, tape=tape, limit=limit)
     lines = [f"{hit.tape} {hit.seq} {hit.role or ''} {hit.message_id}: {hit.snippet}" for hit in hits]
     return "\n".join(lines) or "Nothing found."
 
@@ -207,37 +261,68 @@ def _info(tape: Tape) -> str:
     )
 
 
-def _around(tape: Tape, seq: int, before: int, after: int) -> str:
-    if type(seq) is not int or seq < 1:
-        return "Error: seq must be a whole number of at least 1"
-    first = max(seq - max(0, min(int(before), 20)), 1)
-    count = seq + max(0, min(int(after), 20)) - first + 1
-    lines = []
-    for entry in tape.entries(after=first - 1, limit=count):
-        payload = entry.payload
-        if isinstance(payload, payloads.Append | payloads.Revise):
-            shown = tape.find(payload.id)
-            text = "(no longer in the view)" if shown is None else shown.text or str(shown.content)
-            lines.append(f"{entry.seq} {entry.kind} {payload.id}: {text[:2000]}")
-        else:
-            lines.append(f"{entry.seq} {entry.kind}")
-    return "\n".join(lines) or f"Error: there is no entry at seq {seq}"
+def _around(tape: Tape, where: int | str, before: int, after: int) -> str:
+    name, seq, end = _address(tape, where)
+    first = max(seq - before, 1)
+    last = seq + after if end is None else min(seq + after, end)
+    read = tape if name == tape.id else tape._store.get(name)
+    entries = list(read.entries(after=first - 1, limit=last - first + 1))
+    if not any(entry.seq == seq for entry in entries):
+        raise InvalidEntry("seq", f"there is no entry at {where}")
+    share = min(_SHOWN // 2, (_MOST - _SHOWN) // len(entries)) - _MARK
+    return "\n".join(_cut(_line(tape, entry), _SHOWN if entry.seq == seq else share) for entry in entries)
+
+
+def _address(tape: Tape, where: int | str) -> tuple[str, int, int | None]:
+    """Return the tape and the seq that an address names, and the seq up to which that tape is inherited, if it is."""
+    name, _, number = where.rpartition(":") if isinstance(where, str) else ("", "", str(where))
+    if not _SEQ.fullmatch(number):
+        raise InvalidEntry("seq", "must be a seq, or tape:seq as a search hit begins")
+    seq = int(number)
+    if name in ("", tape.id):
+        return tape.id, seq, None
+    inherited = tape._store._reader.inherited(tape.id)
+    if seq > inherited.get(name, 0):
+        raise InvalidEntry("seq", f"this tape inherits no entry {_cut(str(where), 300)}")
+    return name, seq, inherited[name]
+
+
+def _line(tape: Tape, entry: Entry) -> str:
+    """Return an entry in a line, with the text that its message has now."""
+    where = _reference(tape, entry.tape, entry.seq)
+    payload = entry.payload
+    if not isinstance(payload, payloads.Append | payloads.Revise):
+        return f"{where} {entry.kind}"
+    shown = tape.find(payload.id)
+    text = "(no longer in the view)" if shown is None else shown.text or str(shown.content)
+    return f"{where} {entry.kind} {payload.id}: {text}"
+
+
+def _reference(tape: Tape, name: str, seq: int) -> str:
+    """Return how an entry is named to the model: by its seq, and one that is inherited also by its tape."""
+    return str(seq) if name == tape.id else f"{name}:{seq}"
 
 
 def _anchors(tape: Tape, limit: int) -> str:
     found = tape.anchors(limit=limit)
-    lines = [f"{anchor.seq} {anchor.name}: {anchor.summary or ''}".rstrip(": ") for anchor in found]
+    lines = [
+        f"{_reference(tape, anchor.tape, anchor.seq)} {anchor.name}: {anchor.summary or ''}".rstrip(": ")
+        for anchor in found
+    ]
     return "\n".join(lines) or "There are no anchors."
 
 
-def _handoff(tape: Tape, name: str, summary: str, next_steps: Any) -> str:
+def _handoff(tape: Tape, name: str, summary: str, next_steps: Sequence[str]) -> str:
     receipt = tape.handoff(name, summary=summary, next_steps=list(next_steps))
     return f"Handoff {name!r} recorded at seq {receipt.seq}."
 
 
-def _search(search: Callable[..., Any], query: str, limit: int) -> str:
-    hits = search(query)[: max(1, min(int(limit), 50))]
-    return "\n".join(f"{hit.seq} {hit.role or ''} {hit.message_id}: {hit.snippet}" for hit in hits) or "Nothing found."
+def _search(tape: Tape, query: str, limit: int) -> str:
+    lines = [
+        f"{_reference(tape, hit.tape, hit.seq)} {hit.role or ''} {hit.message_id}: {hit.snippet}"
+        for hit in tape.search(query, limit=limit)
+    ]
+    return "\n".join(lines) or "Nothing found."
 
 
 def _set_block(tape: Tape, label: str, text: str, action: str) -> str:

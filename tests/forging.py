@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from msgspec import Raw
 
-from tape.core import chain, lines, payloads
+from tape.core import chain, ids, lines, payloads
 from tape.core.payloads import Payload
 
 Line = lines.TapeLine | lines.EntryLine
@@ -17,13 +17,21 @@ ROOT: Head = (0, 0, None)
 
 
 def forged(
-    tape: str, *entries: Payload, head: Head = ROOT, heads: Sequence[Head] = (), stamps: Sequence[int] = ()
+    tape: str,
+    *entries: Payload,
+    head: Head = ROOT,
+    heads: Sequence[Head] = (),
+    stamps: Sequence[int] = (),
+    keys: Sequence[str] = (),
 ) -> list[Line]:
     """Return the lines of a tape with these entries; ``head`` is where all leave it, unless ``heads`` differ."""
     found: list[Line] = []
     hash = chain.ZERO
     for number, entry in enumerate(entries):
         raw, seq, key = payloads.encode(entry), number + 1, f"k{number}"
+        if isinstance(entry, payloads.Append) and not entry.aliased:
+            key = ids.message_key(entry.id)
+        key = keys[number] if keys else key
         stamp = stamps[number] if stamps else 1
         at = heads[number] if heads else head
         place = payloads.Place(*at)

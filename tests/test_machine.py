@@ -497,12 +497,12 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, made: model.set_summary(text, first, last, basis, key=key, expected=expected),
         )
 
-    def plenty(self, index: int, made: str) -> None:
-        """Open the tape and let at least six messages be behind its latest anchor, a call and its result among them."""
+    def plenty(self, index: int, made: str, *, fresh: bool = False) -> None:
+        """Open the tape and let six messages be behind its latest anchor, calls with their result among them."""
         model = self.models[index]
         if model.status != "active":
             self.open_again(index, None)
-        if sum(shown[0] not in model.before(model.head) for shown in model.path(model.head)) < 6:
+        if fresh or sum(shown[0] not in model.before(model.head) for shown in model.path(model.head)) < 6:
             batch = [{"role": "user", "content": f"note {number}"} for number in range(4)]
             calls = [{"role": "assistant", "content": [_anthropic_call(call)]} for call in (made, f"{made}x")]
             results = [_anthropic_result(call) for call in (made, f"{made}x")]
@@ -566,13 +566,14 @@ class TapeMachine(RuleBasedStateMachine):
     @rule(
         index=tapes,
         made=calls,
-        some=st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True),
+        fresh=st.booleans(),
+        some=st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True),
         low=st.sampled_from([0, 0, 1, 2]),
         clear=st.booleans(),
     )
-    def summarise_with_gaps(self, index: int, made: str, some: list[int], low: int, clear: bool) -> None:
+    def summarise_with_gaps(self, index: int, made: str, fresh: bool, some: list[int], low: int, clear: bool) -> None:
         """Summarise while messages of the run are out, and bring them back: by a clear undone, or by themselves."""
-        self.plenty(index, made)
+        self.plenty(index, made, fresh=fresh)
         path = [shown[0] for shown in self.models[index].path(self.models[index].head)]
         chosen = [path[-1 - number] for number in some if number < len(path)]
         if clear:

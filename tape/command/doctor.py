@@ -15,7 +15,9 @@ from tape.command.declare import command
 from tape.command.desk import Desk
 from tape.command.output import clean, count, flat, progress, size
 from tape.command.tending import SECTION
+from tape.core.strict import RESERVED
 from tape.db.audit import in_view
+from tape.db.audit_index import in_index
 from tape.db.condition import Found, Oldest, integrity, missing_guards, oldest_transaction, wal_size
 from tape.db.connect import sqlite_loses_pages
 from tape.db.mending import fold_wal
@@ -197,7 +199,8 @@ def integrity_finding(problems: list[str]) -> Finding:
 def report_findings(report: tape.Report) -> Iterator[Finding]:
     """Tell what verify found, apart for the chain and for the view."""
     view = [one for one in report.problems if in_view(one)]
-    chain = [one for one in report.problems if not in_view(one)]
+    index = [one for one in report.problems if in_index(one)]
+    chain = [one for one in report.problems if not in_view(one) and not in_index(one)]
     if not chain:
         yield Finding("chain", "ok", f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}")
     for one in _first(chain):
@@ -206,9 +209,12 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
     if not view:
         yield Finding("view", "ok", "as the entries give it")
     for one in _first(view):
-        yield Finding(
-            "view", "error", f"{one.tape}:{one.seq} {one.what}", f"tape rebuild {shlex.quote(one.tape)}", DAMAGED
-        )
+        # A row of no tape goes when all tapes are rebuilt.
+        mend = "tape rebuild" if one.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(one.tape)}"
+        yield Finding("view", "error", f"{one.tape}:{one.seq} {one.what}", mend, DAMAGED)
+    for one in _first(index)[:1]:
+        where = f"{one.tape}:{one.seq} " if one.tape else ""
+        yield Finding("words", "error", f"{where}{one.what}", "tape rebuild", DAMAGED)
 
 
 def _first(problems: list[tape.Problem]) -> list[tape.Problem]:

@@ -16,6 +16,7 @@ from tape.command.finding import known_status
 from tape.command.output import clean, count, progress
 from tape.command.values import span
 from tape.db.audit import in_view
+from tape.db.audit_index import in_index
 from tape.db.condition import missing_guards
 from tape.db.connect import is_memory
 from tape.db.mending import restore_guards
@@ -85,11 +86,16 @@ def verify(
 
 
 def _problem(one: tape.Problem) -> dict[str, object]:
-    return {"tape": one.tape, "seq": one.seq, "what": one.what, "mend": "rebuild" if in_view(one) else "restore"}
+    return {"tape": one.tape, "seq": one.seq, "what": one.what, "mend": "rebuild" if _derived(one) else "restore"}
+
+
+def _derived(problem: tape.Problem) -> bool:
+    """Whether a rebuild makes anew what is wrong."""
+    return in_view(problem) or in_index(problem)
 
 
 def _advice(report: tape.Report) -> str:
-    if all(in_view(one) for one in report.problems):
+    if all(_derived(one) for one in report.problems):
         return "the entries are sound: mend the view with: tape rebuild"
     return "entries are damaged: restore them from a backup or an export"
 

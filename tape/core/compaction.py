@@ -348,7 +348,7 @@ def _tie(units: Sequence[_Unit], candidates: Sequence[Candidate]) -> list[tuple[
             makers[call] = index
     for index, one in enumerate(candidates):
         if any((index, call) not in answered for call in one.calls):
-            waiting = toolcalls.waiting(one.message.data, list(one.calls))
+            waiting = toolcalls.waiting(one.message.data)
             if any((index, call) not in answered and call in waiting for call in one.calls):
                 units[unit_of[index]].fixed = True
     return [(unit_of[a], unit_of[b]) for a, b in ties if unit_of[a] != unit_of[b]]

@@ -18,8 +18,8 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tape.core import chain, payloads, reach, strict
-from tape.core.fold import CLOSED, Head, fold
+from tape.core import chain, payloads, strict
+from tape.core.fold import CLOSED, Head, Op, fold
 from tape.core.payloads import Payload, Place
 from tape.core.records import micros
 from tape.errors import Corrupt, ImportFailed, InvalidEntry
@@ -32,6 +32,8 @@ _LAST = micros(datetime.max.replace(tzinfo=UTC))
 """The last moment that can be told as a datetime."""
 _STATUSES = CLOSED - {"discarded"} | {"active"}
 """What a status entry can say: "discarded" has an entry of its own, and a purged tape is never exported."""
+_OWN_LEVELS = 8
+"""How many levels a payload puts around what the caller gave."""
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 encode = msgspec.json.Encoder().encode
@@ -88,18 +90,27 @@ _end_line = msgspec.json.Decoder(End).decode
 
 
 class Checker:
-    """Follows a file line by line, in constant memory, and raises ImportFailed at the first line that is wrong."""
+    """Follows a file line by line, in constant memory, and raises ImportFailed at the first line that is wrong.
 
-    def __init__(self) -> None:
+    With the digest of a file that was checked before, the lines are only read again, and the end tells whether they
+    are still the same.
+    """
+
+    def __init__(self, checked: str | None = None) -> None:
         self.line = 0
         self.tape: TapeLine | None = None
         """The tape whose entries are read."""
+        self.head = Head.blank(chain.ZERO)
+        """Of that tape, after the entry read last."""
         self.payload: Payload | None = None
         """What the entry read last says."""
+        self.ops: list[Op] = []
+        """What it changes."""
         self.ended = False
+        self._checked = checked
         self._digest = blake2b(digest_size=32)
-        self._head = Head.blank(chain.ZERO)
-        self._ancestors: dict[str, int] = {}
+        self._left = 0
+        """How many entries of the tape are still to come."""
         self._tapes = 0
         self._entries = 0
 
@@ -115,15 +126,20 @@ class Checker:
         if not raw.endswith(b"\n"):
             raise self.wrong("the line is cut off")
         text = raw[:-1]
-        if self.tape is not None and self._head.seq < self.tape.entries:
+        if self._left:
             entry = self._decoded(text, "an entry", _entry_line)
-            self._entry(entry)
+            if self._checked is None:
+                self._entry(entry)
+            self._left -= 1
+            self._entries += 1
             self._digest.update(raw)
             return entry
         if text.startswith(b'{"tapes":'):
             end = self._decoded(text, "the end", _end_line)
             if (end.tapes, end.entries, end.digest) != (self._tapes, self._entries, self._digest.hexdigest()):
                 raise self.wrong("the lines before are not those that were exported")
+            if self._checked not in (None, end.digest):
+                raise self.wrong("the file was changed while it was read")
             self.ended = True
             return end
         tape = self._decoded(text, "a tape", _tape_line)
@@ -131,7 +147,7 @@ class Checker:
             raise self.wrong(f"format {tape.format} is not known; this release reads {FORMAT}")
         self._name(tape.tape, "tape", reserved=False)
         self._digest.update(raw)
-        self.tape, self._head = tape, Head.blank(chain.ZERO)
+        self.tape, self._left, self.head = tape, tape.entries, Head.blank(chain.ZERO)
         self._tapes += 1
         return tape
 
@@ -144,7 +160,7 @@ class Checker:
     def _decoded(self, text: bytes, what: str, decode: Callable[[bytes], T]) -> T:
         try:
             line = decode(text)
-            if encode(line) == text:
+            if self._checked is not None or encode(line) == text:
                 return line
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise self.wrong(f"not {what}: {error}") from None
@@ -164,23 +180,18 @@ class Checker:
                 if isinstance(text, str) and "\0" in text:
                     raise self.wrong(f"{field}: must not contain NUL")
 
-    def _says(self, entry: EntryLine, payload: Payload) -> None:
-        """Check that the entry says what a store can have recorded of its tape and what that inherits."""
-        assert self.tape is not None
-        wrong = None
-        if isinstance(payload, payloads.Open):
-            wrong = reach.opened(self.tape.tape, payload, entry.place)
-            layers = payload.parent.layers if payload.parent is not None else []
-            self._ancestors = {layer.tape: layer.asof for layer in layers}
-        elif isinstance(payload, payloads.Status) and payload.status not in _STATUSES:
-            wrong = f"there is no status {payload.status!r}"
-        wrong = wrong or reach.reaches(entry.seq, entry.place, payload, self._ancestors)
-        if wrong is not None:
-            raise self.wrong(wrong)
+    def _deep(self, raw: bytes, field: str) -> None:
+        """Check that what is nested can be read, and copied, by every program."""
+        # Brackets bound the depth from above; only a value with many of them needs the walk.
+        if len(raw) > 2 * strict.MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > strict.MAX_DEPTH:
+            try:
+                strict.shallow(msgspec.json.decode(raw), field, more=_OWN_LEVELS)
+            except InvalidEntry as error:
+                raise self.wrong(str(error)) from None
 
     def _entry(self, entry: EntryLine) -> None:
         assert self.tape is not None
-        tape, head = self.tape.tape, self._head
+        tape, head = self.tape.tape, self.head
         if entry.seq != head.seq + 1:
             raise self.wrong(f"entry {head.seq + 1} of tape {tape!r} was expected, not {entry.seq}")
         if (entry.kind == "open") != (entry.seq == 1):
@@ -215,11 +226,15 @@ class Checker:
         try:
             if meta is not None and not isinstance(msgspec.json.decode(meta), dict):
                 raise self.wrong("meta is not an object")
-            self.payload = payloads.decode(entry.kind, entry.version, raw)
-            self._texts(self.payload)
-            self._says(entry, self.payload)
-            self._head, _ = fold(head, entry.seq, hash, entry.stamp, place, entry.key, self.payload)
-            if not 0 <= self._head.messages <= entry.seq:
+            self._deep(raw, "payload")
+            if meta is not None:
+                self._deep(meta, "meta")
+            self.payload = payload = payloads.decode(entry.kind, entry.version, raw)
+            self._texts(payload)
+            if isinstance(payload, payloads.Status) and payload.status not in _STATUSES:
+                raise self.wrong(f"there is no status {payload.status!r}")
+            self.head, self.ops = fold(head, entry.seq, hash, entry.stamp, place, entry.key, payload)
+            if not 0 <= self.head.messages <= entry.seq:
                 raise self.wrong("the entry counts messages that were never there")
         except Corrupt as error:
             raise self.wrong(error.what) from None
@@ -227,4 +242,3 @@ class Checker:
             raise self.wrong(f"the entry cannot be read: {error}") from None
         if entry.seq == self.tape.entries and entry.hash != self.tape.hash:
             raise self.wrong("the tape does not end as its first line says")
-        self._entries += 1

@@ -327,9 +327,12 @@ def usage_of(payload: Any, tape: str = "", seq: int = 0) -> Usage:
     return Usage(*payload.totals)
 
 
-def whole_number(value: Any, field: str) -> int:
-    """Return ``value`` if it is a count of tokens or a cost: an integer of at least 0."""
-    if type(value) is not int or not 0 <= value <= strict.MAX_INT:
+def whole_number(value: Any, field: str, *, most: int | None = strict.MAX_INT) -> int:
+    """Return ``value`` if it is a count of tokens or a cost: an integer of at least 0.
+
+    What is only recorded and added up, such as usage, may be of any size.
+    """
+    if type(value) is not int or value < 0 or (most is not None and value > most):
         raise InvalidEntry(field, f"must be a whole number of at least 0, not {strict.shown(value)}")
     return value
 

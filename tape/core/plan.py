@@ -47,6 +47,7 @@ __all__ = [
     "makes",
     "same",
     "visible_place",
+    "waiting",
 ]
 
 
@@ -384,8 +385,7 @@ class ReviseMessage(Intent, kw_only=True):
             raise Unchanged(standing.body, standing.of)
         calls, _ = toolcalls.find(message)
         hides, shows = _settle(look, {place: (True, frozenset(calls))}, head.cleared)
-        awaited, awaits = toolcalls.waiting(held.message, held.calls), toolcalls.waiting(message, calls)
-        rewritten = Rewritten(place, held.calls, calls, awaited, awaits)
+        rewritten = Rewritten(place, held.calls, calls, waiting(held), toolcalls.waiting(message))
         payload = payloads.Revise(
             id=self.id,
             message=msgspec.Raw(raw),
@@ -602,6 +602,11 @@ def visible_place(look: Lookup, head: Head, message_id: str) -> tuple[Place, Sta
     if not standing.visible(head.cleared):
         raise UnknownMessage(look.tape, message_id, retracted=True)
     return found[0], standing
+
+
+def waiting(body: Body) -> list[str]:
+    """Return those of the calls that a message was recorded to make whose results are not in it."""
+    return [call for call in toolcalls.waiting(body.message) if call in body.calls] if body.calls else []
 
 
 def _revised(held: dict[str, Any], message: dict[str, Any] | None, content: Any) -> dict[str, Any]:

@@ -33,6 +33,7 @@ __all__ = [
     "reason",
     "seconds",
     "seq",
+    "shallow",
     "shown",
     "text",
 ]
@@ -172,6 +173,11 @@ def encode(value: Any, field: str) -> bytes:
         pass
     _walk(value, field, 0, set())
     raise InvalidEntry(field, "cannot be stored as JSON and read back equal")
+
+
+def shallow(value: Any, field: str, *, more: int = 0) -> None:
+    """Raise naming the part of ``value`` that is nested too deep; ``more`` levels than usual are allowed."""
+    _walk(value, field, -more, set())
 
 
 def _walk(value: Any, field: str, depth: int, above: set[int]) -> None:

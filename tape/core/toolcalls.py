@@ -31,31 +31,27 @@ def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
     return list(made), [call for call in answered if call not in made]
 
 
-def waiting(message: dict[str, Any], made: list[str]) -> list[str]:
-    """Return those of the calls that ``message`` was recorded to make whose results are not in it."""
-    if not made:
-        return made
-    _, answered = _read(message)
+def waiting(message: dict[str, Any]) -> list[str]:
+    """Return the calls that ``message`` makes and does not carry the result of itself."""
+    made, answered = _read(message)
     for parts in (message.get("content"), message.get("parts")):
         for part in parts if isinstance(parts, list) else ():
-            if isinstance(part, dict) and _finished(part):
+            if isinstance(part, dict) and _has_output(part):
                 _note(answered, part.get("toolCallId"))
     return [call for call in made if call not in answered]
 
 
-def _finished(part: dict[str, Any]) -> bool:
-    """Whether a part of the AI SDK's that is a call has its result in itself."""
-    kind, state = part.get("type"), part.get("state")
-    if not isinstance(kind, str) or not (kind.startswith("tool-") or kind == "dynamic-tool"):
-        return False
-    return "output" in part if state is None else state in ("output-available", "output-error", "output-denied")
+def _has_output(part: dict[str, Any]) -> bool:
+    """Whether an AI-SDK part, which is call and result in one, has its result."""
+    state = part.get("state")
+    return state in ("output-available", "output-error", "output-denied") or (state is None and "output" in part)
 
 
 def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
-    """Return the calls that a message makes and those that it answers, its own among them."""
+    """Return the calls that a message makes, and all that it answers, its own among them."""
+    kind = message.get("type")
     made: dict[str, None] = {}
     answered: dict[str, None] = {}
-    kind = message.get("type")
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         for call in calls:

@@ -14,6 +14,7 @@ from tape.core import fold as f
 from tape.core.chain import ZERO
 from tape.core.fold import Head, Op
 from tape.core.payloads import ROOT, ForkPoint, Payload, Place
+from tape.errors import Corrupt
 
 __all__ = ["Held", "Past", "View"]
 
@@ -110,7 +111,7 @@ class View(Struct):
         """Return what the tape itself holds on the path from the root to the head, root first."""
         place, found = self.head.place, []
         while place != ROOT and place.tape is None:
-            base = self.lanes[place.lane]
+            base = self._base(place)
             for ordinal in range(place.ordinal, base.ordinal, -1):
                 row = self.live.get((place.lane, ordinal))
                 if row is not None and row.since > self.head.cleared:
@@ -122,7 +123,7 @@ class View(Struct):
         """Return the seq of the latest anchor on the path to the head: the deepest, then the newest."""
         place, on_path = self.head.place, {(0, 0)}
         while place != ROOT and place.tape is None:
-            base = self.lanes[place.lane]
+            base = self._base(place)
             on_path.update((place.lane, ordinal) for ordinal in range(base.ordinal + 1, place.ordinal + 1))
             place = base
         standing = [
@@ -131,6 +132,12 @@ class View(Struct):
             if seq > self.head.cleared and (at.lane, at.ordinal) in on_path
         ]
         return max(standing)[1] if standing else None
+
+    def _base(self, place: Place) -> Place:
+        base = self.lanes[place.lane]
+        if base.ordinal >= place.ordinal:
+            raise Corrupt("", place.lane, "the lane branches off below its own messages")
+        return base
 
     def _override(self, place: Place, since: int, placed: int, body: int | None, of: str | None, why: str) -> None:
         before = self._override_since.get(place)

@@ -62,8 +62,11 @@ class Window(Protocol):
     def made(self, call: str) -> bool:
         """Whether a message before those read from the end makes a call."""
 
-    def answers(self, depths: Sequence[int], below: int) -> list[Spot]:
-        """Return the messages deeper than ``below`` that are recorded as answers to calls made at these depths."""
+    def answers(self, makers: Sequence[Spot], below: int) -> list[Spot]:
+        """Return the messages deeper than ``below`` that are recorded as answers to calls of these.
+
+        Raises Unbounded when there may be answers that were not recorded as such.
+        """
 
 
 class Reached(Struct):
@@ -175,7 +178,7 @@ class _Reading:
         if "" in calls:
             # Nothing is recorded of calls without an id.
             raise Unbounded
-        later = self.window.answers([spot.depth for spot in makers], self.head[start].depth - 1)
+        later = self.window.answers(makers, self.head[start].depth - 1)
         return any(spot.said.results & calls for spot in later)
 
     def _cut(self, spot: Spot) -> int:

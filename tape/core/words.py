@@ -44,7 +44,7 @@ MARKS = ("«", "»")
 
 MOST_WORDS = 1_000
 """Distinct words of a query that count: its first ones."""
-FIRST_WORDS = 64
+FIRST_WORDS = 32
 """Words of a query that the index is asked for. The others are looked for only in texts that are not long."""
 LONG = 65_536
 """Characters from which on a text is long. Looking for hundreds of words in it would take longer than reading it."""
@@ -59,9 +59,9 @@ _PIECE = 65_536
 """Characters that are cut into words at a time, so that a text of any length takes little memory beside itself."""
 _NEAR = 256
 """Characters that are cut into words at a time where only the next few words are wanted."""
-_BEGINNING = 4_096
+_BEGINNING = 2_048
 """Characters at the beginning of a text in which the first of the words is looked for."""
-_FEW = 8
+_FEW = 4
 """Of how many words the first is looked for."""
 _TRIES = 64
 """Places in a text that are looked at for one word as it is written: a single letter stands in every other word."""
@@ -129,20 +129,40 @@ class Wanted(Struct, frozen=True):
     @classmethod
     def of(cls, phrases: Iterable[Phrase]) -> Wanted:
         """Return these phrases to be looked for."""
-        words = {phrase[0].text: phrase for phrase in phrases if len(phrase) == 1 and not phrase[0].prefix}
+        words: dict[str, Phrase] = {}
+        words.update((phrase[0].text, phrase) for phrase in phrases if len(phrase) == 1 and not phrase[0].prefix)
         return cls(words, tuple(phrase for phrase in phrases if len(phrase) > 1 or phrase[0].prefix))
 
 
-class Query(Struct, frozen=True):
+class Query:
     """A query: phrases that must all occur, each a sequence of tokens at neighbouring positions."""
 
-    phrases: tuple[Phrase, ...]
-    wanted: Wanted
-    """The same phrases."""
-    longest: tuple[Phrase, ...]
-    """The same phrases, those that begin with the longest words first: they are rare, and sooner found in a text."""
-    others: tuple[Phrase, ...] = ()
-    """What was asked for beyond the first words: only texts that are not long must have it."""
+    def __init__(self, asked: Iterator[Phrase]) -> None:
+        self._asked = asked
+        self._seen: dict[Phrase, None] = {}
+        self.phrases = tuple(self._distinct(FIRST_WORDS))
+        """What is asked for first, which every text must have."""
+        self._wanted = Wanted.of(self.phrases)
+        self._longer = [phrase for phrase in self.phrases if len(phrase) > 1]
+        # Long words are rare, and sooner found in a text.
+        self._longest = sorted(self.phrases, key=lambda phrase: len(phrase[0].text), reverse=True)
+
+    @functools.cached_property
+    def others(self) -> tuple[Phrase, ...]:
+        """What is asked for beyond that, which only texts that are not long must have; read when one is met."""
+        return tuple(self._distinct(MOST_WORDS))
+
+    def _distinct(self, most: int) -> Iterator[Phrase]:
+        """Yield further phrases until all of them have so many words; the last may go beyond."""
+        count = sum(len(phrase) for phrase in self._seen)
+        while count < most:
+            phrase = next(self._asked, None)
+            if phrase is None:
+                return
+            if phrase not in self._seen:
+                self._seen[phrase] = None
+                count += len(phrase)
+                yield phrase
 
     def tokens(self) -> list[Token]:
         """Return every distinct token of the phrases, for an index to look up."""
@@ -156,21 +176,20 @@ class Query(Struct, frozen=True):
         """
         if not self.phrases:
             return None
-        unsure = [phrase for phrase in self.phrases if len(phrase) > 1 or not indexed]
-        if not _all_occur(text, unsure) or not self._has_others(text):
+        if not _all_occur(text, self._longer if indexed else self.phrases) or not self._has_others(text):
             return None
-        first = _first_place(text, self.longest)
+        first = _first_place(text, self._longest)
         if first is None:
             return None
         begin = max(first - WIDTH // 4, 0)
         if begin:
             cut = _NO_WORD.search(text, begin, first)
             begin = cut.start() if cut is not None else first
-        spans = {(start, end) for _, start, end in _occurrences(text, self.wanted, begin, first + WIDTH)}
+        spans = {(start, end) for _, start, end in _occurrences(text, self._wanted, begin, first + WIDTH)}
         return sorted(spans) or [(first, first)]
 
     def _has_others(self, text: str) -> bool:
-        if not self.others or len(text) > LONG:
+        if len(text) > LONG or not self.others:
             return True
         tokens = set(vocabulary(text))
         words = [phrase for phrase in self.others if len(phrase) == 1 and not phrase[0].prefix]
@@ -251,7 +270,7 @@ def _distinct(text: str, begin: int, end: int) -> Iterator[Iterable[str]]:
                 yield tokens
 
 
-def _all_occur(text: str, phrases: list[Phrase]) -> bool:
+def _all_occur(text: str, phrases: Iterable[Phrase]) -> bool:
     """Whether all of the phrases occur in a text."""
     left = dict.fromkeys(phrase for phrase in phrases if _as_written(text, phrase, 0, len(text)) is None)
     for places in _places(text, left) if left else ():
@@ -262,7 +281,7 @@ def _all_occur(text: str, phrases: list[Phrase]) -> bool:
     return not left
 
 
-def _first_place(text: str, phrases: tuple[Phrase, ...]) -> int | None:
+def _first_place(text: str, phrases: list[Phrase]) -> int | None:
     """Return where to show a text: at the first words near its beginning, or else wherever a word is found soonest."""
     place, end = None, min(len(text), _BEGINNING)
     for phrase in phrases[:_FEW]:
@@ -388,21 +407,7 @@ def parse(query: str) -> Query:
     Any string is a query. Whatever is no word, no pair of quotes and no trailing star is ignored, and so is whatever
     follows the first ``MOST_WORDS`` distinct words.
     """
-    phrases: dict[Phrase, None] = {}
-    count = 0
-    first = 0
-    for phrase in _asked(query):
-        if phrase in phrases:
-            continue
-        if count + len(phrase) <= FIRST_WORDS:
-            first += 1
-        phrases[phrase] = None
-        count += len(phrase)
-        if count >= MOST_WORDS:
-            break
-    asked, others = tuple(phrases)[:first], tuple(phrases)[first:]
-    longest = sorted(asked, key=lambda phrase: len(phrase[0].text), reverse=True)
-    return Query(asked, Wanted.of(asked), tuple(longest), others)
+    return Query(_asked(query))
 
 
 def _asked(query: str) -> Iterator[Phrase]:
@@ -420,7 +425,7 @@ def _asked(query: str) -> Iterator[Phrase]:
 def _plain(text: str) -> Iterator[Phrase]:
     """Yield what the part of a query that is not quoted asks for: phrases of one word, or of one run without spaces."""
     if text.isascii():
-        for begin, end in _pieces(text, 0, 8 * _NEAR):
+        for begin, end in _pieces(text, 0, _NEAR):
             # One character more: a piece ends where its last word does, and a star may follow.
             for asked in dict.fromkeys(_ASKED.findall(text, begin, end + 1)):
                 word = asked.rstrip("*")

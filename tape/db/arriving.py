@@ -22,7 +22,7 @@ from tape.db.sql.catalog import BATCH
 from tape.db.transaction import Database, Transaction, lock_key
 from tape.errors import TapeExists
 
-__all__ = ["Arriving", "Moved", "forsaken", "sweep"]
+__all__ = ["HIDDEN_NAMES", "Arriving", "Moved", "forsaken", "sweep"]
 
 _PREFIX = f"{strict.RESERVED}import:"
 _FORSAKEN = 3_600_000_000
@@ -112,6 +112,10 @@ def sweep(recorder: Recorder) -> None:
 def _span(prefix: str) -> tuple[str, str]:
     """Return the range of names that begin with a prefix: the character after its last ends it."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+HIDDEN_NAMES = _span(_PREFIX)
+"""The range of names that tapes of imports under way have."""
 
 
 class _Arrival(Copy):

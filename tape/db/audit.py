@@ -10,10 +10,14 @@ from typing import Any
 import msgspec
 
 from tape.core import chain, payloads
+from tape.core.citations import Citation, cited_by
 from tape.core.fold import Head
 from tape.core.payloads import Place
 from tape.core.records import Problem, Receipt, Report
 from tape.core.view import View
+from tape.db.audit_index import IndexAudit
+from tape.db.audit_strays import strays
+from tape.db.citing import contradicted
 from tape.db.family import Family, Member, place_at
 from tape.db.log import log
 from tape.db.paths import Scope
@@ -119,6 +123,10 @@ def verify(
     erased: list[Problem] = []
     tapes = entries = 0
     missing = against
+    index = IndexAudit(database)
+    if tape is None:
+        problems += database.read(lambda tx: strays(tx, reader.owner))
+        problems += index.whole() if reader.owner is None else []
     for name in [tape] if tape is not None else _names(database, reader):
         receipt = against if against is not None and against.tape == name else None
         missing = None if receipt is not None else missing
@@ -130,7 +138,8 @@ def verify(
             problems.append(Problem(name, error.seq, error.what))
             tapes += 1
             continue
-        problems += sorted(check.problems, key=lambda problem: problem.seq)
+        told = check.problems if check.broken else [*check.problems, *index.tape(name, check.number)]
+        problems += sorted(told, key=lambda problem: problem.seq)
         erased += check.erased
         tapes += 1
         entries += check.entries
@@ -175,20 +184,29 @@ class _Check:
         self.problems: list[Problem] = []
         self.erased: list[Problem] = []
         self.entries = 0
+        self.number = 0
+        self.broken = True
+        """Whether the entries are not all sound, so that nothing can be compared with them."""
         self.last: tuple[int, int, bytes] | None = None
         """The tape's number, its last seq and the hash there."""
         self.view = View()
-        self.cited: list[tuple[int, tuple[str, int, str]]] = []
-        """Seqs that cite an entry of another tape by its hash: the tape, the seq there, the hash."""
+        self.cited: list[Citation] = []
+        """What the entries cite of other tapes."""
 
     def wrong(self, seq: int, what: str) -> None:
         self.problems.append(Problem(self.tape, seq, what))
 
     def run(self, tx: Transaction, reader: Reader, receipt: Receipt | None) -> None:
         scope = _scope(tx, reader, self.tape)
+        self.number = scope.id
         with any_text(tx):
             if self._chain(tx, scope, receipt):
-                self._compare(tx, scope)
+                self.broken = False
+                try:
+                    self._compare(tx, scope)
+                except Corrupt as error:
+                    # Most likely an ancestor is gone. The other tapes are verified all the same.
+                    self.wrong(1, f"the view cannot be compared with the entries: {error}")
 
     def _chain(self, tx: Transaction, scope: Scope, receipt: Receipt | None) -> bool:
         """Recompute the hashes and fold the entries; tells whether every one could be folded."""
@@ -257,10 +275,9 @@ class _Check:
         try:
             payload = payloads.decode(row[3], row[11], row[8])
             self.view.fold(seq, hash, row[10], place, row[4], payload)
-            if isinstance(payload, payloads.Merge | payloads.Discard):
-                self.cited.append((seq, (payload.tape, payload.seq, payload.hash)))
-            elif isinstance(payload, payloads.Open) and payload.parent is not None and payload.parent.seq:
-                self.cited.append((seq, (payload.parent.tape, payload.parent.seq, payload.parent.hash)))
+            cited = cited_by(self.tape, seq, payload)
+            if cited is not None:
+                self.cited.append(cited)
         except (Corrupt, KeyError, TypeError) as error:
             self.wrong(seq, f"the entry cannot be folded: {error}")
             return False
@@ -301,23 +318,32 @@ class _Check:
     def _graph(self, tx: Transaction, scope: Scope) -> None:
         """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
         came = tx.one(tx.statements.imported, (scope.id,))
-        for seq, cited in self.cited:
-            row = tx.one(tx.statements.head, (cited[0],))
-            found = tx.one(tx.statements.entry, (row[0], cited[1])) if row is not None else None
+        for cited in [*self._forked_from(), *self.cited]:
+            row = tx.one(tx.statements.head, (cited.tape,))
+            found = tx.one(tx.statements.entry, (row[0], cited.seq)) if row is not None else None
             if row is not None and row[2] == "purged":
                 continue
-            if found is not None and bytes(found[12]).hex() == cited[2]:
+            if found is not None and bytes(found[12]).hex() == cited.hash:
                 continue
-            if tx.one(tx.statements.tombstone, (cited[0],)) is not None:
+            if tx.one(tx.statements.tombstone, (cited.tape,)) is not None:
                 # The tape that was cited is gone, and another has its id.
                 continue
-            if found is None and came is not None and seq <= came[0]:
-                # It was imported without the tapes that it tells of.
+            imported = cited.kind != "open" and came is not None and cited.by_seq <= came[0]
+            if imported and not contradicted(tx, cited):
+                # It was imported without the tapes that it tells of, or without those parts of them: what is there now
+                # was written here.
                 continue
             if found is None:
-                self.wrong(seq, f"cites seq {cited[1]} of tape {cited[0]!r}, which is not there")
+                self.wrong(cited.by_seq, f"cites seq {cited.seq} of tape {cited.tape!r}, which is not there")
             else:
-                self.wrong(seq, f"cites another seq {cited[1]} of tape {cited[0]!r} than there is")
+                self.wrong(cited.by_seq, f"cites another seq {cited.seq} of tape {cited.tape!r} than there is")
+
+    def _forked_from(self) -> list[Citation]:
+        """Return what the first entry of a fork cites of its parent."""
+        point = self.view.fork[0] if self.view.fork is not None else None
+        if point is None or not point.seq:
+            return []
+        return [Citation(self.tape, 1, "open", False, point.tape, point.seq, point.hash)]
 
 
 def _scope(tx: Transaction, reader: Reader, tape: str) -> Scope:
@@ -472,6 +498,8 @@ def rebuild(
     """
     meter = _Meter(database, reader, tape, progress)
     count = 0
+    if tape is None and reader.owner is None:
+        database.repeat("", _sweep)
     for name in [tape] if tape is not None else _names(database, reader):
         try:
             meter.add(
@@ -488,6 +516,12 @@ def rebuild(
         log.info("tape.rebuilt", tape=name)
         count += 1
     return count
+
+
+def _sweep(tx: Transaction) -> None:
+    """Take away rows of the view that belong to no tape, or to one that was purged."""
+    for statement in tx.statements.sweep_view:
+        tx.run(statement, ())
 
 
 def _rebuild(tx: Transaction, reader: Reader, tape: str) -> int:

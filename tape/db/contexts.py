@@ -32,7 +32,7 @@ from tape.core.runs import in_force
 from tape.core.strict import RESERVED
 from tape.core.tokens import Counter, estimate
 from tape.core.weigh import Scale
-from tape.core.window import Unbounded, reach
+from tape.core.window import Reached, Unbounded, reach
 from tape.db.paths import Point, Row, Scope
 from tape.db.read import Reader, absent
 from tape.db.transaction import Transaction
@@ -98,11 +98,7 @@ class ContextReader(Reader):
             view = View([], anchor, [], [], prompt, stale, scope.seq, tape)
             if anchor is not None:
                 view.excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
-            standard = STANDARD if policy is None else check_policy(policy)
-            if budget is not None and isinstance(standard, Standard) and type(standard).shape is Standard.shape:
-                self._fill(tx, scope, end, floor, view, budget, standard)
-            else:
-                self._fill(tx, scope, end, floor, view)
+            self._fill(tx, scope, end, floor, view, budget, _bounding(policy))
             return view
 
         return self._db.read(work)
@@ -114,10 +110,10 @@ class ContextReader(Reader):
         end: Place,
         floor: int,
         view: View,
-        budget: int | None = None,
-        policy: Standard = STANDARD,
+        budget: int | None,
+        policy: Standard | None,
     ) -> None:
-        """Put the messages below ``floor`` into a view, with summaries in the place of what they cover."""
+        """Put the messages below ``floor`` into a view: all, or as many as the policy needs for the budget."""
         held, out = in_force(self.compactions_on(tx, scope, end, floor))
         runs = [Run(one, self.summary_of(tx, scope, one)) for one in held if one.lo > floor]
         view.summaries = [run.summary for run in runs]
@@ -126,22 +122,15 @@ class ContextReader(Reader):
             gone = [(one.tape or scope.tape, one.seq) for one in out if one.revised == revised]
             view.excluded += _ranges(gone, standing, f"a message it covers was retracted{why}")
         scale = Scale(self.settings.counter)
-        room = None
-        if budget is not None:
+        window = PathWindow(self, tx, scope, end, floor, runs, scale)
+        reached = None
+        if budget is not None and policy is not None:
             room = budget - fixed_cost(view, scale.count)
             if room < 0:
                 # What is always shown is too large already, and the builder says so.
                 return
-        window = PathWindow(self, tx, scope, end, floor, runs, scale)
-        if room is None:
-            view.items = self._items(tx, scope, end, floor, runs)
-            view.excluded += [one for run in runs for one in window.summarised(run)]
-            return
-        try:
-            reached = reach(window, policy, room, lambda message: scale.alone(message.data, 0))
-        except BudgetExceeded as error:
-            raise BudgetExceeded(budget or 0, error.tokens + (budget or 0) - room) from None
-        except Unbounded:
+            reached = self._reach(window, budget, room, policy, scale)
+        if reached is None:
             view.items = self._items(tx, scope, end, floor, runs)
             view.excluded += [one for run in runs for one in window.summarised(run)]
             return
@@ -155,6 +144,15 @@ class ContextReader(Reader):
             view.excluded += _ranges(missing, sorted(shown), "over budget")
             before = reached.spots[reached.gap - 1] if reached.gap else None
             view.excluded += window.between(before, reached.first, reached.spots[reached.gap], "over budget")
+
+    def _reach(self, window: PathWindow, budget: int, room: int, policy: Standard, scale: Scale) -> Reached | None:
+        """Return what the policy needs of a window; None when that cannot be known without reading all of it."""
+        try:
+            return reach(window, policy, room, lambda message: scale.alone(message.data, 0))
+        except Unbounded:
+            return None
+        except BudgetExceeded as error:
+            raise BudgetExceeded(budget, error.tokens + budget - room) from None
 
     def _items(self, tx: Transaction, scope: Scope, end: Place, floor: int, runs: Sequence[Run]) -> list[Item]:
         """Return the messages below ``floor``, with summaries in the place of what they cover."""
@@ -317,6 +315,12 @@ class ContextReader(Reader):
 
 CONTEXT = "tape.context"
 """The event that records a context's manifest."""
+
+
+def _bounding(policy: Policy | None) -> Standard | None:
+    """Return a policy that is known to need only the ends of a branch; one with a shape of its own gets all of it."""
+    chosen = STANDARD if policy is None else check_policy(policy)
+    return chosen if isinstance(chosen, Standard) and type(chosen).shape is Standard.shape else None
 
 
 def _number(scope: Scope, name: str) -> int:

@@ -24,7 +24,7 @@ __all__ = ["Index", "large_body", "place_of"]
 
 _BATCH = 500
 _MOST_WORDS = 200_000
-"""Words in a batch, about: of texts with many, fewer texts are stored at a time."""
+"""Words of a batch, after which it ends: of texts with very many, fewer are stored at a time."""
 _NAME = "\x01index"
 """Of the index among the readers of the feed: no caller can use a control character."""
 _LOCK = "\0index"
@@ -75,7 +75,7 @@ class Index:
         brief = patience is not None
         total = 0
         while True:
-            place, rows, ready, more = self._db.read(self._batch)
+            place, rows, ready = self._db.read(self._batch)
             if rows:
                 last = rows[-1]
                 stored = self._db.repeat(
@@ -84,14 +84,12 @@ class Index:
                     patience=patience,
                 )
                 total += len(rows) if stored else 0
-            if not more or (most is not None and total >= most):
+            whole = len(rows) < _BATCH and sum(len(one.words) for one in ready) <= _MOST_WORDS
+            if whole or (most is not None and total >= most):
                 return total
 
-    def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed], bool]:
-        """Read the next entries and cut their bodies into words; tells also whether there may be more.
-
-        A batch of large texts ends before their words fill the memory.
-        """
+    def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed]]:
+        """Read the next entries and cut their bodies into words, until there are too many words to keep."""
         place = self.place(tx)
         rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH))
         ready = []
@@ -102,8 +100,8 @@ class Index:
                 ready.append(found)
                 count += len(found.words)
             if count > _MOST_WORDS:
-                return place, rows[:at], ready, True
-        return place, rows, ready, len(rows) == _BATCH
+                return place, rows[:at], ready
+        return place, rows, ready
 
     def _ready(self, tx: Transaction, row: Row) -> Indexed | None:
         position, xid, tape_id, seq, kind, version, raw, _, lane, ordinal, _, owner, _ = row

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from tape.core import payloads, toolcalls
+from tape.core import payloads
 from tape.core.compaction import Summary
 from tape.core.fold import Head
 from tape.core.payloads import ROOT, Payload, Place
-from tape.core.plan import Covered
+from tape.core.plan import Covered, waiting
 from tape.core.runs import Compaction
 from tape.db.lookup import TapeLookup
 from tape.db.paths import Paths, Scope
@@ -42,12 +42,14 @@ class Recall(Paths):
         return list(found.values())
 
     def compactions_on(self, tx: Transaction, scope: Scope, end: Place, floor: int) -> list[Compaction]:
-        """Return the compactions on the path to ``end`` that lie deeper than ``floor``."""
+        """Return the compactions on the path to ``end`` whose whole run is deeper than ``floor``.
+
+        An anchor set inside a run later ends its compaction, as it ends those before it.
+        """
         if end == ROOT:
             return []
         params = (scope.number(end), end.lane, end.ordinal, floor, scope.lineage())
         found = self._compactions(tx, scope, tx.all(self._sql.compactions_on_path, params))
-        # An anchor inside a run divides it: what the summary tells of is in part from before the anchor.
         return [one for one in found if one.lo > floor]
 
     def all_compactions(self, tx: Transaction, scope: Scope) -> list[Compaction]:
@@ -165,8 +167,7 @@ class Remembering(TapeLookup):
         for row in reader._path(self.tx, scope, last, first.ordinal - 1):
             place = scope.at(row[7], row[0], scope.placed_on(row))
             body = payloads.body_of(row[3], row[4], row[5])
-            waiting = toolcalls.waiting(body.message, body.calls)
-            found.append(Covered(body.id, place, body.calls, waiting, self.bindings(place, row[1])))
+            found.append(Covered(body.id, place, body.calls, waiting(body), self.bindings(place, row[1])))
         return found
 
     def id_at(self, place: Place) -> str:

@@ -19,9 +19,13 @@ from typing import Any, BinaryIO
 from msgspec import Raw, Struct
 
 from tape.core import chain, ids, lines, payloads, strict
-from tape.core.lines import Checker, EntryLine, TapeLine
+from tape.core.citations import Citation, Citations
+from tape.core.fold import fold
+from tape.core.lines import Checker, End, EntryLine, TapeLine
 from tape.core.records import Transfer
+from tape.core.references import KnownTape, References, Unsound
 from tape.db.arriving import Arriving, Moved, sweep
+from tape.db.citing import contradicted
 from tape.db.copying import Copy, absent
 from tape.db.family import Family, place_at
 from tape.db.read import Reader
@@ -99,7 +103,7 @@ class Moving:
         scope = self._reader.scope(tx, tape)
         if scope is None:
             raise TapeNotFound(tape)
-        found = []
+        found: list[_Part] = []
         for member in reversed(scope.family.members if scope.family is not None else []):
             above = self._reader.scope(tx, member.tape)
             if not member.asof:
@@ -195,10 +199,10 @@ class Moving:
             refused = False
             for _ in range(3):
                 source.seek(start)
-                stored = self._check(source, told.reader(0), reuse=reuse)
+                stored, digest = self._check(source, told.reader(0), reuse=reuse)
                 source.seek(start)
                 try:
-                    entries = self._write(source, told.reader(size), stored, reuse=reuse)
+                    entries = self._write(source, told.reader(size), stored, digest, reuse=reuse)
                 except (Moved, Again, Lost, _Stale):
                     # Whatever was written, the next check finds it.
                     continue
@@ -214,25 +218,50 @@ class Moving:
                 return Transfer(tapes=list(stored), entries=entries)
         raise StoreBusy(time.monotonic() - began)
 
-    def _check(self, source: BinaryIO, progress: Callable[[int], None], *, reuse: bool) -> dict[str, _Stored]:
-        """Check the whole file without writing; returns what is stored of its tapes."""
-        checker = Checker()
+    def _check(
+        self, source: BinaryIO, progress: Callable[[int], None], *, reuse: bool
+    ) -> tuple[dict[str, _Stored], str]:
+        """Check the whole file without writing; returns what is stored of its tapes, and the digest of the file."""
+        checker, references, citations = Checker(), References(), Citations()
         stored: dict[str, _Stored] = {}
         hashes: Iterator[str] = iter(())
+        digest, tape = "", ""
         for line in _lines(source, checker, progress):
             if isinstance(line, TapeLine):
-                if line.tape in stored:
-                    raise checker.wrong(f"tape {line.tape!r} is in the file twice")
-                stored[line.tape] = self._db.read(lambda tx, line=line: self._stored(tx, checker, line, reuse))  # type: ignore[misc]
-                hashes = self._hashes(line.tape, stored[line.tape].seq)
+                tape = line.tape
+                if tape in stored:
+                    raise checker.wrong(f"tape {tape!r} is in the file twice")
+                stored[tape] = self._db.read(lambda tx, line=line: self._stored(tx, checker, line, reuse))  # type: ignore[misc]
+                hashes = self._hashes(tape, stored[tape].seq)
+                references.begin(tape)
             elif isinstance(line, EntryLine):
                 known = next(hashes, None)
                 if known is not None and known != line.hash:
                     raise checker.wrong("another entry is stored under this seq")
-                if isinstance(checker.payload, payloads.Open) and checker.tape is not None:
-                    self._opened(checker, checker.tape.tape, checker.payload, stored)
+                payload = checker.payload
+                assert payload is not None
+                try:
+                    if isinstance(payload, payloads.Open):
+                        self._opened(checker, tape, payload, stored, references)
+                    references.check(line.key, line.source, checker.head, payload, checker.ops)
+                    citations.take(checker.line, tape, line.seq, line.hash, payload)
+                except Unsound as error:
+                    raise checker.wrong(str(error)) from None
+            elif isinstance(line, End):
+                digest = line.digest
         checker.finish()
-        return stored
+        new = [cited for cited in citations.finish() if cited.by_seq > stored[cited.by].seq]
+        if new:
+            self._db.read(lambda tx: self._agree(tx, new))
+        return stored, digest
+
+    def _agree(self, tx: Transaction, citations: list[Citation]) -> None:
+        """Check what the file cites of stored tapes."""
+        for cited in citations:
+            if contradicted(tx, cited):
+                raise ImportFailed(
+                    cited.line, f"another seq {cited.seq} of tape {cited.tape!r} is stored than is cited"
+                )
 
     def _stored(self, tx: Transaction, checker: Checker, line: TapeLine, reuse: bool) -> _Stored:
         row = tx.one(self._sql.head, (line.tape,))
@@ -256,7 +285,15 @@ class Moving:
             yield from (bytes(row[1]).hex() for row in rows)
             after = rows[-1][0]
 
-    def _opened(self, checker: Checker, tape: str, opening: payloads.Open, stored: dict[str, _Stored]) -> None:
+    def _opened(
+        self,
+        checker: Checker,
+        tape: str,
+        opening: payloads.Open,
+        stored: dict[str, _Stored],
+        references: References,
+    ) -> None:
+        """Check the owner of a tape, and that all it inherits from is in the file or stored."""
         if self._owner is not None and opening.owner != self._owner:
             raise checker.wrong(f"the tape does not belong to {self._owner!r}")
         stored[tape].owner = opening.owner
@@ -268,15 +305,47 @@ class Moving:
             # A fork has its parent's owner; that another's tape is there is not told.
             if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
                 raise checker.wrong(absent(layer))
+            known = references.tapes.setdefault(layer.tape, KnownTape(layer.tape))
+            self._learn(known, layer.asof)
+            if known.seq < layer.asof:
+                raise checker.wrong(absent(layer))
+
+    def _learn(self, known: KnownTape, upto: int) -> None:
+        """Take in what is stored of a tape behind what the file has of it."""
+        while known.seq < upto:
+
+            def page(tx: Transaction) -> tuple[list[Any], Family | None]:
+                scope = self._reader.scope(tx, known.name)
+                if scope is None:
+                    return [], None
+                return tx.all(self._sql.entries_after, (scope.id, known.seq, upto, _PAGE)), scope.family
+
+            rows, family = self._db.read(page)
+            if not rows:
+                return
+            for row in rows:
+                try:
+                    payload = payloads.decode(row[3], row[11], row[8])
+                    place = place_at(row[14], row[15], row[13], family)
+                    head, ops = fold(known.head, row[2], bytes(row[12]), row[10], place, row[4], payload)
+                    known.apply(head, payload, ops)
+                except (Corrupt, KeyError, IndexError, AttributeError, TypeError) as error:
+                    raise Unsound(f"the fork needs tape {known.name!r}, which cannot be folded: {error}") from error
 
     def _write(
-        self, source: BinaryIO, progress: Callable[[int], None], stored: dict[str, _Stored], *, reuse: bool
+        self,
+        source: BinaryIO,
+        progress: Callable[[int], None],
+        stored: dict[str, _Stored],
+        digest: str,
+        *,
+        reuse: bool,
     ) -> int:
         """Write what is missing."""
         missing = [one for one in stored.values() if one.seq < one.entries]
         if not missing:
             return 0
-        checker = Checker()
+        checker = Checker(digest)
         lines = _lines(source, checker, progress)
         try:
             if sum(one.entries for one in missing) > _AT_ONCE and not any(one.seq for one in missing):
@@ -338,10 +407,9 @@ class Moving:
                 if one.seq < one.entries:
                     copy = open(line.tape)
             elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
-                assert checker.payload is not None
                 try:
-                    copy.take(line, checker.payload)
-                except (OverflowError, TypeError, ValueError) as error:
+                    copy.take(line, payloads.decode(line.kind, line.version, bytes(line.payload)))
+                except (OverflowError, TypeError, ValueError, IndexError, AttributeError) as error:
                     # Caught here and not around it all: what the caller's file and progress raise is theirs.
                     raise checker.wrong(f"the entry cannot be stored: {error}") from error
                 count += 1

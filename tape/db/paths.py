@@ -221,6 +221,9 @@ class Paths:
         row = tx.one(self._sql.lane, (number, place.lane))
         if row is None:
             raise Corrupt(scope.tape, place.lane, "the lane is missing")
+        if 0 < place.ordinal <= row[2]:
+            # Whoever follows the path up would never arrive.
+            raise Corrupt(scope.tape, place.lane, "the lane branches off below its own messages")
         return scope.at(row[1], row[2], row[0] or number) if row[1] else ROOT
 
     def _lo(self, tx: Transaction, scope: Scope, place: Place) -> int:

@@ -180,7 +180,7 @@ class Purging:
                     break
                 if told.strategy == "link":
                     return [str(name)]
-                seq = told.previous
+                seq = told.previous if told.previous < seq else 0
         return []
 
     def _empty(self, tape: str, number: int, last: int) -> None:

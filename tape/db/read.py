@@ -290,6 +290,16 @@ class Reader(Branches, Recall):
             row = tx.one(self._sql.slot_at, (scope.id, slot, scope.seq))
         return None if row is None else entry_from_row(scope.tape, row, scope.family).payload
 
+    def inherited(self, tape: str) -> dict[str, int]:
+        """Return the ancestors of a tape, each with the seq up to which it is inherited."""
+
+        def work(tx: Transaction) -> dict[str, int]:
+            scope = self.scope(tx, tape)
+            members = scope.family.members if scope is not None and scope.family is not None else []
+            return {member.tape: member.asof for member in members}
+
+        return self._db.read(work)
+
     def lineage(self, tape: str) -> Lineage:
         """Return a tape's family and what was merged into it."""
 
@@ -314,7 +324,7 @@ class Reader(Branches, Recall):
                         receipt, told = found
                         merges.append(receipt)
                         sources.update((message_id, Source(name, placed)) for message_id, placed in told.messages)
-                        merge_seq = told.previous
+                        merge_seq = told.previous if told.previous < merge_seq else 0
             merges.sort(key=lambda receipt: receipt.seq)
             return Lineage([Ancestor(m.tape, m.asof) for m in members], descendants, merges, sources)
 

@@ -8,6 +8,7 @@ everything that was committed before it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -32,6 +33,8 @@ _FIRST_PAGE = 64
 _LARGEST_PAGE = 2_048
 _SCANNED = 500
 _MOST_TAPES = 100
+_AT_ONCE = 1_000_000
+"""Bytes of large payloads that PostgreSQL is asked for at once, about."""
 _END = 2**63 - 1
 _PATIENCE = 0.05
 """Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
@@ -200,7 +203,9 @@ class Searcher:
                 if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
                     continue
                 raw = large_body(tx, tape_id, seq, kind) if raw is None else raw
-                hit = None if raw is None else asked.finds((tape, seq, kind, version, raw, stamp))
+                if raw is None:
+                    continue
+                hit = asked.finds((tape, seq, kind, version, raw, stamp))
                 if hit is not None:
                     try:
                         origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
@@ -233,16 +238,8 @@ class Searcher:
         most = max(_FIRST_PAGE, limit)
         while True:
             rows = tx.all(self._sql.found, (wanted, *before, most))
-            for row in rows:
-                _, _, tape_id, seq, kind, version, raw, stamp, origin, lane, ordinal, tape, owner, status, holds = row
-                if plain and not holds:
-                    continue
-                if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
-                    continue
-                if not (plain or self._holds(tx, sight, tape_id, seq, origin, lane, ordinal)):
-                    continue
-                raw = large_body(tx, tape_id, seq, kind) if raw is None else raw
-                hit = None if raw is None else asked.finds((tape, seq, kind, version, raw, stamp), indexed=True)
+            for row in self._with_bodies(tx, self._held(tx, asked, sight, rows, plain=plain), limit):
+                hit = asked.finds(row, indexed=True)
                 if hit is None:
                     continue
                 hits.append(hit)
@@ -252,6 +249,48 @@ class Searcher:
                 return hits
             before = (rows[-1][1], rows[-1][0]) if self._db.postgres else (rows[-1][0],)
             most = min(2 * most, _LARGEST_PAGE)
+
+    def _held(
+        self, tx: Transaction, asked: Asked, sight: Sight | None, rows: list[Row], *, plain: bool
+    ) -> Iterator[Row]:
+        """Yield the rows of a page that hold and are wanted."""
+        for row in rows:
+            _, _, tape_id, seq, kind, _, _, stamp, origin, lane, ordinal, _, owner, status, holds, _ = row
+            if plain and not holds:
+                continue
+            if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
+                continue
+            if plain or self._holds(tx, sight, tape_id, seq, origin, lane, ordinal):
+                yield row
+
+    def _with_bodies(self, tx: Transaction, rows: Iterator[Row], most: int) -> Iterator[Row]:
+        """Yield rows of a page as (tape, seq, kind, version, payload, stamp).
+
+        Large payloads did not come with the page, since all of them at once could fill the memory. They are read one by
+        one, or from PostgreSQL, where each would cost a round trip, a few at a time.
+        """
+        enough = _AT_ONCE if self._db.postgres else 0
+        waiting: list[Row] = []
+        size = 0
+        for row in rows:
+            waiting.append(row)
+            size += row[15] or 0
+            if len(waiting) == 1 and row[6] is not None:
+                yield row[11], row[3], row[4], row[5], row[6], row[7]
+                waiting, size = [], 0
+            elif size >= enough or len(waiting) >= most:
+                yield from self._read(tx, waiting)
+                waiting, size = [], 0
+        yield from self._read(tx, waiting)
+
+    def _read(self, tx: Transaction, rows: list[Row]) -> Iterator[Row]:
+        missing = [n for n, row in enumerate(rows) if row[6] is None and row[15] is not None]
+        asked = msgspec.json.encode([(rows[n][2], rows[n][3]) for n in missing]).decode()
+        found = {missing[row[0]]: row[3] for row in (tx.all(self._sql.bodies_of, (asked,)) if missing else ())}
+        for n, row in enumerate(rows):
+            raw = found.pop(n, None) if row[6] is None else row[6]
+            if raw is not None:
+                yield row[11], row[3], row[4], row[5], raw, row[7]
 
     def _query(self, asked: Asked, sight: Sight | None) -> str:
         """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""

@@ -50,8 +50,8 @@ class Taking:
         self.since, agreed, last = self.merged, self.merge_seq, self.before
         """The child's seq up to which it was taken."""
         while last is not None and last.strategy == "link":
-            self.since, agreed = last.since, last.previous
-            last = self._merge_at(tx, agreed)
+            before, (self.since, agreed) = agreed, (last.since, last.previous)
+            last = self._merge_at(tx, agreed) if agreed < before else None
         self._agreed = agreed or forked_at
         """The parent's seq at which the two last agreed; the child's is ``since``, or its first entry."""
         self.squashed = last.squashed if last is not None else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -127,6 +128,8 @@ class PathWindow:
         self._low, self._high = self._floor, end.ordinal
         """The depths between which nothing was read yet."""
         self._span = _SPAN
+        self._watched: set[int] = set()
+        """The depths of messages whose answers are all recorded."""
 
     def whole(self) -> bool:
         """Whether there is nothing left between what was read from either end."""
@@ -223,9 +226,16 @@ class PathWindow:
                     return True
         return False
 
-    def answers(self, depths: Sequence[int], below: int) -> list[Spot]:
-        """Return the messages deeper than ``below`` that are recorded as answers to calls made at these depths."""
-        wanted, found = set(depths), dict[Place, None]()
+    def answers(self, makers: Sequence[Spot], below: int) -> list[Spot]:
+        """Return the messages deeper than ``below`` that are recorded as answers to calls of these.
+
+        Raises Unbounded when there may be answers that were not recorded as such.
+        """
+        for maker in makers:
+            if maker.depth not in self._watched:
+                self._watch(maker)
+                self._watched.add(maker.depth)
+        wanted, found = {maker.depth for maker in makers}, dict[Place, None]()
         depth, deepest = min(wanted) - 1, max(wanted)
         while depth < deepest:
             last, _ = self._lanes.at(depth + 1)
@@ -235,6 +245,37 @@ class PathWindow:
                     found[self._scope.at(lane, ordinal, tape)] = None
             depth = last.ordinal
         return [shown for shown in map(self._shown, found) if shown is not None]
+
+    def _watch(self, maker: Spot) -> None:
+        """Make sure that every answer to a message's calls was bound to it when it was appended.
+
+        That needs the call to be in the view. So no message may have been appended while it was not: before a revision
+        made the call, between a retraction and the restore, or under a clear that was undone.
+        """
+        tx, sql, message = self._tx, self._tx.statements, maker.item.message
+        place = self._lanes.at(maker.depth)[0]
+        number, at = self._scope.number(place), (place.lane, maker.depth)
+        blind: list[tuple[int, int, int]] = []
+        for tape, asof in self._scope.tapes():
+            own = tape == number
+            clears = tx.all(sql.undone_clears, (tape, message.seq if own else 0, asof))
+            blind += [(tape, first, last) for first, last in clears]
+            if own:
+                held = [tuple(row) for row in tx.all(sql.held_between, (number, *at, asof))]
+                now = tx.one(sql.held, (number, *at))
+                if now is not None and now[1] <= asof:
+                    held.append((now[1], asof + 1))
+                blind += [(number, end, start) for (_, end), (start, _) in pairwise(held)]
+                if len(held) > 1:
+                    for call in maker.said.calls:
+                        first = tx.one(sql.first_made, (number, call_key(call), *at))
+                        blind.append((number, message.seq, asof + 1 if first is None or first[0] is None else first[0]))
+                break
+        if place.tape is not None and tx.one(sql.last_override, (self._lineage(), number, *at)) is not None:
+            raise Unbounded
+        for tape, after, before in blind:
+            if tx.one(sql.appended_between, (tape, after, before)) is not None:
+                raise Unbounded
 
     def _lineage(self) -> str:
         """Return the whole family as statements take it: a message from behind a clear may be back."""

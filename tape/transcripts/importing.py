@@ -61,7 +61,8 @@ def import_transcript(
     """Import a transcript that another program wrote, into tapes of ``store``; all of it, or nothing.
 
     ``tape`` is the id of the tape to write to; by default it is the session's own id, or the file's name (with a digest
-    behind it if another conversation has a tape of that name). A file that holds several
+    behind it if another conversation has a tape of that name). A tape that has the session's id, but that no transcript
+    made, is written to only if ``tape`` names it; otherwise the import is refused. A file that holds several
     conversations makes a tape of each, unless ``tape`` is given: then they become branches of that one. Importing again
     adds only what is new. ``progress`` is called with the bytes done and the bytes in all, over both readings of the
     file.
@@ -287,9 +288,10 @@ class _Writer:
         how the conversation begins, which stays the same when the file is imported again or has grown.
         """
         id = _tape_id(start, self._file)
-        if start.id is not None:
-            return id
         strict.identifier(id, "tape")
+        if start.id is not None:
+            self._check_ours(id, start)
+            return id
         begin = self._begins[self._starts - 1]
         others = [f"{id}-{digest(key)[:8]}" for key in (begin.first, begin.asked) if key is not None]
         for known in (id, *others):
@@ -302,6 +304,28 @@ class _Writer:
                 return free
         why = f"the tapes {id!r} and {others[-1]!r} are not made from this file; name one with tape="
         raise ImportFailed(start.line, why)
+
+    def _check_ours(self, id: str, start: Start) -> None:
+        """Refuse a tape that is there and that no transcript of this format made, unless the caller named it.
+
+        An id in a file is no proof either: whoever wrote the file chose it, perhaps so that it hits this tape.
+        """
+        if id == self._given:
+            return
+        try:
+            tape = self._store.get(id)
+        except TapeNotFound:
+            return
+        info = tape.info()
+        made = (info.meta or {}).get("imported")
+        if isinstance(made, dict) and made.get("format") == self._format:
+            return
+        # A side conversation is a fork, which has no meta of its own; what it begins with tells as much, if anything.
+        own = [entry.key for entry in tape.entries(after=1, limit=1)]
+        side = info.parent is not None and id.startswith(f"{info.parent}/")
+        if not (own[0].startswith(f"{self._format}:") if own else side):
+            why = f"the tape {id!r} was not made from a transcript of {self._format}; name the tape to write with tape="
+            raise ImportFailed(start.line, why)
 
     def _is_of(self, id: str, begin: _Beginning) -> bool:
         """Whether a tape was made from the conversation that begins so."""
@@ -323,6 +347,7 @@ class _Writer:
     def _open(self, id: str, main: str | None, start: Start) -> Tape:
         """Return a tape, made if it is not there: a side conversation is a fork of the main one, if that is there."""
         strict.identifier(id, "tape")
+        self._check_ours(id, start)
         try:
             return self._store.get(id)
         except TapeNotFound:

@@ -264,6 +264,7 @@ class Catalog(Feeds):
         )
         self.check = make("check", checked.where(c.tape == param("tape")), ["tape"])
         self.revision = make("revision", sa.select(t.version.c.version_num), [])
+        self._define_strays()
         tapes = t.tapes.join(t.heads, h.tape_id == c.id)
         counts = sa.select(c.status, sa.func.count(), sa.func.sum(h.seq), sa.func.sum(h.messages)).select_from(tapes)
         size = sa.func.octet_length if self.postgres else sa.func.length
@@ -278,3 +279,88 @@ class Catalog(Feeds):
         self.counts_of = make("counts_of", counts.where(live, c.owner == param("owner")).group_by(c.status), ["owner"])
         self.weight = make("weight", weight.where(live), [])
         self.weight_of = make("weight_of", weight.where(live, c.owner == param("owner")), ["owner"])
+
+    def _define_strays(self) -> None:
+        """What verify asks beside the tapes: rows that belong to none, and what purged tapes left."""
+        t, make = self.tables, self._make
+        c, h, e, tb, ar = t.tapes.c, t.heads.c, t.entries.c, t.tombstones.c, t.arrivals.c
+        tables = [table for table in t.metadata.sorted_tables if "tape_id" in table.c]
+
+        def counted(table: sa.Table) -> sa.Select[Any]:
+            """Return how many rows a table holds of each tape, and the first seq of them if they have one."""
+            first = sa.func.min(table.c.seq) if "seq" in table.c else sa.literal_column("0")
+            return (
+                sa.select(table.c.tape_id, sa.func.count(), first).group_by(table.c.tape_id).order_by(table.c.tape_id)
+            )
+
+        self.orphans = {
+            table.name: make(
+                f"orphans_{table.name}",
+                counted(table).where(~sa.exists(sa.select(c.id).where(c.id == table.c.tape_id))),
+                [],
+            )
+            for table in tables
+        }
+        # A check may be noted of a tape that is being purged, so that one is no sign of damage.
+        kept = {t.heads, t.tombstones, t.checks}
+        self.remains = {
+            table.name: make(
+                f"remains_{table.name}",
+                counted(table).where(
+                    sa.exists(
+                        sa.select(tb.tape_id).where(
+                            tb.tape_id == table.c.tape_id,
+                            tb.emptied == sa.literal_column("1"),
+                            *((tb.seq != table.c.seq,) if table is t.entries else ()),
+                        )
+                    )
+                ),
+                [],
+            )
+            for table in tables
+            if table not in kept
+        }
+        gone = sa.select(tb.tape_id).where(tb.emptied == sa.literal_column("1"))
+        self.sweep_view = [
+            make(
+                f"sweep_{table.name}",
+                sa.delete(table).where(
+                    sa.or_(~sa.exists(sa.select(c.id).where(c.id == table.c.tape_id)), table.c.tape_id.in_(gone))
+                ),
+                [],
+            )
+            for table in t.view
+        ]
+        self.stuck_arrivals = make(
+            "stuck_arrivals",
+            counted(t.arrivals).where(sa.exists(sa.select(c.id).where(c.id == ar.tape_id, c.status != PURGED))),
+            [],
+        )
+        # Each tombstone with the rows that it must agree with.
+        self.tombstones = make(
+            "tombstones",
+            sa.select(
+                *(tb[name] for name in ("tape_id", "tape", "owner", "seq", "hash", "stamp", "emptied")),
+                *(c.tape, c.owner, c.status),
+                *(h.seq, h.hash),
+                *(e.hash, e.stamp, e.kind, e.version, e.payload),
+            )
+            .select_from(
+                t.tombstones.join(t.tapes, c.id == tb.tape_id)
+                .outerjoin(t.heads, h.tape_id == tb.tape_id)
+                .outerjoin(t.entries, sa.and_(e.tape_id == tb.tape_id, e.seq == tb.seq))
+            )
+            .order_by(tb.tape_id),
+            [],
+        )
+        self.unburied = make(
+            "unburied",
+            sa.select(c.id, c.tape, c.owner)
+            .where(
+                c.status == PURGED,
+                sa.not_(sa.and_(c.tape >= param("low"), c.tape < param("high"))),
+                ~sa.exists(sa.select(tb.tape_id).where(tb.tape_id == c.id)),
+            )
+            .order_by(c.id),
+            ["low", "high"],
+        )

@@ -110,7 +110,8 @@ class Compiler:
     def _walk(self, t: Tables) -> sa.CTE:
         """Return the lanes from a place up to the root, or up to the first that begins at the floor.
 
-        A fork's first lane branches off from a lane of its parent, so the walk goes on there.
+        A fork's first lane branches off from a lane of its parent, so the walk goes on there. Every step must lead to a
+        lesser depth, so that it ends also where damage made a lane branch off from itself.
         """
         first = t.lanes.alias("first")
         walk = (
@@ -141,7 +142,7 @@ class Compiler:
                 following.c.base_lane,
             )
             .select_from(walk.join(following, on))
-            .where(walk.c.lo > param("floor"))
+            .where(walk.c.lo > param("floor"), following.c.base_ordinal < walk.c.lo)
         )
 
     def _lowest(self, walk: sa.CTE) -> Any:

@@ -79,6 +79,51 @@ class Lookups(Compiler):
             ),
             ["t", "maker_tape", "at_lane", "at_ordinal"],
         )
+        # When a place held something, to tell when it did not; and when a clear that was undone was in force.
+        self.held_between = make(
+            "held_between",
+            sa.select(past.since, past.until)
+            .where(
+                past.tape_id == param("t"),
+                past.lane == param("at_lane"),
+                past.ordinal == param("at_ordinal"),
+                past.since <= param("at_seq"),
+            )
+            .order_by(past.since),
+            ["t", "at_lane", "at_ordinal", "at_seq"],
+        )
+        self.undone_clears = make(
+            "undone_clears",
+            sa.select(c.seq, c.until).where(
+                c.tape_id == param("t"), c.seq > param("after"), c.seq <= param("at_seq"), c.until.is_not(None)
+            ),
+            ["t", "after", "at_seq"],
+        )
+        self.first_made = make(
+            "first_made",
+            sa.select(sa.func.min(t.calls.c.seq)).where(
+                t.calls.c.tape_id == param("t"),
+                t.calls.c.call == param("call"),
+                t.calls.c.lane == param("at_lane"),
+                t.calls.c.ordinal == param("at_ordinal"),
+                t.calls.c.place_tape == ZERO,
+            ),
+            ["t", "call", "at_lane", "at_ordinal"],
+        )
+        self.appended_between = make(
+            "appended_between",
+            sa.select(t.entries.c.seq)
+            .where(
+                t.entries.c.tape_id == param("t"),
+                t.entries.c.seq > param("after"),
+                t.entries.c.seq < param("before"),
+                t.entries.c.kind == sa.literal_column("'append'"),
+            )
+            .order_by(t.entries.c.seq)
+            .limit(sa.literal_column("1"))
+            .offset(ZERO),
+            ["t", "after", "before"],
+        )
         self.clears = make(
             "clears",
             sa.select(c.seq, c.hidden).where(c.tape_id == param("t"), c.until.is_(None)).order_by(c.seq.desc()),

@@ -69,6 +69,16 @@ class Searches(Feeds):
             sa.select(e.kind, e.version, e.payload, tp.owner).select_from(joined).where(*one),
             ["t", "s"],
         )
+        self.tape_bodies = make(
+            "tape_bodies",
+            sa.select(*columns)
+            .select_from(joined)
+            .where(e.tape_id == param("t"), e.seq > param("after"), body)
+            .order_by(e.seq)
+            .limit(most)
+            .offset(ZERO),
+            ["t", "after", "most"],
+        )
         self.tape_status = make("tape_status", sa.select(tp.status).where(tp.id == param("t")), ["t"])
         self.tape_number = make("tape_number", sa.select(tp.id).where(tp.tape == param("tape")), ["tape"])
         own = sa.and_(
@@ -147,6 +157,7 @@ class Searches(Feeds):
                 tp.owner,
                 tp.status,
                 sa.func.coalesce(m.since, ov.since, zero) > h.cleared,
+                sa.func.length(e.payload),
             )
             .select_from(joins)
             .order_by(*(column.desc() for column in self._order(f))),
@@ -203,6 +214,15 @@ class Searches(Feeds):
             .offset(ZERO),
             ["t", "after", "most"],
         )
+        # What the index holds of a stretch of a tape; on SQLite without the words, which are found by word only.
+        kept: list[Any] = [x.position, x.seq, x.origin, x.lane, x.ordinal]
+        kept += [x.xid, sa.func.tsvector_to_array(x.words)] if self.postgres else []
+        self.texts_between = make(
+            "texts_between",
+            sa.select(*kept).where(x.tape_id == param("t"), x.seq > param("after"), x.seq <= param("upto")),
+            ["t", "after", "upto"],
+        )
+        self.text_positions = make("text_positions", sa.select(x.position), [])
         self.drop_text = make(
             "drop_text", sa.delete(t.texts).where(x.tape_id == param("t"), x.seq == param("s")), ["t", "s"]
         )

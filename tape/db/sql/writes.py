@@ -83,7 +83,12 @@ class Writes(Feeds):
             "forks_of",
             sa.select(t.tapes.c.tape, fk.tape_id, fk.seq, fk.state, fk.merge_seq)
             .select_from(t.forks.join(t.tapes, t.tapes.c.id == fk.tape_id))
-            .where(fk.parent_id == param("t"), t.tapes.c.status != sa.literal_column("'purged'"))
+            # A fork was made after its parent. Said here, it keeps damaged rows from leading round in a circle.
+            .where(
+                fk.parent_id == param("t"),
+                fk.tape_id > param("t"),
+                t.tapes.c.status != sa.literal_column("'purged'"),
+            )
             .order_by(fk.tape_id),
             ["t"],
         )

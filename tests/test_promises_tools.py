@@ -1,0 +1,272 @@
+"""S13: the tools of a model do what their schemas say, and answer in words whatever a model sends."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from conftest import Backend
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tape
+from tape.tools import Toolset
+
+
+def deep(levels: int, inner: Any = 1) -> Any:
+    """Return something nested so deep."""
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+WRONG: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    -(2**70),
+    2**70,
+    10**5_000,
+    1e308,
+    math.inf,
+    -math.inf,
+    math.nan,
+    "",
+    " ",
+    "abc",
+    "1",
+    "chat:1",
+    "no:such:1",
+    ":",
+    "9" * 5_000,
+    "\x00",
+    "\ud800",
+    "x" * 100_000,
+    [],
+    ["abc", 1],
+    [None],
+    deep(500),
+    deep(5_000),
+    {},
+    {"self": 1},
+    {"a": deep(100)},
+]
+VALUES = st.one_of(
+    st.sampled_from(WRONG),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+        max_leaves=5,
+    ),
+)
+UNKNOWN = ["self", "name", "tape", "arguments", "run", "", "\ud800", "x" * 1_000]
+NAMES = ["tape_info", "tape_search", "tape_context", "tape_anchors", "tape_handoff", "set_block", "search_tapes"]
+GOOD: dict[str, dict[str, Any]] = {
+    "tape_info": {},
+    "tape_search": {"query": "hello", "limit": 3},
+    "tape_context": {"seq": 2, "before": 1, "after": 1},
+    "tape_anchors": {"limit": 2},
+    "tape_handoff": {"name": "next", "summary": "done", "next_steps": ["rest"]},
+    "set_block": {"label": "memory", "text": "tea", "action": "replace"},
+    "search_tapes": {"query": "hello", "limit": 3, "tape": "chat"},
+}
+
+
+def toolsets(store: tape.Store) -> dict[str, Toolset]:
+    """Return every tool by its name, each in the set that has it."""
+    chat = store.tape("chat")
+    if not chat.info().head:
+        chat.append(role="user", content="hello", id="m0")
+        chat.set_block("memory", "x", max_tokens=50)
+    sets = (chat.tools(), store.tools())
+    return {name: tools for tools in sets for name in tools.names}
+
+
+class TestAnswers:
+    def test_s13_every_tool_is_tried_here(self, guest: tape.Store) -> None:
+        """The tests of this module know every tool, and how to call it rightly."""
+        tools = toolsets(guest)
+        assert sorted(tools) == sorted(NAMES) == sorted(GOOD)
+        for name, arguments in GOOD.items():
+            assert set(arguments) == set(tools[name][name].parameters["properties"])
+            assert not tools[name].call(name, arguments).startswith("Error"), name
+            assert not tools[name].call(name, json.dumps(arguments)).startswith("Error"), name
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_s13_a_wrong_value_of_any_argument_is_answered_in_words(self, guest: tape.Store, name: str) -> None:
+        """Each argument of each tool gets every sort of wrong value: text comes back, and nothing is raised."""
+        tools = toolsets(guest)[name]
+        for argument in (*GOOD[name], *UNKNOWN):
+            for wrong in WRONG:
+                arguments = {**GOOD[name], argument: wrong}
+                answers = [tools.call(name, arguments), tools[name](**arguments)]
+                for answer in answers:
+                    assert isinstance(answer, str)
+                    assert 0 < len(answer) < 20_000
+                    if argument not in GOOD[name] and wrong is not None:
+                        assert answer.startswith("Error: "), (argument, answer)
+        for argument in tools[name].parameters["required"]:
+            left = {key: value for key, value in GOOD[name].items() if key != argument}
+            assert tools.call(name, left).startswith(f"Error: {argument}: "), argument
+            assert tools.call(name, {**left, argument: None}).startswith(f"Error: {argument}: "), argument
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(
+        name=st.sampled_from(NAMES),
+        arguments=st.dictionaries(
+            st.one_of(st.sampled_from(sorted({key for one in GOOD.values() for key in one})), st.text(max_size=5)),
+            VALUES,
+            max_size=4,
+        ),
+        right=st.booleans(),
+    )
+    def test_s13_whatever_a_model_sends_is_answered_in_words(
+        self, guest: tape.Store, name: str, arguments: dict[str, Any], right: bool
+    ) -> None:
+        """Any object as the arguments of any tool, as a dict or as JSON, gets text and never an exception."""
+        tools = toolsets(guest)[name]
+        sent = {**(GOOD[name] if right else {}), **arguments}
+        assert isinstance(tools.call(name, sent), str)
+        try:
+            encoded = json.dumps(sent)
+        except (ValueError, RecursionError):
+            return
+        assert isinstance(tools.call(name, encoded), str)
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            '{"query": Infinity}',
+            '{"query": NaN}',
+            '{"limit": 1e999}',
+            "[" * 100_000,
+            '{"a":' * 100_000,
+            f'{{"query": {"9" * 5_000}}}',
+            '"text"',
+            "[]",
+            "7",
+            "{",
+            "\ud800",
+            '{"query": "\\ud800"}',
+            "\x00",
+            [],
+            7,
+            b"{}",
+            {1: 2},
+            {None: 1},
+            deep(10_000),
+        ],
+        ids=lambda value: repr(value)[:20] if not isinstance(value, list) else "list",
+    )
+    def test_s13_arguments_that_are_no_object_are_answered_in_words(self, guest: tape.Store, arguments: Any) -> None:
+        """Infinity, deep JSON, lone surrogates, lists and numbers in place of arguments are answered in words."""
+        for name, tools in toolsets(guest).items():
+            assert tools.call(name, arguments).startswith("Error: "), name
+
+    @pytest.mark.parametrize("name", [None, 7, [], {}, "", "nope", "\ud800", "x" * 100_000])
+    def test_s13_an_unknown_tool_is_answered_in_words(self, guest: tape.Store, name: Any) -> None:
+        """Whatever stands in place of a tool's name, the answer says which tools there are."""
+        answer = toolsets(guest)["tape_info"].call(name, {})
+        assert answer.startswith("Error: there is no tool")
+        assert "tape_search" in answer
+        assert len(answer) < 1_000
+
+    def test_s13_a_tool_of_the_program_s_own_never_raises_either(self) -> None:
+        """A tool with any schema gets what its schema does not speak of as it is, and its errors become text."""
+
+        def run(**arguments: Any) -> str:
+            return "".join(arguments["words"]) if arguments["words"] else str(1 / 0)
+
+        mine = tape.Tool("mine", "Mine.", {"type": "object", "properties": {"words": {}}}, run)
+        assert mine(words=["a", "b"], more=1) == "ab"
+        assert mine(words=[]).startswith("Error: ")
+        assert mine().startswith("Error: ")
+
+
+class TestArguments:
+    def test_s13_as_many_hits_come_back_as_were_asked_for(self, store: tape.Store) -> None:
+        """A search for 50 shows 50, whole; one for more shows what the schema allows; without a limit it shows 10."""
+        chat = store.tape("chat")
+        chat.extend([{"role": "user", "content": f"pelican {n} {'and more words ' * 30}"} for n in range(60)])
+        for name, tools in (("tape_search", chat.tools()), ("search_tapes", store.tools())):
+            for limit, expected in ((None, 10), (3, 3), (25, 25), (50, 50), (50.0, 50), (500, 50)):
+                answer = tools.call(name, {"query": "pelican", "limit": limit})
+                assert len(answer.split("\n")) == expected, (name, limit)
+                assert answer.count("«pelican»") == expected
+
+    def test_s13_a_string_in_place_of_a_list_is_refused(self, chat: tape.Tape) -> None:
+        """Next steps are a list of strings: a string is not taken apart into letters, and nothing is recorded."""
+        tools = chat.tools()
+        for wrong in ("abc", {"a": 1}, 7, [1], ["a", None], [["a"]]):
+            answer = tools.call("tape_handoff", {"name": "n", "summary": "s", "next_steps": wrong})
+            assert answer.startswith("Error: next_steps"), answer
+        assert chat.info().head == 0
+        for fine, steps in ((None, []), ([], []), (["abc"], ["abc"])):
+            tools.call("tape_handoff", {"name": "n", "summary": "s", "next_steps": fine})
+            assert chat.anchors()[-1].next_steps == steps
+
+    def test_s13_the_entry_asked_for_is_shown_among_long_ones(self, chat: tape.Tape) -> None:
+        """However long the entries around it are, the answer has the one that was asked for, and all their seqs."""
+        chat.extend([{"role": "user", "content": f"text {n} {'word ' * 2_000}"} for n in range(41)])
+        answer = chat.tools().call("tape_context", {"seq": 22, "before": 20, "after": 20})
+        assert [int(line.split()[0]) for line in answer.split("\n")] == list(range(2, 43))
+        assert len(answer) < 20_000
+        assert max(answer.split("\n"), key=len).startswith("22 append")
+
+
+class TestForks:
+    def test_s13_every_hit_on_a_fork_can_be_read(self, backend: Backend) -> None:
+        """What a search on a fork of a fork prints is an address that tape_context reads, colons in ids included."""
+        store = backend.open(owner="ann")
+        chat = store.tape("root:1")
+        chat.append(role="user", content="zebra at the root", id="a")
+        chat.append(role="user", content="zebra to change", id="b")
+        middle = chat.fork("middle")
+        chat.append(role="user", content="zebra later", id="later")
+        middle.append(role="user", content="zebra in the middle", id="c")
+        fork = middle.fork("fork")
+        fork.append(role="user", content="zebra of its own", id="d")
+        fork.revise("b", content="zebra changed")
+        tools = fork.tools()
+        lines = tools.call("tape_search", {"query": "zebra"}).split("\n")
+        addresses = {line.split()[2].rstrip(":"): line.split()[0] for line in lines}
+        assert addresses == {"a": "root:1:2", "b": "3", "c": "middle:2", "d": "2"}
+        for message_id, address in addresses.items():
+            answer = tools.call("tape_context", {"seq": address, "before": 0, "after": 0})
+            assert answer == f"{address} {'revise' if message_id == 'b' else 'append'} {message_id}: " + (
+                fork.message(message_id).text
+            )
+        assert tools.call("tape_context", {"seq": 2}) == tools.call("tape_context", {"seq": "fork:2"})
+        assert tools.call("tape_context", {"seq": 2}) == tools.call("tape_context", {"seq": "2"})
+
+    def test_s13_nothing_beyond_the_fork_can_be_read(self, backend: Backend) -> None:
+        """What a parent wrote after the fork, other tapes and other owners' tapes cannot be read by any address."""
+        everyone = backend.open()
+        everyone.create("other", owner="bob", messages=[{"role": "user", "content": "secret"}])
+        store = everyone.scoped("ann")
+        chat = store.tape("parent")
+        chat.append(role="user", content="before", id="a")
+        store.tape("aside").append(role="user", content="secret")
+        fork = chat.fork("fork")
+        chat.append(role="user", content="secret")
+        tools = fork.tools()
+        assert "before" in tools.call("tape_context", {"seq": "parent:2", "after": 20})
+        assert "secret" not in tools.call("tape_context", {"seq": "parent:2", "after": 20})
+        for address in ("parent:3", "parent:4", "other:2", "aside:2", "fork:99", "nobody:1", "parent:0", "parent:-1"):
+            assert tools.call("tape_context", {"seq": address}).startswith("Error: seq"), address
+        assert chat.tools().call("tape_context", {"seq": "fork:1"}).startswith("Error: seq")
+
+    def test_s13_inherited_anchors_carry_an_address(self, store: tape.Store) -> None:
+        """Anchors of an ancestor are listed by an address that can be read, too."""
+        chat = store.tape("parent")
+        chat.anchor("start")
+        fork = chat.fork("fork")
+        fork.anchor("own")
+        tools = fork.tools()
+        assert tools.call("tape_anchors").split("\n") == ["parent:2 start", "2 own"]
+        assert tools.call("tape_context", {"seq": "parent:2", "before": 0}) == "parent:2 anchor"
