@@ -250,7 +250,9 @@ class Moving:
         """Check what the file cites of stored tapes."""
         for cited in citations:
             if contradicted(tx, cited):
-                raise ImportFailed(cited.line, f"another seq {cited.seq} of tape {cited.tape!r} is stored than is cited")
+                raise ImportFailed(
+                    cited.line, f"another seq {cited.seq} of tape {cited.tape!r} is stored than is cited"
+                )
 
     def _stored(self, tx: Transaction, checker: Checker, line: TapeLine, reuse: bool) -> _Stored:
         row = tx.one(self._sql.head, (line.tape,))

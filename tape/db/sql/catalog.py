@@ -289,7 +289,9 @@ class Catalog(Feeds):
         def counted(table: sa.Table) -> sa.Select[Any]:
             """Return how many rows a table holds of each tape, and the first seq of them if they have one."""
             first = sa.func.min(table.c.seq) if "seq" in table.c else sa.literal_column("0")
-            return sa.select(table.c.tape_id, sa.func.count(), first).group_by(table.c.tape_id).order_by(table.c.tape_id)
+            return (
+                sa.select(table.c.tape_id, sa.func.count(), first).group_by(table.c.tape_id).order_by(table.c.tape_id)
+            )
 
         self.orphans = {
             table.name: make(

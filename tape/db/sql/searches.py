@@ -208,7 +208,7 @@ class Searches(Feeds):
             ["t", "after", "most"],
         )
         # What the index holds of a stretch of a tape; on SQLite without the words, which are found by word only.
-        kept = [x.position, x.seq, x.origin, x.lane, x.ordinal]
+        kept: list[Any] = [x.position, x.seq, x.origin, x.lane, x.ordinal]
         kept += [x.xid, sa.func.tsvector_to_array(x.words)] if self.postgres else []
         self.texts_between = make(
             "texts_between",
