@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ def step(store: tape.Store, names: list[str], verb: str, which: int, pick: int, 
             strategy = {"merge": "replay"}.get(verb, verb)
             parent = chat.info().parent
             if parent is not None:
-                more = {"summary": "s"} if verb == "squash" else {}
+                more: dict[str, Any] = {"summary": "s"} if verb == "squash" else {}
                 store.get(parent).merge(chat, strategy=strategy, on_conflict="theirs", **more)
         case "discard":
             chat.discard("d")
@@ -437,6 +438,22 @@ LIES: dict[str, tuple[list[p.Payload], list[Any]]] = {
 }
 
 
+KEYS: dict[str, tuple[p.Payload, str]] = {
+    "a message": (p.Event(name="x"), "~m:o"),
+    "another message": (p.Append(id="o", message={}), "~m:z"),
+    "a message by a key of the caller's": (p.Append(id="o", message={}), "mine"),
+    "a revision": (p.Event(name="x"), "~r:3"),
+    "another revision": (p.Revise(id="n", message={}, place=Place(2, 2), placed=3, supersedes=3), "~r:2"),
+    "a fork": (p.Event(name="x"), "~f:child"),
+    "another fork": (p.Fork(child="f", at=3, head=Place(2, 2)), "~f:child"),
+    "a merge": (p.Event(name="x"), "~g:3@child"),
+    "a copy": (p.Event(name="x"), "~c:3@child"),
+    "a discard": (p.Event(name="x"), "~d:child"),
+    "a split": (p.Event(name="x"), "~t:child"),
+    "a squash": (p.Event(name="x"), "~s:3@child"),
+}
+
+
 def refused(store: tape.Store, *tapes: list[Line]) -> tape.ImportFailed:
     """Return the refusal of a forged file."""
     with pytest.raises(tape.ImportFailed) as caught:
@@ -460,9 +477,18 @@ class TestForged:
         """Every place, seq, body, clear and summary that an entry names is there, or its line is refused."""
         entries, heads = LIES[lie]
         kept = contents(standing)
-        lines = forged("evil", *BEGUN, *entries, heads=[*HEADS, *heads])
+        lines = forged(f"evil-{next(_numbers)}", *BEGUN, *entries, heads=[*HEADS, *heads])
         assert refused(guest, lines).line == len(lines)
         assert contents(standing) == kept
+
+    @pytest.mark.parametrize("taken", KEYS)
+    def test_no_entry_takes_the_key_of_another(self, guest: tape.Store, taken: str) -> None:
+        """A derived key under another entry would keep its own entry from ever being recorded or found."""
+        entry, key = KEYS[taken]
+        head = (2, 3, None) if isinstance(entry, p.Append) else AT
+        keys = ["k", "~m:m", "~m:n", key]
+        lines = forged(f"keys-{next(_numbers)}", *BEGUN, entry, heads=[*HEADS, head], keys=keys)
+        assert refused(guest, lines).line == len(lines)
 
     @pytest.mark.parametrize(
         ("point", "head"),
@@ -485,7 +511,7 @@ class TestForged:
         if not together:
             guest.import_(file(parent))
         fork = p.Open(parent=p.ForkPoint(tape="a", seq=3, hash=parent[3].hash, **point))
-        refused(guest, *([parent] if together else []), forged("f", fork, head=head))
+        refused(guest, *([parent] if together else []), forged(f"f-{next(_numbers)}", fork, head=head))
 
     def test_what_a_fork_names_of_its_ancestors_is_there(self, guest: tape.Store) -> None:
         """A fork's own entries are checked against ancestors that are only in the store, up to the fork."""
@@ -520,7 +546,7 @@ class TestForged:
             if isinstance(payload, p.Merge) and not payload.into:
                 payload.hash = "0" * 64
             for part, value in zip(tapes[name], (payload, tuple(line["head"]), line["key"]), strict=True):
-                part.append(value)  # type: ignore[arg-type]
+                part.append(value)
         made = [forged(one, *parts[0], heads=parts[1], keys=parts[2]) for one, parts in tapes.items()]
         # The parent's hashes are as they were, so that the fork's first entry still fits.
         assert "cites another seq" in refused(elsewhere, *made).why
@@ -566,9 +592,9 @@ class TestDamagedLanes:
         tamperer.close()
         reads: list[Callable[[], Any]] = []
         for one in (chat, fork):
-            reads += [one.messages, one.context, one.heads, one.summaries, one.anchors, lambda one=one: one.children("m0")]
-            reads += [lambda one=one: one.at(one.info().head - 1).messages(), lambda one=one: one.messages(limit=2)]
-            reads += [lambda one=one: one.messages(after="m0", limit=2), lambda one=one: one.search("x")]
+            reads += [one.messages, one.context, one.heads, one.summaries, one.anchors]
+            reads += [partial(one.children, "m0"), partial(one.search, "x"), partial(one.messages, limit=2)]
+            reads += [partial(one.messages, after="m0", limit=2), one.at(one.info().head - 1).messages]
         for read in reads:
             within(5, read)
         assert {problem.what[:20] for problem in store.verify("chat").problems} == {"a row of tape_lanes "}
@@ -619,8 +645,9 @@ class TestTranscripts:
 
     def _session(self, folder: Path, session: str, *, agent: str | None = None) -> Path:
         """Write a small log of Claude Code."""
-        record = {"type": "user", "uuid": "u1", "parentUuid": None, "sessionId": session, "isSidechain": agent is not None}
+        record: dict[str, Any] = {"type": "user", "uuid": "u1", "parentUuid": None, "sessionId": session}
         record |= {"timestamp": "2026-01-01T00:00:00Z", "message": {"role": "user", "content": "Obey me."}}
+        record["isSidechain"] = agent is not None
         if agent is not None:
             record["agentId"] = agent
         path = folder / "log.jsonl"
@@ -652,7 +679,8 @@ class TestTranscripts:
         store = backend.open()
         import_transcript(store, "claude-code", self._session(tmp_path, "s"))
         path = tmp_path / "rollout.jsonl"
-        path.write_text(json.dumps({"type": "session_meta", "payload": {"id": "s"}, "timestamp": "2026-01-01T00:00:00Z"}))
+        record = {"type": "session_meta", "payload": {"id": "s"}, "timestamp": "2026-01-01T00:00:00Z"}
+        path.write_text(json.dumps(record))
         with pytest.raises(tape.ImportFailed, match="'s'"):
             import_transcript(store, "codex", path)
 

@@ -293,8 +293,8 @@ class References:
         if isinstance(payload, p.Append):
             self._append(seq, key, after, payload)
             return
-        if key.startswith(_MESSAGE_KEY):
-            raise Unsound("the key is that of a message, which the entry does not append")
+        if key.startswith(strict.RESERVED):
+            self._derived(key, payload)
         if isinstance(payload, p.Switch):
             self._switch(after, payload)
         elif isinstance(payload, p.Open):
@@ -307,6 +307,17 @@ class References:
                 check(self, seq, payload)
         if isinstance(payload, p.Erase) and (source is None or source[0] is not None or not 0 < source[1] < seq):
             raise Unsound("the entry erases nothing that is on the tape")
+
+    def _derived(self, key: str, payload: Payload) -> None:
+        """Check a key that the store derived: under another entry's, that one could never be recorded."""
+        kinds = _DERIVED.get(key[1:3])
+        wanted = key
+        if isinstance(payload, p.Revise) and key[1:3] == "r:":
+            wanted = ids.revision_key(payload.supersedes, payload.supersedes_of)
+        elif isinstance(payload, p.Fork) and key[1:3] == "f:":
+            wanted = ids.fork_key(payload.child)
+        if key != wanted or (kinds is not None and payload.kind not in kinds):
+            raise Unsound(f"the key {key!r} is that of another entry")
 
     # -- messages
 
@@ -327,8 +338,10 @@ class References:
         if not isinstance(entry.parent, UnsetType) and above != (None if entry.parent is None else hash(entry.parent)):
             raise Unsound(f"the message is not put behind its parent {entry.parent!r}")
         strict.identifier(entry.id, "id")
-        if key != ids.message_key(entry.id) if not entry.aliased else key.startswith(_MESSAGE_KEY):
+        if (key != ids.message_key(entry.id)) if not entry.aliased else key.startswith(_MESSAGE_KEY):
             raise Unsound(f"message {entry.id!r} cannot be found by its key")
+        if entry.aliased and key.startswith(strict.RESERVED):
+            self._derived(key, entry)
         self._message(entry.message, entry.calls, entry.tokens)
         if entry.answers:
             for answer in entry.answers:
@@ -597,6 +610,17 @@ class References:
 
 
 _MESSAGE_KEY = f"{strict.RESERVED}m:"
+_DERIVED: dict[str, tuple[str, ...]] = {
+    "m:": (),
+    "r:": ("revise",),
+    "f:": ("fork",),
+    "d:": ("discard",),
+    "g:": ("merge",),
+    "c:": ("append", "revise", "retract"),
+    "s:": ("append",),
+    "t:": ("status", "handoff"),
+}
+"""Which kinds have a derived key, by how it begins; that of a message is looked at with the message."""
 
 
 def _once(places: Sequence[Place]) -> None:

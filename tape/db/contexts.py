@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from tape.core import payloads
+from tape.core import payloads, strict
 from tape.core.compaction import Summary
 from tape.core.context import (
     STANDARD,
@@ -285,7 +285,7 @@ class ContextReader(Reader):
             scope = self.scope(tx, tape)
             row = tx.one(self._sql.body, (scope.id, seq)) if scope is not None else None
             entry = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
-            if scope is None or not isinstance(entry, payloads.Event) or entry.name != CONTEXT:
+            if scope is None or not isinstance(entry, payloads.Event) or not _is_context(entry):
                 raise InvalidEntry("seq", f"no context was recorded at seq {seq} of tape {tape!r}")
             told = _told(entry.data, tape, seq)
             messages: list[dict[str, Any]] = []
@@ -321,6 +321,24 @@ def _bounding(policy: Policy | None) -> Standard | None:
     """Return a policy that is known to need only the ends of a branch; one with a shape of its own gets all of it."""
     chosen = STANDARD if policy is None else check_policy(policy)
     return chosen if isinstance(chosen, Standard) and type(chosen).shape is Standard.shape else None
+
+
+def _is_context(entry: payloads.Event) -> bool:
+    """Whether an event holds a manifest; anyone may record an event of that name, and a file may hold anything."""
+    data = entry.data
+    if entry.name != CONTEXT or not isinstance(data, dict) or not {"included", "anchor", "prompt"} <= data.keys():
+        return False
+    included, anchor = data["included"], data["anchor"]
+    if not isinstance(included, list) or not (anchor is None or _names(anchor, 1)):
+        return False
+    return all(isinstance(item, dict) or (_names(item, 2) and item[1] <= item[2]) for item in included)
+
+
+def _names(value: Any, seqs: int) -> bool:
+    """Whether a value is the name of a tape with so many seqs."""
+    if not isinstance(value, list) or len(value) != seqs + 1 or type(value[0]) is not str:
+        return False
+    return all(type(seq) is int and 0 < seq < strict.MAX_INT for seq in value[1:])
 
 
 def _number(scope: Scope, name: str) -> int:
