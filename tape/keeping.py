@@ -417,6 +417,8 @@ class Keeping(Kept):
         for count, field in ((budget, "budget"), (head, "head"), (min_tail, "min_tail")):
             whole_number(count, field)
         timeout = strict.seconds(timeout, "timeout")
+        if not timeout:
+            raise InvalidEntry("timeout", "must be more than 0 seconds")
         if not callable(summarize):
             raise InvalidEntry("summarize", f"must be a function, not {strict.shown(summarize)}")
         counter = self._store._reader.settings.counter

@@ -908,7 +908,7 @@ class TestOpening:
         """What is no number of tokens is refused with the call that meets it."""
         with tape.open(":memory:", counter=lambda text: count) as store:
             chat = store.create("a", messages=[{"role": "user", "content": "x"}])
-            for call in (lambda: chat.set_block("b", "text", max_tokens=5), chat.context):
+            for call in (lambda: chat.set_block("b", "text", max_tokens=5), lambda: chat.context(budget=100)):
                 with pytest.raises(tape.InvalidEntry, match="counter"):
                     call()
             assert chat.info().head == 2

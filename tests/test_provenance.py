@@ -157,11 +157,13 @@ class TestConflict:
     def test_e3_another_kind_under_the_key_is_a_conflict(
         self, standing: Backend, guest: tape.Store, verb: Verb
     ) -> None:
-        """A key is used once per tape, whatever it was used for."""
+        """A key is used once per tape, whatever it was used for; a batch finds keys of its own beside those of others."""
         chat = verb.start(guest)
-        keys = ["k#0"] if verb.method == "extend" else ["k"]
-        for key in keys:
-            chat.event("first", key=key)
+        if verb.method == "extend":
+            chat.event("first", key="k#0")
+            assert [verb.call(chat, key="k")[0].duplicate for _ in range(2)] == [False, True]
+            return
+        chat.event("first", key="k")
         before = contents(standing)
         with pytest.raises(tape.ProvenanceConflict):
             verb.call(chat, key="k")

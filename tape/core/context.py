@@ -484,7 +484,8 @@ def build(view: View, budget: int | None, policy: Policy | None, counter: Counte
             else:
                 shaped = chosen.shape(list(view.items), left, cost)
         except BudgetExceeded as error:
-            raise BudgetExceeded(budget or 0, error.tokens + fixed) from None
+            # With what was set aside for words that no message has.
+            raise BudgetExceeded(budget or 0, error.tokens + (budget or 0) - (left or 0)) from None
         context = Context(view, shaped, chosen, budget, scale)
         if budget is None or context.tokens <= budget:
             return context

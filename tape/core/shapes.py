@@ -128,9 +128,10 @@ def _content_part(part: Any) -> Text | Media | Other | None:
         return read_data_url(part) or Text(part)
     if not isinstance(part, dict):
         return None
-    if isinstance(part.get("text"), str) and (part.get("type") in _TEXTS or len(part) == 1):
+    kind = part.get("type")
+    if isinstance(part.get("text"), str) and ((isinstance(kind, str) and kind in _TEXTS) or len(part) == 1):
         return Text(part["text"])
-    if part.get("type") in _IN_RESULTS:
+    if isinstance(kind, str) and kind in _IN_RESULTS:
         return Other(part)
     return read_media(part)
 
