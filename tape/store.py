@@ -303,6 +303,7 @@ class Store:
     def verify(self, id: str | None = None, *, against: Any = None, progress: audit.Progress | None = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
 
+        Without ``id`` it also names rows that belong to no tape, wrong tombstones and wrong words in the search index.
         With ``against`` (a receipt kept by the caller) a tape whose end was cut off, whose chain was recomputed, or
         that is gone without having been purged is found, too. ``progress`` is called with the entries done and the
         entries in all.
@@ -408,9 +409,10 @@ class Store:
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
         """Take in an exported file: all of it, or nothing.
 
-        The whole file is checked first. What is stored already is left as it is, so importing twice changes nothing;
-        a file that goes on where a stored tape ends extends it. Anything else is ImportFailed with the number of
-        the line. ``progress`` is called with the bytes done and the bytes in all, over both readings of the file.
+        The whole file is checked first, and every reference in it. What is stored already is left as it is, so that
+        importing twice changes nothing; a file that goes on where a stored tape ends extends it. Anything else is
+        ImportFailed with the number of the line. ``progress`` is called with the bytes done and the bytes in all, over
+        both readings of the file.
         """
         strict.callback(progress, "progress")
         return self._moving.import_(file, progress, reuse=strict.flag(reuse, "reuse"))
