@@ -284,5 +284,6 @@ def compare_summaries(reads: tape.Snapshot, tree: Tree) -> None:
 
 def test_f2_summaries_of_families_in_any_order_agree_with_the_model(backend: Backend) -> None:
     """Whatever is summarised, forked, cleared, changed and merged, every tape shows what a copy would show."""
-    machine = type("Machine", (SummaryFamilyMachine,), {"backend": backend, "store": None, "world": World(), "copy": None})
+    shared = {"backend": backend, "store": None, "world": World(), "copy": None}
+    machine = type("Machine", (SummaryFamilyMachine,), shared)
     explore(machine, STEPS, STEPS_PER_FAMILY)

@@ -157,7 +157,7 @@ class TestConflict:
     def test_e3_another_kind_under_the_key_is_a_conflict(
         self, standing: Backend, guest: tape.Store, verb: Verb
     ) -> None:
-        """A key is used once per tape, whatever it was used for; a batch finds keys of its own beside those of others."""
+        """A key is used once per tape, whatever it was used for; a batch finds other keys beside those of others."""
         chat = verb.start(guest)
         if verb.method == "extend":
             chat.event("first", key="k#0")
