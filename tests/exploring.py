@@ -8,6 +8,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 
+def steps(usual: int, *, postgres: bool) -> int:
+    """Return how many steps to run: as ``TAPE_TEST_STEPS`` says, or the usual number, on PostgreSQL a third of it.
+
+    The rules are the same on both engines, and a step there takes four times as long.
+    """
+    given = os.environ.get("TAPE_TEST_STEPS")
+    return int(given) if given else (usual // 3 if postgres else usual)
+
+
 def explore(machine: type[RuleBasedStateMachine], steps: int, steps_each: int) -> None:
     """Run a machine for about ``steps`` steps; a failure prints the blob that reproduces it.
 

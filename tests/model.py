@@ -67,9 +67,11 @@ def answers_of(body: dict[str, Any]) -> list[str]:
 
 def awaits_of(body: dict[str, Any]) -> set[str]:
     """Return the tool calls that a message makes and does not answer itself."""
-    results = {
-        part.get("tool_use_id", part.get("toolCallId")) for part in _parts(body) if "result" in str(part.get("type"))
-    }
+    results = {body.get("tool_call_id")}
+    for part in _parts(body):
+        kind = str(part.get("type"))
+        if "result" in kind or kind == "function_call_output":
+            results.add(part.get("tool_use_id", part.get("toolCallId", part.get("call_id"))))
     return calls_of(body) - results
 
 

@@ -12,20 +12,19 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 from conftest import Backend
-from exploring import explore
+from exploring import explore, steps
 from family import Facts, Kin, Merged, Refused, Seen, World, Wrote, migrator
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import tape
 
-STEPS = int(os.environ.get("TAPE_TEST_STEPS", "300"))
+STEPS = 300
 STEPS_PER_FAMILY = 30
 MOST = 7
 """Tapes in a family."""
@@ -518,4 +517,4 @@ def compare(reads: tape.Snapshot, seen: Seen, *, now: bool = True) -> None:
 def test_f1_to_f7_families_in_any_order_agree_with_the_model(backend: Backend) -> None:
     """Whatever is forked, changed, merged and discarded in whatever order, every tape shows what a copy would show."""
     machine = type("Machine", (FamilyMachine,), {"backend": backend, "store": None, "world": World(), "copy": None})
-    explore(machine, STEPS, STEPS_PER_FAMILY)
+    explore(machine, steps(STEPS, postgres=backend.postgres), STEPS_PER_FAMILY)

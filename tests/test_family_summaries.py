@@ -7,12 +7,11 @@ A fork copies the summaries that hold for its parent, and whether one holds is w
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conftest import Backend
-from exploring import explore
+from exploring import explore, steps
 from family import Kin, Refused, Seen, Shown, Tree, World, Wrote, _clock, calls_of
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -20,7 +19,7 @@ from test_family_machine import STEPS_PER_FAMILY, FamilyMachine, few_picks, numb
 
 import tape
 
-STEPS = int(os.environ.get("TAPE_TEST_STEPS", "240"))
+STEPS = 180
 
 
 @dataclass(frozen=True)
@@ -286,4 +285,4 @@ def test_f2_summaries_of_families_in_any_order_agree_with_the_model(backend: Bac
     """Whatever is summarised, forked, cleared, changed and merged, every tape shows what a copy would show."""
     shared = {"backend": backend, "store": None, "world": World(), "copy": None}
     machine = type("Machine", (SummaryFamilyMachine,), shared)
-    explore(machine, STEPS, STEPS_PER_FAMILY)
+    explore(machine, steps(STEPS, postgres=backend.postgres), STEPS_PER_FAMILY)

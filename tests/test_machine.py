@@ -9,13 +9,12 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 from conftest import Backend
-from exploring import explore
+from exploring import explore, steps
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
@@ -23,7 +22,7 @@ from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
 import tape
 from tape.core.view import View
 
-STEPS = int(os.environ.get("TAPE_TEST_STEPS", "600"))
+STEPS = 600
 STEPS_PER_TAPE = 50
 
 _numbers = itertools.count(1)
@@ -760,7 +759,7 @@ def test_every_verb_in_any_order_agrees_with_the_model(backend: Backend) -> None
 
     Machine.backend = backend
     try:
-        explore(Machine, STEPS, STEPS_PER_TAPE)
+        explore(Machine, steps(STEPS, postgres=backend.postgres), STEPS_PER_TAPE)
     finally:
         for opened in (Machine.store, Machine.elsewhere):
             if opened is not None:

@@ -545,8 +545,10 @@ class TestForged:
             payload = p.decode(line["kind"], 1, json.dumps(line["payload"]).encode())
             if isinstance(payload, p.Merge) and not payload.into:
                 payload.hash = "0" * 64
-            for part, value in zip(tapes[name], (payload, tuple(line["head"]), line["key"]), strict=True):
-                part.append(value)
+            payloads, heads, keys = tapes[name]
+            payloads.append(payload)
+            heads.append(tuple(line["head"]))
+            keys.append(line["key"])
         made = [forged(one, *parts[0], heads=parts[1], keys=parts[2]) for one, parts in tapes.items()]
         # The parent's hashes are as they were, so that the fork's first entry still fits.
         assert "cites another seq" in refused(elsewhere, *made).why
