@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from model import Refused, answers_of, apart, calls_of, same
+
 import tape
 
 __all__ = ["HEAD", "Kin", "Merged", "Refused", "Seen", "World", "Wrote", "migrator"]
@@ -24,30 +26,6 @@ HEAD = "<head>"
 CLOSED = ("completed", "discarded")
 
 _clock = itertools.count(1)
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def calls_of(body: dict[str, Any]) -> list[str]:
-    """Return the tool calls that a message makes."""
-    return [call["id"] for call in body.get("tool_calls", ())]
-
-
-def answers_of(body: dict[str, Any]) -> list[str]:
-    """Return the tool calls of other messages that a message answers."""
-    return [call for call in [body.get("tool_call_id")] if call is not None and call not in calls_of(body)]
-
-
-class Refused(Exception):
-    """What the store must raise, with the facts that the error must carry."""
-
-    def __init__(self, error: type[tape.TapeError], **facts: Any) -> None:
-        super().__init__(f"{error.__name__} {facts}")
-        self.error = error
-        self.facts = facts
 
 
 def migrator(version: int) -> Callable[[Any], Any]:
@@ -462,7 +440,7 @@ class Kin:
             body = {**note.body, "content": content}
             if message is not None:
                 body = {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
-            if same(body, note.body):
+            if same(apart(body, id), apart(note.body, id)):
                 # Settled before any other check, as a known key is.
                 return Wrote(*note.revision, id, True)
         self._writable()

@@ -75,7 +75,7 @@ def awaits_of(body: dict[str, Any]) -> set[str]:
     return calls_of(body) - results
 
 
-def _apart(body: dict[str, Any], id: str) -> dict[str, Any]:
+def apart(body: dict[str, Any], id: str) -> dict[str, Any]:
     """Return what a message says besides its own id, which may stand in it or beside it."""
     return {name: value for name, value in body.items() if name != "id" or value != id}
 
@@ -505,7 +505,7 @@ class Model:
         if (
             note is not None
             and self.visible(id)
-            and same(_apart(self._revised(note, message, content), id), _apart(note.body, id))
+            and same(apart(self._revised(note, message, content), id), apart(note.body, id))
         ):
             # Settled before any other check, as a known key is: a retry never meets its own success.
             return Wrote(note.revision, id, True)

@@ -12,9 +12,10 @@ from typing import Any
 
 from conftest import Backend
 from exploring import explore, steps
-from family import Kin, Refused, Seen, Shown, Tree, World, Wrote, _clock, calls_of
+from family import Kin, Refused, Seen, Shown, Tree, World, Wrote, _clock
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
+from model import awaits_of, calls_of
 from test_family_machine import STEPS_PER_FAMILY, FamilyMachine, few_picks, numbers, picks
 
 import tape
@@ -43,8 +44,7 @@ class SummaryTree(Tree):
 
     def awaits(self, id: str) -> set[str]:
         """Return the calls that a message makes and does not answer itself."""
-        body = self.notes[id].body
-        return set(calls_of(body)) - {body.get("tool_call_id")}
+        return awaits_of(self.notes[id].body)
 
     def before(self, end: str | None) -> set[str]:
         """Return the messages that the latest anchor on the path to ``end`` cuts off."""
