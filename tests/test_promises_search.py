@@ -227,7 +227,7 @@ class TestLargeTexts:
         store = backend.open(durability="normal")
         size, count = 100_000, 40
         store.tape("t").extend(
-            [{"role": "tool", "content": f"zebra {n} " + f"w{n} filler " * (size // 11)} for n in range(count)]
+            [{"role": "tool", "content": f"w{n} filler " * (size // 11) + f"zebra {n}"} for n in range(count)]
         )
         searcher = store._searcher
         asked = Asked(words.parse("zebra"), None, count, None, None, 0, 2**62)
@@ -240,6 +240,46 @@ class TestLargeTexts:
                 work()
             assert peak() < 15 * size
         assert len(store.search("zebra", limit=count)) == count
+
+    def test_s7_an_excerpt_shows_what_the_whole_text_shows(self, store: tape.Store) -> None:
+        """A hit in a long text is the same, whether it was shown by its excerpt or by reading all of it."""
+        chance = random.Random(7)
+        gaps = (0, 1, 3_900, 4_080, 4_095, 4_096, 4_100, 6_140, 6_200)
+        for n, gap in enumerate(gaps * 3):
+            begin = "".join(chance.choice(PIECES) + chance.choice([" ", " ", "", "\n"]) for _ in range(gap))[:gap]
+            found = ["zebra", "Zebra crossing", "zebra" + "x" * 6_000][n % 3]
+            store.tape(f"t{n % 2}").append(role=["user", "tool"][n % 2], content=f"{begin} {found} {'w ' * 33_000}")
+        searcher = store._searcher
+        searcher.index.catch_up()
+        for query in ("zebra", "zebra w", "zeb*", '"zebra crossing"', "crossing zebra", "cafe zebra", "東京 w", "x1"):
+            for role in (None, "tool"):
+                asked = Asked(words.parse(query), None, 50, None, role, 0, 2**62)
+                hits = searcher._ask(asked, None, None, indexed=True)
+                assert hits == searcher._ask(asked, None, None, indexed=False), query
+                assert hits or query == "x1"
+
+    def test_s7_a_long_text_is_shown_without_reading_it(
+        self, store: tape.Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the words stand near its beginning, a long text is not read for a hit; a damaged excerpt makes it."""
+        chat = store.tape("t")
+        for n in range(3):
+            chat.append(role="tool", content=f"zebra {n} " + "filler " * 10_000)
+        assert len(store.search("zebra")) == 3
+        read: list[int] = []
+        finds = Asked.finds
+        monkeypatch.setattr(Asked, "finds", lambda self, row, **given: read.append(row[1]) or finds(self, row, **given))
+        hits = store.search("zebra")
+        assert (len(hits), read) == (3, [])
+        store._db.engine.dispose()
+        table = store._db.tables.texts
+        with store._db.engine.begin() as connection:
+            connection.execute(table.update().where(table.c.seq == 3).values(excerpt=b"[1,"))
+        assert store.search("zebra") == hits
+        assert read == [3]
+        assert [problem.what for problem in store.verify().problems] == [
+            "the search index holds another text than the entry"
+        ]
 
     def test_s8_texts_with_very_many_words_are_indexed_in_smaller_batches(self, store: tape.Store) -> None:
         """A batch ends early rather than hold the words of hundreds of large texts, and nothing is left out."""

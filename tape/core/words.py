@@ -20,6 +20,7 @@ from itertools import islice
 from msgspec import Struct
 
 __all__ = [
+    "EXCERPT",
     "FIRST_WORDS",
     "LONG",
     "MARKS",
@@ -48,6 +49,8 @@ FIRST_WORDS = 32
 """Words of a query that the index is asked for. The others are looked for only in texts that are not long."""
 LONG = 65_536
 """Characters from which on a text is long. Looking for hundreds of words in it would take longer than reading it."""
+EXCERPT = 6_144
+"""Characters at the beginning of a long text that are kept beside the index. They show what the whole text would."""
 WIDTH = 160
 """About how many characters of a text a snippet shows."""
 
@@ -59,10 +62,10 @@ _PIECE = 65_536
 """Characters that are cut into words at a time, so that a text of any length takes little memory beside itself."""
 _NEAR = 256
 """Characters that are cut into words at a time where only the next few words are wanted."""
-_BEGINNING = 2_048
+_BEGINNING = 4_096
 """Characters at the beginning of a text in which the first of the words is looked for."""
 _FEW = 4
-"""Of how many words the first is looked for."""
+"""How many words are looked for one by one."""
 _TRIES = 64
 """Places in a text that are looked at for one word as it is written: a single letter stands in every other word."""
 
@@ -178,9 +181,33 @@ class Query:
             return None
         if not _all_occur(text, self._longer if indexed else self.phrases) or not self._has_others(text):
             return None
-        first = _first_place(text, self._longest)
+        first = self._near_beginning(text)
         if first is None:
-            return None
+            first = _anywhere(text, self._longest)
+        return None if first is None else self._spans(text, first)
+
+    def match_excerpt(self, text: str) -> list[tuple[int, int]] | None:
+        """Return the same of a long text that the index led to, from its beginning; None if that cannot tell."""
+        first = None if self._longer else self._near_beginning(text)
+        return None if first is None else self._spans(text, first)
+
+    def _near_beginning(self, text: str) -> int | None:
+        """Return where the first of the phrases stands near the beginning of a text."""
+        place, end, phrases = None, min(len(text), _BEGINNING), self._longest
+        if len(self._wanted.words) > _FEW and text[:end].isascii():
+            # To look each word up is quicker than to look for each of many.
+            for word in _ASCII.finditer(text, 0, end):
+                if word[0].lower() in self._wanted.words and (word.end() < end or end == len(text)):
+                    return word.start()
+            phrases = list(self._wanted.others)
+        for phrase in phrases:
+            found = _as_written(text, phrase, 0, end)
+            if found is not None:
+                place = end = found
+        return place
+
+    def _spans(self, text: str, first: int) -> list[tuple[int, int]]:
+        """Return where the phrases occur around a place."""
         begin = max(first - WIDTH // 4, 0)
         if begin:
             cut = _NO_WORD.search(text, begin, first)
@@ -281,16 +308,10 @@ def _all_occur(text: str, phrases: Iterable[Phrase]) -> bool:
     return not left
 
 
-def _first_place(text: str, phrases: list[Phrase]) -> int | None:
-    """Return where to show a text: at the first words near its beginning, or else wherever a word is found soonest."""
-    place, end = None, min(len(text), _BEGINNING)
-    for phrase in phrases[:_FEW]:
-        found = _as_written(text, phrase, 0, end)
-        if found is not None:
-            place = end = found
-    if place is None:
-        written = (_as_written(text, phrase, 0, len(text)) for phrase in phrases)
-        place = next((found for found in written if found is not None), None)
+def _anywhere(text: str, phrases: list[Phrase]) -> int | None:
+    """Return where a phrase is found soonest."""
+    written = (_as_written(text, phrase, 0, len(text)) for phrase in phrases)
+    place = next((found for found in written if found is not None), None)
     if place is None:
         pieces = _places(text, dict.fromkeys(phrases))
         place = next((min(places.values()) for places in pieces if places), None)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from tape.core import payloads, words
 from tape.core.text import text_of
 from tape.db.feed import Feed
@@ -20,7 +23,7 @@ from tape.db.sql.searches import BODIES
 from tape.db.transaction import Broken, Collision, Database, Denied, Transaction
 from tape.errors import Corrupt, StoreBusy
 
-__all__ = ["Index", "large_body", "place_of"]
+__all__ = ["Excerpt", "Index", "large_body", "place_of"]
 
 _BATCH = 500
 _MOST_WORDS = 200_000
@@ -40,7 +43,16 @@ class Indexed(NamedTuple):
     origin: int
     lane: int
     ordinal: int
+    excerpt: bytes | None
     words: list[str]
+
+
+class Excerpt(Struct, frozen=True, array_like=True):
+    """The beginning of a long text, with what else a hit tells of its message."""
+
+    id: str
+    role: str | None
+    text: str
 
 
 class Index:
@@ -111,11 +123,14 @@ class Index:
             return None
         try:
             origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
-            text = text_of(payloads.body_of(kind, version, raw).message)
+            body = payloads.body_of(kind, version, raw)
         except Corrupt:
             # What cannot be read cannot be found; verify names it.
             return None
-        return Indexed(position, xid, tape_id, seq, origin, lane, ordinal, _words(text, tape_id, owner))
+        text = text_of(body.message)
+        return Indexed(
+            position, xid, tape_id, seq, origin, lane, ordinal, _excerpt(body, text), _words(text, tape_id, owner)
+        )
 
     def _hold(self, tx: Transaction, *, brief: bool) -> None:
         """Be the only one to write the index, or be refused at once if there is no time to wait."""
@@ -138,10 +153,10 @@ class Index:
         gone = {number for number in {one.tape_id for one in ready} if self._purged(tx, number)}
         ready = [one for one in ready if one.tape_id not in gone]
         if self._sql.insert_words is not None:
-            tx.many(self._sql.insert_text, [one[:1] + one[2:7] for one in ready])
+            tx.many(self._sql.insert_text, [one[:1] + one[2:8] for one in ready])
             tx.many(self._sql.insert_words, [(one.position, " ".join(one.words)) for one in ready])
         else:
-            tx.many(self._sql.insert_text, [(one.position, *one[2:7], one.xid, one.words) for one in ready])
+            tx.many(self._sql.insert_text, [(one.position, *one[2:8], one.xid, one.words) for one in ready])
         tx.run(self._sql.put_consumer, ("", _NAME, last[1], last[0], words.VERSION))
         return True
 
@@ -211,6 +226,14 @@ class Index:
                     tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, owner))))
             tx.run(self._sql.drop_text, (tape_id, seq))
         return int(rows[-1][1]) if len(rows) == most else 0
+
+
+def _excerpt(body: payloads.Body, text: str) -> bytes | None:
+    """Return what is kept of a long text, of which a hit shows a line only."""
+    if len(text) <= words.LONG:
+        return None
+    role = body.message.get("role")
+    return msgspec.json.encode(Excerpt(body.id, role if isinstance(role, str) else None, text[: words.EXCERPT]))
 
 
 def _words(text: str, tape_id: int, owner: str | None) -> list[str]:

@@ -19,7 +19,7 @@ from tape.errors import SchemaTooNew, StoreBusy, StoreFailed
 
 __all__ = ["migrate", "schema_version", "scripts"]
 
-KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006")
+KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every revision this release can upgrade from, oldest first."""
 
 LOCK = lock_key("\0schema")

@@ -20,7 +20,7 @@ from tape.core.payloads import KINDS
 
 __all__ = ["REVISION", "Tables", "guards", "in_schema", "run_ddl"]
 
-REVISION = "0006"
+REVISION = "0007"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -335,9 +335,13 @@ class Tables:
                 if postgres
                 else (sa.Index("tape_texts_tape", "tape_id", "seq"),)
             ),
+            sa.Column("excerpt", sa.LargeBinary),
             rowid=True,
         )
-        """The bodies that are indexed, each with its message's place. On SQLite the words are in a table beside it."""
+        """The bodies that are indexed, each with its message's place, and the beginning of those that are long.
+
+        On SQLite the words are in a table beside it.
+        """
 
         self.consumers = table(
             "tape_consumers",

@@ -20,7 +20,7 @@ from tape.core.records import Hit, micros
 from tape.core.text import text_of
 from tape.db.database import Bound
 from tape.db.feed import Feed
-from tape.db.index import Index, large_body, place_of
+from tape.db.index import Excerpt, Index, large_body, place_of
 from tape.db.paths import Point, Row, Scope
 from tape.db.position import join_position
 from tape.db.read import Reader
@@ -36,6 +36,7 @@ _MOST_TAPES = 100
 _AT_ONCE = 1_000_000
 """Bytes of large payloads that PostgreSQL is asked for at once, about."""
 _END = 2**63 - 1
+_EXCERPT = msgspec.json.Decoder(Excerpt)
 _PATIENCE = 0.05
 """Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
 
@@ -72,10 +73,25 @@ class Asked(Struct):
         spans = self.query.match(text, indexed=indexed)
         if spans is None:
             return None
-        score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), words.WIDTH)), 4)
-        return Hit(
-            tape, seq, body.id, role if isinstance(role, str) else None, words.snippet(text, spans), score, stamp
-        )
+        return _hit(tape, seq, body.id, role if isinstance(role, str) else None, text, spans, stamp)
+
+    def glimpses(self, row: Row) -> Hit | None:
+        """Return the hit in a long text by its excerpt, if that suffices."""
+        tape, seq, stamp, kept = row
+        try:
+            excerpt = _EXCERPT.decode(kept)
+        except msgspec.DecodeError:
+            # The text itself tells; verify names the damage.
+            return None
+        spans = self.query.match_excerpt(excerpt.text) if self.role in (None, excerpt.role) else None
+        if spans is None:
+            return None
+        return _hit(tape, seq, excerpt.id, excerpt.role, excerpt.text, spans, stamp)
+
+
+def _hit(tape: str, seq: int, id: str, role: str | None, text: str, spans: list[tuple[int, int]], stamp: int) -> Hit:
+    score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), words.WIDTH)), 4)
+    return Hit(tape, seq, id, role, words.snippet(text, spans), score, stamp)
 
 
 class Sight:
@@ -238,10 +254,7 @@ class Searcher:
         most = max(_FIRST_PAGE, limit)
         while True:
             rows = tx.all(self._sql.found, (wanted, *before, most))
-            for row in self._with_bodies(tx, self._held(tx, asked, sight, rows, plain=plain), limit):
-                hit = asked.finds(row, indexed=True)
-                if hit is None:
-                    continue
+            for hit in self._hits(tx, asked, self._held(tx, asked, sight, rows, plain=plain), limit):
                 hits.append(hit)
                 if len(hits) == limit:
                     return hits
@@ -255,7 +268,7 @@ class Searcher:
     ) -> Iterator[Row]:
         """Yield the rows of a page that hold and are wanted."""
         for row in rows:
-            _, _, tape_id, seq, kind, _, _, stamp, origin, lane, ordinal, _, owner, status, holds, _ = row
+            _, _, tape_id, seq, kind, _, _, stamp, origin, lane, ordinal, _, owner, status, holds, *_ = row
             if plain and not holds:
                 continue
             if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
@@ -263,34 +276,36 @@ class Searcher:
             if plain or self._holds(tx, sight, tape_id, seq, origin, lane, ordinal):
                 yield row
 
-    def _with_bodies(self, tx: Transaction, rows: Iterator[Row], most: int) -> Iterator[Row]:
-        """Yield rows of a page as (tape, seq, kind, version, payload, stamp).
+    def _hits(self, tx: Transaction, asked: Asked, rows: Iterator[Row], most: int) -> Iterator[Hit]:
+        """Yield the hits among the rows of a page.
 
-        Large payloads did not come with the page, since all of them at once could fill the memory. They are read one by
-        one, or from PostgreSQL, where each would cost a round trip, a few at a time.
+        Large payloads did not come with the page, since all of them at once could fill the memory. The excerpt of a
+        long text did, and mostly suffices. The others are read one by one, or from PostgreSQL, where each would cost a
+        round trip, a few at a time.
         """
         enough = _AT_ONCE if self._db.postgres else 0
-        waiting: list[Row] = []
+        waiting: list[tuple[Row, Hit | None]] = []
         size = 0
         for row in rows:
-            waiting.append(row)
-            size += row[15] or 0
-            if len(waiting) == 1 and row[6] is not None:
-                yield row[11], row[3], row[4], row[5], row[6], row[7]
+            hit = None if row[16] is None else asked.glimpses((row[11], row[3], row[7], row[16]))
+            waiting.append((row, hit))
+            large = hit is None and row[6] is None
+            size += (row[15] or 0) if large else 0
+            if size >= enough or len(waiting) >= most or (len(waiting) == 1 and not large):
+                yield from self._read(tx, asked, waiting)
                 waiting, size = [], 0
-            elif size >= enough or len(waiting) >= most:
-                yield from self._read(tx, waiting)
-                waiting, size = [], 0
-        yield from self._read(tx, waiting)
+        yield from self._read(tx, asked, waiting)
 
-    def _read(self, tx: Transaction, rows: list[Row]) -> Iterator[Row]:
-        missing = [n for n, row in enumerate(rows) if row[6] is None and row[15] is not None]
-        asked = msgspec.json.encode([(rows[n][2], rows[n][3]) for n in missing]).decode()
-        found = {missing[row[0]]: row[3] for row in (tx.all(self._sql.bodies_of, (asked,)) if missing else ())}
-        for n, row in enumerate(rows):
+    def _read(self, tx: Transaction, asked: Asked, rows: list[tuple[Row, Hit | None]]) -> Iterator[Hit]:
+        missing = [n for n, (row, hit) in enumerate(rows) if hit is None and row[6] is None and row[15] is not None]
+        wanted = msgspec.json.encode([rows[n][0][2:4] for n in missing]).decode()
+        found = {missing[row[0]]: row[3] for row in (tx.all(self._sql.bodies_of, (wanted,)) if missing else ())}
+        for n, (row, hit) in enumerate(rows):
             raw = found.pop(n, None) if row[6] is None else row[6]
-            if raw is not None:
-                yield row[11], row[3], row[4], row[5], raw, row[7]
+            if hit is None and raw is not None:
+                hit = asked.finds((row[11], row[3], row[4], row[5], raw, row[7]), indexed=True)
+            if hit is not None:
+                yield hit
 
     def _query(self, asked: Asked, sight: Sight | None) -> str:
         """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""

@@ -158,6 +158,7 @@ class Searches(Feeds):
                 tp.status,
                 sa.func.coalesce(m.since, ov.since, zero) > h.cleared,
                 sa.func.length(e.payload),
+                f.excerpt,
             )
             .select_from(joins)
             .order_by(*(column.desc() for column in self._order(f))),
@@ -171,7 +172,7 @@ class Searches(Feeds):
         most = param("most", type_=sa.Integer)
         if self.postgres:
             return (
-                sa.select(x.position, x.xid, x.tape_id, x.seq, x.origin, x.lane, x.ordinal)
+                sa.select(x.position, x.xid, x.tape_id, x.seq, x.origin, x.lane, x.ordinal, x.excerpt)
                 .where(
                     x.words.op("@@")(sa.cast(param("query"), postgresql.TSQUERY)),
                     sa.tuple_(x.xid, x.position) < sa.tuple_(param("x"), param("p")),
@@ -191,14 +192,14 @@ class Searches(Feeds):
             .cte("rows_found")
         )
         return sa.select(
-            x.position, sa.literal_column("0").label("xid"), x.tape_id, x.seq, x.origin, x.lane, x.ordinal
+            x.position, sa.literal_column("0").label("xid"), x.tape_id, x.seq, x.origin, x.lane, x.ordinal, x.excerpt
         ).select_from(rows.join(self.tables.texts, x.position == rows.c.id))
 
     def _define_index(self) -> None:
         """Filling the index, emptying it of one tape, and making it anew."""
         t, make = self.tables, self._make
         x = t.texts.c
-        names = ["position", "tape_id", "seq", "origin", "lane", "ordinal"]
+        names = ["position", "tape_id", "seq", "origin", "lane", "ordinal", "excerpt"]
         values: dict[str, Any] = {name: param(name) for name in names}
         if self.postgres:
             array = sa.cast(param("words"), postgresql.ARRAY(sa.Text))
@@ -215,7 +216,7 @@ class Searches(Feeds):
             ["t", "after", "most"],
         )
         # What the index holds of a stretch of a tape; on SQLite without the words, which are found by word only.
-        kept: list[Any] = [x.position, x.seq, x.origin, x.lane, x.ordinal]
+        kept: list[Any] = [x.position, x.seq, x.origin, x.lane, x.ordinal, x.excerpt]
         kept += [x.xid, sa.func.tsvector_to_array(x.words)] if self.postgres else []
         self.texts_between = make(
             "texts_between",
