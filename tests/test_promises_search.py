@@ -268,7 +268,12 @@ class TestLargeTexts:
         assert len(store.search("zebra")) == 3
         read: list[int] = []
         finds = Asked.finds
-        monkeypatch.setattr(Asked, "finds", lambda self, row, **given: read.append(row[1]) or finds(self, row, **given))
+
+        def reading(asked: Asked, row: Any, *, indexed: bool = False) -> Any:
+            read.append(row[1])
+            return finds(asked, row, indexed=indexed)
+
+        monkeypatch.setattr(Asked, "finds", reading)
         hits = store.search("zebra")
         assert (len(hits), read) == (3, [])
         store._db.engine.dispose()
