@@ -17,10 +17,10 @@ import sqlalchemy as sa
 from harness import TEXT, dsn
 
 import tape
-from tape.core import ids, payloads
-from tape.core.plan import Plain
-from tape.db.record import Call
-from tape.db.schema import Tables
+from tape.core.entries import ids, payloads
+from tape.core.plan.intents import Plain
+from tape.db.record.recorder import Call
+from tape.db.schema.tables import Tables
 
 STRETCH = 1_000
 _OWN = {"tape_version", "tape_epoch", "tape_texts"}

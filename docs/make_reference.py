@@ -22,7 +22,7 @@ import typer.main
 import tape
 import tape.command.app
 import tape.transcripts
-from tape.command.declare import EXAMPLES, app
+from tape.command.registry import EXAMPLES, app
 from tape.db import rls
 
 PAGE = Path(__file__).with_name("reference.md")

@@ -9,12 +9,10 @@ with tape.open("agent.db") as store:
 """
 
 from tape.aio import AsyncConsumer, AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
-from tape.consumer import Consumer
-from tape.core.compaction import Summary, SummaryRequest
-from tape.core.context import Context, Manifest, Policy, Standard
-from tape.core.diff import Diff, Revised
-from tape.core.memory import Block, BlockSpec, Slot, Usage
-from tape.core.merge import Conflict
+from tape.core.context.build import Context, Manifest, Policy, Standard
+from tape.core.memory.state import Block, BlockSpec, Slot, Usage
+from tape.core.merge.diff import Diff, Revised
+from tape.core.merge.divergence import Conflict
 from tape.core.records import (
     Ancestor,
     Anchor,
@@ -36,7 +34,8 @@ from tape.core.records import (
     TapeInfo,
     Transfer,
 )
-from tape.db.contexts import Recalled
+from tape.core.summaries.compaction import Summary, SummaryRequest
+from tape.db.read.contexts import Recalled
 from tape.errors import (
     BudgetExceeded,
     CommitUnknown,
@@ -57,7 +56,8 @@ from tape.errors import (
     TapeNotFound,
     UnknownMessage,
 )
-from tape.handle import Fork, Snapshot, Tape
+from tape.handles.consumer import Consumer
+from tape.handles.tape import Fork, Snapshot, Tape
 from tape.store import Store, open
 from tape.tools import Tool, Toolset
 

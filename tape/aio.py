@@ -21,17 +21,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from tape import store as sync
-from tape.consumer import Consumer, check_timeout
 from tape.core import strict
-from tape.core.compaction import Summarize, SummaryRequest
-from tape.core.diff import Diff
-from tape.core.memory import BlockSpec, Slot
+from tape.core.memory.state import BlockSpec, Slot
+from tape.core.merge.diff import Diff
+from tape.core.messages.tokens import Counter
 from tape.core.records import Entry, MergeReceipt, Receipt
-from tape.core.tokens import Counter
-from tape.db.feed import Following, check_position
+from tape.core.summaries.compaction import Summarize, SummaryRequest
+from tape.db.feed.feed import Following, check_position
 from tape.errors import InvalidEntry, StoreFailed
-from tape.handle import Fork, Snapshot, Tape
-from tape.keeping import Compacting, in_thread, too_slow
+from tape.handles.consumer import Consumer, check_timeout
+from tape.handles.memory import Compacting, in_thread, too_slow
+from tape.handles.tape import Fork, Snapshot, Tape
 
 __all__ = ["AsyncConsumer", "AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
 

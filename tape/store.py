@@ -13,30 +13,31 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
-from tape.consumer import Consumer, check_timeout
-from tape.core import ids, payloads, strict
-from tape.core.appending import message_intents
-from tape.core.declaring import checked_clock, counting, declared_blocks, declared_slots
-from tape.core.memory import BlockSpec, Slot
+from tape.core import strict
+from tape.core.entries import ids, payloads
+from tape.core.memory.declaring import checked_clock, counting, declared_blocks, declared_slots
+from tape.core.memory.state import BlockSpec, Slot
+from tape.core.messages.tokens import Counter
+from tape.core.plan.batch import message_intents
 from tape.core.records import Entry, Health, Hit, Page, Problem, Report, Retention, Stats, TapeInfo, Transfer, micros
-from tape.core.tokens import Counter
-from tape.db import audit
-from tape.db.branching import Branching
-from tape.db.catalog import Catalog
-from tape.db.connect import parse_url
-from tape.db.contexts import ContextReader, Settings
-from tape.db.database import Bound, Joined, check_transactional, open_database
-from tape.db.feed import Feed, check_position, rebase_restored
-from tape.db.log import log
-from tape.db.migrate import migrate
-from tape.db.moving import File, Moving, Progress
-from tape.db.purging import Purging
-from tape.db.record import Call, Recorder
-from tape.db.search import Searcher
-from tape.db.splitting import split
-from tape.db.transaction import Database, Transaction
+from tape.db.engine.connect import parse_url
+from tape.db.engine.guests import Bound, Joined, check_transactional, open_database
+from tape.db.engine.log import log
+from tape.db.engine.transaction import Database, Transaction
+from tape.db.feed.feed import Feed, check_position, rebase_restored
+from tape.db.forks.branching import Branching
+from tape.db.forks.split import split
+from tape.db.maintain import audit
+from tape.db.maintain.purge import Purging
+from tape.db.read.catalog import Catalog
+from tape.db.read.contexts import ContextReader, Settings
+from tape.db.record.recorder import Call, Recorder
+from tape.db.schema.migrate import migrate
+from tape.db.search.search import Searcher
+from tape.db.transfer.transfer import File, Moving, Progress
 from tape.errors import InvalidEntry, TapeNotFound
-from tape.handle import Tape
+from tape.handles.consumer import Consumer, check_timeout
+from tape.handles.tape import Tape
 
 if TYPE_CHECKING:
     from tape.tools import Toolset

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from tape.core import payloads
+from tape.core.entries import payloads
 from tape.core.records import Entry
 from tape.core.strict import MAX_INT
 from tape.errors import InvalidEntry, TapeError
 
 if TYPE_CHECKING:
-    from tape.handle import Tape
+    from tape.handles.tape import Tape
     from tape.store import Store
 
 __all__ = ["Tool", "Toolset", "store_tools", "tape_tools"]

@@ -12,8 +12,8 @@ from typing import Any
 from conftest import Backend
 
 import tape
-from tape.core import chain, payloads
-from tape.core.payloads import Payload, Place
+from tape.core.entries import chain, payloads
+from tape.core.entries.payloads import Payload, Place
 
 __all__ = ["record"]
 

@@ -8,10 +8,11 @@ from hashlib import blake2b
 
 from msgspec import Raw
 
-from tape.core import chain, ids, lines, payloads
-from tape.core.payloads import Payload
+from tape.core.entries import chain, ids, payloads
+from tape.core.entries.payloads import Payload
+from tape.core.transfer import export_format
 
-Line = lines.TapeLine | lines.EntryLine
+Line = export_format.TapeLine | export_format.EntryLine
 Head = tuple[int, int, str | None]
 ROOT: Head = (0, 0, None)
 
@@ -39,11 +40,11 @@ def forged(
             hash, chain.digest(raw), tape, seq, entry.kind, key, None, None, None, stamp, entry.version, place
         )
         found.append(
-            lines.EntryLine(
+            export_format.EntryLine(
                 seq, entry.kind, key, None, None, stamp, entry.version, at, hash.hex(), Raw(b"null"), Raw(raw)
             )
         )
-    return [lines.TapeLine(tape, len(entries), hash.hex(), lines.FORMAT), *found]
+    return [export_format.TapeLine(tape, len(entries), hash.hex(), export_format.FORMAT), *found]
 
 
 def file(*tapes: list[Line]) -> io.BytesIO:
@@ -51,11 +52,11 @@ def file(*tapes: list[Line]) -> io.BytesIO:
     digest = blake2b(digest_size=32)
     out = io.BytesIO()
     for line in (line for tape in tapes for line in tape):
-        raw = lines.encode(line) + b"\n"
+        raw = export_format.encode(line) + b"\n"
         digest.update(raw)
         out.write(raw)
     entries = sum(len(tape) - 1 for tape in tapes)
-    out.write(lines.encode(lines.End(len(tapes), entries, digest.hexdigest())) + b"\n")
+    out.write(export_format.encode(export_format.End(len(tapes), entries, digest.hexdigest())) + b"\n")
     out.seek(0)
     return out
 

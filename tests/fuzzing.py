@@ -28,8 +28,9 @@ import msgspec
 from msgspec import Raw
 
 import tape
-from tape.core import chain, lines
-from tape.core.payloads import KINDS, Place
+from tape.core.entries import chain
+from tape.core.entries.payloads import KINDS, Place
+from tape.core.transfer import export_format
 
 __all__ = ["families", "forge", "main"]
 
@@ -422,7 +423,7 @@ class _Sealer:
         self._mend = mend
         self._hashes: dict[str, list[bytes]] = {name: [] for name in family}
         self._open: set[str] = set()
-        self.lines: dict[str, list[lines.EntryLine]] = {name: [] for name in family}
+        self.lines: dict[str, list[export_format.EntryLine]] = {name: [] for name in family}
 
     def until(self, name: str, seq: int) -> str | None:
         """Return the hash of an entry, if it can be known by now."""
@@ -464,7 +465,7 @@ class _Sealer:
         self._hashes[name].append(hash)
         fields = (seq, entry["kind"], entry["key"], entry["actor"], entry["source"], entry["stamp"], entry["version"])
         raw = Raw(b"null" if meta is None else meta)
-        self.lines[name].append(lines.EntryLine(*fields, tuple(head), hash.hex(), raw, Raw(payload)))
+        self.lines[name].append(export_format.EntryLine(*fields, tuple(head), hash.hex(), raw, Raw(payload)))
 
 
 def sealed(family: Family, *, mend: bool = True) -> bytes:
@@ -475,11 +476,11 @@ def sealed(family: Family, *, mend: bool = True) -> bytes:
     for name, entries in family.items():
         last = sealer.until(name, len(entries))
         total += len(entries)
-        for line in (lines.TapeLine(name, len(entries), last or "", lines.FORMAT), *sealer.lines[name]):
-            raw = lines.encode(line) + b"\n"
+        for line in (export_format.TapeLine(name, len(entries), last or "", export_format.FORMAT), *sealer.lines[name]):
+            raw = export_format.encode(line) + b"\n"
             digest.update(raw)
             out.write(raw)
-    out.write(lines.encode(lines.End(len(family), total, digest.hexdigest())) + b"\n")
+    out.write(export_format.encode(export_format.End(len(family), total, digest.hexdigest())) + b"\n")
     return out.getvalue()
 
 

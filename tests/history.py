@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import tape
-from tape.core import ids
+from tape.core.entries import ids
 
 __all__ = ["FORKS", "TAPES", "branch", "counting_clock", "counting_ids", "describe", "write"]
 

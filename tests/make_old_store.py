@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from conftest import _start_postgres
 
 import tape
-from tape.db.schema import REVISION
+from tape.db.schema.tables import REVISION
 
 DATA = Path(__file__).parent / "data"
 SCHEMA = "store_0001"

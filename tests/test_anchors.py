@@ -10,7 +10,7 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core import ids
+from tape.core.entries import ids
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from damage import contents
 from racing import TIMEOUT, _forkserver
 
 import tape
-from tape.db import arriving, moving
+from tape.db.transfer import staging, transfer
 
 COUNT = 300
 """How many messages a long tape has here: more than an import is told to write in one transaction."""
@@ -33,8 +33,8 @@ def shorter() -> Iterator[None]:
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """Do so in this process."""
-    patch.setattr(moving, "_AT_ONCE", COUNT // 2)
-    patch.setattr(arriving._Arrival, "pending", COUNT // 3)
+    patch.setattr(transfer, "_AT_ONCE", COUNT // 2)
+    patch.setattr(staging._Arrival, "pending", COUNT // 3)
 
 
 @pytest.fixture(scope="module")
@@ -234,13 +234,13 @@ class TestHidden:
     ) -> None:
         """A tape is hidden in one transaction, so that no sweep finds it as old as the file."""
         store, seen = backend.open(), list[tuple[int, int]]()
-        inherit = arriving._Arrival._inherit
+        inherit = staging._Arrival._inherit
 
         def look(self: Any, opening: Any) -> None:
             seen.append(left_over(backend))
             inherit(self, opening)
 
-        monkeypatch.setattr(arriving._Arrival, "_inherit", look)
+        monkeypatch.setattr(staging._Arrival, "_inherit", look)
         store.import_(io.BytesIO(long))
         assert seen[0] == (0, 0)
 
@@ -248,8 +248,8 @@ class TestHidden:
         self, backend: Backend, long: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A batch ends with so many bytes, however few entries they are."""
-        monkeypatch.setattr(arriving._Arrival, "pending", 10**6)
-        monkeypatch.setattr(arriving._Arrival, "most_bytes", 10_000)
+        monkeypatch.setattr(staging._Arrival, "pending", 10**6)
+        monkeypatch.setattr(staging._Arrival, "most_bytes", 10_000)
         seen: list[int] = []
         backend.open().import_(io.BytesIO(long), progress=once(0.8, lambda: seen.append(left_over(backend)[1])))
         assert seen[0] > 100
@@ -326,7 +326,7 @@ class TestDead:
             raise Dead
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arriving.Arriving, "drop", die)
+            patch.setattr(staging.Arriving, "drop", die)
             with pytest.raises(Dead):
                 store.import_(io.BytesIO(long), progress=once(0.9, lambda: 1 / 0))
         clock = later_clock(store)
@@ -343,7 +343,7 @@ class TestDead:
 
         def hours(done: int, total: int) -> None:
             now[0] += HOUR // 12
-            arriving.sweep(other._recorder)
+            staging.sweep(other._recorder)
 
         assert store.import_(io.BytesIO(child.both), progress=hours).entries == COUNT + 3
         assert (now[0] > backend.open()._recorder._clock() + HOUR, left_over(backend)) == (True, (0, 0))
@@ -355,7 +355,7 @@ class TestDead:
         later = backend.open(clock=later_clock(store))
 
         def sweep() -> None:
-            arriving.sweep(later._recorder)
+            staging.sweep(later._recorder)
             assert left_over(backend) == (0, 0)
             # On SQLite this one gets the number that was the import's.
             later.create("between", messages=[{"role": "user", "content": "mine"}])

@@ -16,8 +16,8 @@ from shell import Done, Shell, family, tape_command
 
 import tape
 from tape.command.app import run
-from tape.command.declare import EXAMPLES, SECTIONS
-from tape.core.payloads import KINDS
+from tape.command.registry import EXAMPLES, SECTIONS
+from tape.core.entries.payloads import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [name for names in SECTIONS.values() for name in names]
@@ -452,7 +452,7 @@ class TestEnvironment:
 def test_the_command_is_a_thin_face() -> None:
     """It asks the library: no statement of SQL is in it, and no transaction."""
     forbidden = re.compile(r"SELECT .* FROM|UPDATE .* SET|\.execute\(|\.(read|write)\(lambda")
-    sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tape" / "command").glob("*.py")}
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tape" / "command").rglob("*.py")}
     assert len(sources) > 10
     assert [name for name, source in sources.items() if forbidden.search(source)] == []
 

@@ -12,8 +12,9 @@ from shell import Shell, tape_command
 from test_readme import ROOT, run
 
 import tape
-from tape.command import codes, shapes
-from tape.command.declare import SECTIONS
+from tape.command import codes
+from tape.command.registry import SECTIONS
+from tape.command.show import json_shapes
 
 PAGE = ROOT / "docs" / "command.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -102,7 +103,7 @@ class TestShapes:
             "lineage": fresh("info", "c", "--json").json["lineage"],
             "diff": fresh("diff", "c@1", "c", "--json").json,
             "finding": fresh("doctor", "--quick", "--json").json["findings"][0],
-            "summary": shapes.summary(tape.Summary("t", 1, "a", "b", [], False, "c", (1, 2), 1, 2)),
+            "summary": json_shapes.summary(tape.Summary("t", 1, "a", "b", [], False, "c", (1, 2), 1, 2)),
         }
         assert {name: set(one) for name, one in found.items()} == members
 

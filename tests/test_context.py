@@ -16,11 +16,11 @@ from transcripts import TRANSCRIPTS
 from validators import check_all, measure
 
 import tape
-from tape.core import shapes
-from tape.core.context import Item, Standard, View, build, shorten
+from tape.core.context.build import Item, Standard, View, build, shorten
+from tape.core.messages import shapes
+from tape.core.messages.tokens import MEDIA_TOKENS, estimate, message_tokens
 from tape.core.records import Message
-from tape.core.render import settle
-from tape.core.tokens import MEDIA_TOKENS, estimate, message_tokens
+from tape.core.render.requests import settle
 
 CORPUS: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "corpus.json").read_text("utf-8"))
 

@@ -21,7 +21,7 @@ from conftest import Backend
 from workers import PATIENCE, VERBS, Crew, Worker, scaled
 
 import tape
-from tape.db.migrate import LOCK
+from tape.db.schema.migrate import LOCK
 
 SEED = 77
 

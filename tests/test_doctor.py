@@ -19,15 +19,15 @@ from make_old_store import DATA
 from shell import Shell, family, tape_command
 
 import tape
-from tape.command import doctor
-from tape.command.desk import Desk
-from tape.db import arriving, moving
-from tape.db.audit import in_view
-from tape.db.condition import Oldest, look, oldest_transaction, wal_size
-from tape.db.connect import parse_url, sqlite_loses_pages
-from tape.db.mending import fold_wal
-from tape.db.schema import REVISION
-from tape.db.turn import Turn
+from tape.command.session import Desk
+from tape.command.verbs import doctor
+from tape.db.engine.connect import parse_url, sqlite_loses_pages
+from tape.db.engine.file_lock import Turn
+from tape.db.maintain.audit import in_view
+from tape.db.maintain.inspect import Oldest, look, oldest_transaction, wal_size
+from tape.db.maintain.repair import fold_wal
+from tape.db.schema.tables import REVISION
+from tape.db.transfer import staging, transfer
 
 
 def findings(done: Any) -> dict[str, dict[str, Any]]:
@@ -46,9 +46,9 @@ class TestHealthy:
         out = io.BytesIO()
         source.export("a", out)
         source.purge("a")
-        monkeypatch.setattr(moving, "_AT_ONCE", 0)
-        monkeypatch.setattr(arriving.Arriving, "drop", lambda self: None)
-        monkeypatch.setattr(arriving.Arriving, "show", lambda self, tx: 1 / 0)
+        monkeypatch.setattr(transfer, "_AT_ONCE", 0)
+        monkeypatch.setattr(staging.Arriving, "drop", lambda self: None)
+        monkeypatch.setattr(staging.Arriving, "show", lambda self, tx: 1 / 0)
         long_ago = fresh.backend.open(clock=lambda: source._recorder._clock() - 7_200_000_000)
         with pytest.raises(ZeroDivisionError):
             long_ago.import_(io.BytesIO(out.getvalue()), reuse=True)
@@ -147,7 +147,7 @@ class TestDamage:
 
     def test_problems_are_told_apart(self) -> None:
         """Every problem that verify can name is either of the view, which rebuild mends, or of the entries."""
-        source = (Path(tape.__file__).parent / "db" / "audit.py").read_text(encoding="utf-8")
+        source = (Path(tape.__file__).parent / "db" / "maintain" / "audit.py").read_text(encoding="utf-8")
         texts = [line.split('"')[1] for line in source.splitlines() if "self.wrong(" in line and '"' in line]
         view = [text for text in texts if in_view(tape.Problem("t", 1, text))]
         assert view == [

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from test_purge import full
 
 import tape
-from tape.core import chain
-from tape.core import lines as format
-from tape.db import arriving, moving
+from tape.core.entries import chain
+from tape.core.transfer import export_format as format
+from tape.db.transfer import staging, transfer
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def other(backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_pa
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short files are imported in one transaction, long ones in hidden batches; here all in either way."""
     if request.param == "in batches":
-        monkeypatch.setattr(moving, "_AT_ONCE", 0)
-        monkeypatch.setattr(arriving._Arrival, "pending", 3)
+        monkeypatch.setattr(transfer, "_AT_ONCE", 0)
+        monkeypatch.setattr(staging._Arrival, "pending", 3)
 
 
 def exported(store: tape.Store, id: str, *, family: bool = False) -> bytes:

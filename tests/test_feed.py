@@ -17,7 +17,7 @@ from conftest import Backend
 from racing import TIMEOUT, _forkserver
 
 import tape
-from tape.core import payloads
+from tape.core.entries import payloads
 
 ENTRIES = int(os.environ.get("TAPE_TEST_FEED_ENTRIES", "20000"))
 """How many entries the storm writes, which takes half a minute."""

@@ -10,8 +10,8 @@ from damage import contents
 from forging import ROOT, Line, file, forged, opening
 
 import tape
-from tape.core import payloads as p
-from tape.core.payloads import Layer, Place, Reopened
+from tape.core.entries import payloads as p
+from tape.core.entries.payloads import Layer, Place, Reopened
 
 
 def refused(store: tape.Store, *tapes: list[Line], **options: Any) -> tape.ImportFailed:

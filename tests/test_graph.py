@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tape.command.graph import Forked, Merged, draw
-from tape.core.payloads import Place
+from tape.command.show.graph import Forked, Merged, draw
+from tape.core.entries.payloads import Place
 from tape.core.records import Entry
 
 

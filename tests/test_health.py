@@ -9,7 +9,7 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.db.schema import REVISION
+from tape.db.schema.tables import REVISION
 
 
 class TestHealth:

@@ -13,7 +13,7 @@ from damage import Tamperer, contents
 from verbs import prepare
 
 import tape
-from tape.core.payloads import KINDS
+from tape.core.entries.payloads import KINDS
 
 REFUSED = (sqlite3.DatabaseError, psycopg.DatabaseError)
 

@@ -12,8 +12,8 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.db.transaction import lock_key
-from tape.db.turn import Turn
+from tape.db.engine.file_lock import Turn
+from tape.db.engine.transaction import lock_key
 
 
 def filled(backend: Backend, texts: int = 10, **options: Any) -> tape.Store:

@@ -506,7 +506,7 @@ class TestReservedNamespace:
             with pytest.raises(tape.InvalidEntry, match="'~'"):
                 call(untouched.chat)
 
-    def test_e11_derived_keys_cannot_be_used(self, untouched: Untouched) -> None:
+    def test_e11_ids_cannot_be_used(self, untouched: Untouched) -> None:
         """Every key that the store derives is one that no caller can pass."""
         keys = [entry.key for entry in untouched.chat.entries() if entry.kind in ("append", "fork")]
         assert len(keys) == 4

@@ -11,8 +11,8 @@ import pytest
 from conftest import Backend
 from shell import Shell, family
 
-from tape.command.replaying import effect
-from tape.core.payloads import KINDS
+from tape.command.verbs.replay import effect
+from tape.core.entries.payloads import KINDS
 
 
 class TestFinding:
@@ -360,7 +360,7 @@ class TestReading:
 
     def test_follow_begins_with_what_comes(self, fresh: Shell) -> None:
         """Without a place to begin, only what is recorded from now on is printed."""
-        from tape.db.condition import feed_now
+        from tape.db.maintain.inspect import feed_now
 
         store = fresh.backend.open()
         chat = store.create("c")

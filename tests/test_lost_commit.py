@@ -21,7 +21,7 @@ from proxy import Proxy
 from workers import PATIENCE, Crew, scaled
 
 import tape
-from tape.db.transaction import Again, Lost, lock_key
+from tape.db.engine.transaction import Again, Lost, lock_key
 
 pytestmark = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 

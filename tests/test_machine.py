@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
 
 import tape
-from tape.core.view import View
+from tape.core.view.in_memory import View
 
 STEPS = 600
 STEPS_PER_TAPE = 50

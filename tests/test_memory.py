@@ -11,7 +11,7 @@ from conftest import Backend
 
 import tape
 from tape import BlockSpec, Slot
-from tape.core.memory import merge_patch
+from tape.core.memory.state import merge_patch
 
 
 class TestState:

@@ -18,9 +18,9 @@ from make_old_store import DATA, PAYLOADS, SCHEMA, payloads
 from racing import killed_while_opening, open_and_append, open_new_files, race
 
 import tape
-from tape.core import payloads as stored
-from tape.db.migrate import KNOWN, upgrade
-from tape.db.schema import REVISION, Tables
+from tape.core.entries import payloads as stored
+from tape.db.schema.migrate import KNOWN, upgrade
+from tape.db.schema.tables import REVISION, Tables
 from tape.db.sql import Statement, Statements
 
 EXPECTED: dict[str, Any] = json.loads((DATA / "store-0001.json").read_text())
@@ -179,7 +179,7 @@ class TestRevisions:
         from alembic.config import Config
         from alembic.script import ScriptDirectory
 
-        from tape.db.migrate import scripts
+        from tape.db.schema.migrate import scripts
 
         config = Config()
         config.set_main_option("script_location", str(scripts()))

@@ -17,7 +17,7 @@ from conftest import Backend, _dsn
 
 import tape
 from tape.db import rls
-from tape.db.schema import Tables
+from tape.db.schema.tables import Tables
 
 HIDDEN, UNWRITTEN = "bobs-tape", "no-such-tape"
 WORD = "pelican"

@@ -17,12 +17,13 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core import compaction, toolcalls
-from tape.core.compaction import Candidate
-from tape.core.context import summary_message
+from tape.core.context.build import summary_message
+from tape.core.messages import toolcalls
+from tape.core.messages.tokens import estimate, message_tokens
 from tape.core.records import Message
 from tape.core.strict import RESERVED
-from tape.core.tokens import estimate, message_tokens
+from tape.core.summaries import compaction
+from tape.core.summaries.compaction import Candidate
 
 WORDS = "word " * 20
 

@@ -18,13 +18,14 @@ from conftest import Backend
 from hypothesis import given, settings
 
 import tape
-from tape.core import ids, payloads, window
-from tape.core.context import Item, Shaped, Standard, View, build, price
-from tape.core.plan import Plain
+from tape.core.context import window
+from tape.core.context.build import Item, Shaped, Standard, View, build, price
+from tape.core.context.turns import said, turn_starts
+from tape.core.context.weigh import Scale
+from tape.core.context.window import Spot, reach
+from tape.core.entries import ids, payloads
+from tape.core.plan.intents import Plain
 from tape.core.records import Message
-from tape.core.turns import said, turn_starts
-from tape.core.weigh import Scale
-from tape.core.window import Spot, reach
 
 
 class Meddling(msgspec.Struct):
@@ -701,7 +702,7 @@ class TestStories:
                 story.run(50)
                 patch.setattr(window, "FIRST_STRETCH", 2 + seed % 5)
                 patch.setattr(window, "HEAD_STRETCH", 1 + seed % 3)
-                patch.setattr("tape.db.window._SPAN", 1 + seed % 7)
+                patch.setattr("tape.db.read.window._SPAN", 1 + seed % 7)
                 views: list[Any] = [*story.tapes[-2:]]
                 views += [chat.at(story.random.randint(1, chat.info().head)) for chat in story.tapes[-3:]]
                 for chat in views:

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from test_verify import rehash
 
 import tape
-from tape.core import payloads as p
-from tape.core.payloads import Answer, Layer, Place, Reopened
-from tape.db.schema import Tables
+from tape.core.entries import payloads as p
+from tape.core.entries.payloads import Answer, Layer, Place, Reopened
+from tape.db.schema.tables import Tables
 from tape.transcripts import import_transcript
 
 DATA = Path(__file__).parent / "data"

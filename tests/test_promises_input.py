@@ -24,12 +24,12 @@ from psycopg import sql
 from shell import Shell
 
 import tape
-from tape.core import payloads
+from tape.core.entries import payloads
 from tape.db import rls
-from tape.db.condition import look, missing_guards
-from tape.db.database import open_database
-from tape.db.mending import restore_guards
-from tape.db.migrate import upgrade
+from tape.db.engine.guests import open_database
+from tape.db.maintain.inspect import look, missing_guards
+from tape.db.maintain.repair import restore_guards
+from tape.db.schema.migrate import upgrade
 
 
 class TestUpsert:

@@ -13,8 +13,8 @@ from conftest import Backend
 
 import tape
 from tape import BlockSpec, Slot
-from tape.core import payloads
-from tape.core.threeway import BlockSide, BlockValue, block_lines, merge_block
+from tape.core.entries import payloads
+from tape.core.merge.three_way import BlockSide, BlockValue, block_lines, merge_block
 
 POLICIES = ("fail", "ours", "theirs")
 

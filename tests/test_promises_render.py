@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from validators import check_all, check_anthropic, check_chat, check_responses, measure
 
 import tape
-from tape.core import shapes
-from tape.core.context import Item, Shaped, View, build, shorten
+from tape.core.context.build import Item, Shaped, View, build, shorten
+from tape.core.context.weigh import Scale
+from tape.core.messages import shapes
+from tape.core.messages.tokens import MEDIA_TOKENS, estimate, message_tokens
 from tape.core.records import Anchor, Message
-from tape.core.render import settle, tokens
-from tape.core.tokens import MEDIA_TOKENS, estimate, message_tokens
-from tape.core.weigh import Scale
+from tape.core.render.requests import settle, tokens
 
 APIS = ("chat", "responses", "anthropic")
 PIXEL = "iVBORw0KGgo="

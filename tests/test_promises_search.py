@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tape
-from tape.core import words
-from tape.core.words import Phrase, Word
-from tape.db.search import Asked
-from tape.db.transaction import Transaction
+from tape.core.search import tokenizer
+from tape.core.search.tokenizer import Phrase, Word
+from tape.db.engine.transaction import Transaction
+from tape.db.search.search import Asked
 
 
 def occurrences(phrase: Phrase, text: list[Word]) -> list[tuple[int, int]]:
@@ -61,8 +61,8 @@ class TestMatching:
     def test_s7_what_is_found_quickly_is_what_the_rule_finds(self, text: str, query: str, padding: int) -> None:
         """A text matches exactly when each phrase occurs among its words, wherever in it they stand."""
         text = f"{'filler ' * (padding // 7)}{text}"
-        scanned = list(words.scan(text))
-        for asked in (words.parse(query), words.parse(text[-60:]), words.parse(f'"{text[-40:]}"')):
+        scanned = list(tokenizer.scan(text))
+        for asked in (tokenizer.parse(query), tokenizer.parse(text[-60:]), tokenizer.parse(f'"{text[-40:]}"')):
             spans = {phrase: occurrences(phrase, scanned) for phrase in (*asked.phrases, *asked.others)}
             expected = bool(spans) and all(spans.values())
             found = asked.match(text)
@@ -77,9 +77,9 @@ class TestMatching:
     @given(text=st.one_of(TEXTS, st.text()), size=st.integers(1, 40))
     def test_s7_a_text_is_cut_into_the_same_words_in_pieces_of_any_size(self, text: str, size: int) -> None:
         """However small the pieces in which a text is cut into words, the words are the same."""
-        assert list(words.scan(text, 0, size)) == list(words.scan(text, 0, 2**30))
-        tokens = list(dict.fromkeys(token for word in words.scan(text) for token in word.tokens))
-        assert words.vocabulary(text) == tokens
+        assert list(tokenizer.scan(text, 0, size)) == list(tokenizer.scan(text, 0, 2**30))
+        tokens = list(dict.fromkeys(token for word in tokenizer.scan(text) for token in word.tokens))
+        assert tokenizer.vocabulary(text) == tokens
 
     def test_s7_words_at_the_end_of_a_long_text_are_shown(self) -> None:
         """The snippet of a long text shows the words wherever they stand and however they are written."""
@@ -95,12 +95,12 @@ class TestMatching:
                 ("xylophones everywhere", "xylo*"),
             ):
                 text = f"{filler * 20_000}{written} {filler * 3}"
-                asked = words.parse(query)
+                asked = tokenizer.parse(query)
                 spans = asked.match(text, indexed=True)
                 assert spans is not None
                 assert asked.match(text) == spans
-                assert words.MARKS[0] in words.snippet(text, spans), (written, query)
-                assert words.parse(f"{query} nowhere").match(text) is None
+                assert tokenizer.MARKS[0] in tokenizer.snippet(text, spans), (written, query)
+                assert tokenizer.parse(f"{query} nowhere").match(text) is None
 
 
 def seconds(text: str) -> float:
@@ -108,7 +108,7 @@ def seconds(text: str) -> float:
     took = []
     for _ in range(3):
         began = time.process_time()
-        words.parse(text).match(text)
+        tokenizer.parse(text).match(text)
         took.append(time.process_time() - began)
     return min(took)
 
@@ -119,7 +119,7 @@ class TestLongQueries:
         for form in ("word{}", "wört{}", "again", '"word{} x"'):
             short, long = (" ".join(form.format(n) for n in range(count)) for count in (3_000, 24_000))
             for text in (short, long):
-                assert words.parse(text).match(text) is not None
+                assert tokenizer.parse(text).match(text) is not None
             assert seconds(long) / seconds(short) < 24, form
 
     def test_s7_words_beyond_the_first_count_as_well(self, store: tape.Store) -> None:
@@ -138,15 +138,15 @@ class TestLongQueries:
 
     def test_s7_a_repeated_word_is_one_word(self) -> None:
         """However often a word stands in a query, it is looked for once."""
-        assert words.parse("trip Trip TRIP " * 5_000 + "lisbon").tokens() == words.parse("trip lisbon").tokens()
+        assert tokenizer.parse("trip Trip TRIP " * 5_000 + "lisbon").tokens() == tokenizer.parse("trip lisbon").tokens()
 
     def test_s7_of_a_long_text_the_first_words_of_a_long_query_must_match(self, store: tape.Store) -> None:
         """In long texts the words of a query after the first ones are not looked for, before or after indexing."""
         text = " ".join(f"word{n}" for n in range(12_000))
-        assert len(text) > words.LONG
+        assert len(text) > tokenizer.LONG
         store.tape("t").append(role="user", content=text)
         for _ in range(2):
-            few = " ".join(f"word{n}" for n in range(words.FIRST_WORDS))
+            few = " ".join(f"word{n}" for n in range(tokenizer.FIRST_WORDS))
             assert len(store.search(few)) == 1
             assert store.search(f"absent {few}") == []
             assert len(store.search(f"{few} absent")) == 1
@@ -204,7 +204,7 @@ class TestLargeTexts:
                 [(hit.tape, hit.seq, hit.message_id, hit.snippet, hit.score) for hit in side] for side in (left, right)
             ]
             assert facts[0] == facts[1]
-            asked = words.parse(query)
+            asked = tokenizer.parse(query)
             expected = [f"m{n}" for n, text in enumerate(texts) if asked.match(text)]
             assert [hit.message_id for hit in left] == expected[::-1], (query, seed)
 
@@ -223,14 +223,14 @@ class TestLargeTexts:
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Search and index read large messages a few at a time, whether they are indexed or not."""
-        monkeypatch.setattr("tape.db.search._AT_ONCE", 400_000)
+        monkeypatch.setattr("tape.db.search.search._AT_ONCE", 400_000)
         store = backend.open(durability="normal")
         size, count = 100_000, 40
         store.tape("t").extend(
             [{"role": "tool", "content": f"w{n} filler " * (size // 11) + f"zebra {n}"} for n in range(count)]
         )
         searcher = store._searcher
-        asked = Asked(words.parse("zebra"), None, count, None, None, 0, 2**62)
+        asked = Asked(tokenizer.parse("zebra"), None, count, None, None, 0, 2**62)
         for work in (
             lambda: searcher._ask(asked, None, None, indexed=False),
             searcher.index.catch_up,
@@ -253,7 +253,7 @@ class TestLargeTexts:
         searcher.index.catch_up()
         for query in ("zebra", "zebra w", "zeb*", '"zebra crossing"', "crossing zebra", "cafe zebra", "東京 w", "x1"):
             for role in (None, "tool"):
-                asked = Asked(words.parse(query), None, 50, None, role, 0, 2**62)
+                asked = Asked(tokenizer.parse(query), None, 50, None, role, 0, 2**62)
                 hits = searcher._ask(asked, None, None, indexed=True)
                 assert hits == searcher._ask(asked, None, None, indexed=False), query
                 assert hits or query == "x1"
@@ -305,7 +305,7 @@ class TestLargeTexts:
         chat.append(role="user", content=f"zebra {'filler ' * 50_000}", id="long")
         assert {hit.message_id: hit.score for hit in chat.search("zebra")} == {
             "whole": 1.0,
-            "long": round(5 / words.WIDTH, 4),
+            "long": round(5 / tokenizer.WIDTH, 4),
         }
 
 

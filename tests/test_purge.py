@@ -14,9 +14,9 @@ from conftest import Backend
 from test_list import Clock
 
 import tape
-from tape.core import words
-from tape.db.schema import Tables
-from tape.db.transaction import Transaction
+from tape.core.search import tokenizer
+from tape.db.engine.transaction import Transaction
+from tape.db.schema.tables import Tables
 
 
 def rows(backend: Backend, table: str, number: int | None = None, *, but: int | None = None) -> list[str]:
@@ -90,7 +90,7 @@ class TestPurge:
             [(found,)] = connection.execute(asked.format(word)).fetchall()
             return int(found)
 
-        of_tape, of_owner = words.tape_word(number), words.owner_word("ann")
+        of_tape, of_owner = tokenizer.tape_word(number), tokenizer.owner_word("ann")
         assert [count(word) for word in ("pelican", of_tape, of_owner)] == [1_201, 1_200, 1_201]
         store.purge("a")
         assert [count(word) for word in ("pelican", of_tape, of_owner)] == [1, 0, 1]

@@ -135,7 +135,7 @@ class TestPages:
 class TestLists:
     def test_the_page_on_the_model_lists_every_table(self) -> None:
         """docs/model.md lists exactly the tables of the schema."""
-        from tape.db.schema import Tables
+        from tape.db.schema.tables import Tables
 
         text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
         listed = re.findall(r"`(tape_\w+)`", "\n".join(re.findall(r"^\| `tape_.*?\|", text, re.M)))
@@ -143,7 +143,7 @@ class TestLists:
 
     def test_the_page_on_the_model_lists_every_kind(self) -> None:
         """docs/model.md tells every kind of entry: those that are written, and those that are not yet."""
-        from tape.core.payloads import KINDS
+        from tape.core.entries.payloads import KINDS
 
         text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
         start = text.index("Kinds that are written today")

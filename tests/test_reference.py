@@ -11,7 +11,7 @@ import pytest
 
 import tape
 import tape.command.app
-from tape.command.declare import EXAMPLES
+from tape.command.registry import EXAMPLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

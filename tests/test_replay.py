@@ -13,8 +13,8 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core import ids
-from tape.core.view import View
+from tape.core.entries import ids
+from tape.core.view.in_memory import View
 
 Facts = dict[str, Any]
 

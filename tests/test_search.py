@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tape
-from tape.core import words
-from tape.core.text import text_of
+from tape.core.messages.text import text_of
+from tape.core.search import tokenizer
 
 CORPUS = [
     "Plan the trip to Lisbon in May",
@@ -276,7 +276,7 @@ class TestQueries:
             assert [(h.tape, h.seq, h.message_id, h.snippet, h.score) for h in left] == [
                 (h.tape, h.seq, h.message_id, h.snippet, h.score) for h in right
             ], query
-            expected = [f"m{n}" for n, text in enumerate(CORPUS) if words.parse(query).match(text)]
+            expected = [f"m{n}" for n, text in enumerate(CORPUS) if tokenizer.parse(query).match(text)]
             assert ids(left) == expected[::-1], query
             some += bool(left)
         assert some >= 90
@@ -315,16 +315,16 @@ class TestQueries:
             if not store.search("lisbon"):
                 for n, content in enumerate(CORPUS):
                     store.tape("t").append(role="user", content=content, id=f"m{n}")
-        expected = [f"m{n}" for n, text in enumerate(CORPUS) if words.parse(query).match(text)][::-1]
+        expected = [f"m{n}" for n, text in enumerate(CORPUS) if tokenizer.parse(query).match(text)][::-1]
         assert [ids(store.search(query, limit=50)) for store in pair] == [expected, expected]
 
     @settings(max_examples=200, deadline=None, print_blob=True)
     @given(text=st.one_of(st.text(), st.text(alphabet=st.characters(max_codepoint=127))), query=st.text())
     def test_s7_the_index_never_hides_a_match(self, text: str, query: str) -> None:
         """Whatever the matcher finds in a text, the words indexed of it lead to."""
-        tokens = words.vocabulary(text)
-        assert set(tokens) == {token for word in words.scan(text) for token in word.tokens}
-        for asked in (words.parse(query), words.parse(text)):
+        tokens = tokenizer.vocabulary(text)
+        assert set(tokens) == {token for word in tokenizer.scan(text) for token in word.tokens}
+        for asked in (tokenizer.parse(query), tokenizer.parse(text)):
             if asked.match(text) is not None:
                 assert all(
                     any(token.startswith(one.text) if one.prefix else token == one.text for token in tokens)

@@ -9,7 +9,7 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core import payloads
+from tape.core.entries import payloads
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shell import family
 
 import tape
-from tape.command.stepper import HELP, Shown, Stepper
+from tape.command.show.stepper import HELP, Shown, Stepper
 
 ROOT = Path(__file__).resolve().parent.parent
 

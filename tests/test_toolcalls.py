@@ -8,7 +8,8 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core import ids, payloads, toolcalls
+from tape.core.entries import ids, payloads
+from tape.core.messages import toolcalls
 
 Message = dict[str, Any]
 

@@ -15,7 +15,7 @@ from conftest import Backend
 from validators import check_anthropic, check_chat, check_responses
 
 import tape
-from tape.core.payloads import Anchor, Append, Event, Handoff
+from tape.core.entries.payloads import Anchor, Append, Event, Handoff
 from tape.transcripts import FORMATS, ImportedTranscript, import_transcript
 
 DATA = Path(__file__).parent / "data" / "transcripts"
@@ -666,7 +666,7 @@ class TestStore:
 
     def test_a_lost_reply_is_settled_by_the_keys(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """The commit succeeds but the reply is lost: the import runs again and finds everything there."""
-        from tape.db.transaction import Lost
+        from tape.db.engine.transaction import Lost
 
         store = backend.open()
         real, calls = store._db.write, []

@@ -16,9 +16,9 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core import ids, payloads
-from tape.core.payloads import Payload, Place
-from tape.core.tokens import message_tokens
+from tape.core.entries import ids, payloads
+from tape.core.entries.payloads import Payload, Place
+from tape.core.messages.tokens import message_tokens
 
 
 @pytest.fixture(scope="module")
@@ -749,7 +749,10 @@ class TestCost:
         )
         retracted = payloads.Retract(ids=["a"], places=[Place(2, 1)])
         ticks = [(ids.new_id(), payloads.Event(name="tick", data=n)) for n in range(1_000)]
-        changes: list[tuple[str, Payload]] = [(ids.revision_key(second.seq), revised), (ids.new_id(), retracted)]
+        changes: list[tuple[str, Payload]] = [
+            (ids.revision_key(second.seq), revised),
+            (ids.new_id(), retracted),
+        ]
         bulk.record(standing, chat, changes, move_head=False)
         store.rebuild(chat.id)
         bulk.record(standing, chat, ticks, move_head=True)

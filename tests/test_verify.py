@@ -13,9 +13,9 @@ from conftest import Backend
 from damage import Tamperer, flip
 
 import tape
-from tape.core import chain
-from tape.core.payloads import Place
-from tape.db.schema import Tables
+from tape.core.entries import chain
+from tape.core.entries.payloads import Place
+from tape.db.schema.tables import Tables
 
 ENTRY_COLUMNS = (
     "tape_id",

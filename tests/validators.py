@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import tape
-from tape.core.tokens import MESSAGE_TOKENS, Counter, estimate, message_tokens
+from tape.core.messages.tokens import MESSAGE_TOKENS, Counter, estimate, message_tokens
 
 __all__ = ["check_all", "check_anthropic", "check_chat", "check_responses", "measure"]
 

@@ -16,16 +16,16 @@ import typer
 from typer.main import get_command
 
 import tape
-from tape.command import changing, doctor, finding, moving, reading, replaying, tending
 from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge, words
-from tape.command.declare import ReaderGone, app, command
-from tape.command.desk import Desk
 from tape.command.output import clean
-from tape.db.connect import is_memory
+from tape.command.registry import ReaderGone, app, command
+from tape.command.session import Desk
+from tape.command.verbs import doctor, find, maintain, move, read, replay, write
+from tape.db.engine.connect import is_memory
 
 __all__ = ["run"]
 
-_DECLARED = (finding, reading, replaying, changing, moving, tending, doctor)
+_DECLARED = (find, read, replay, write, move, maintain, doctor)
 """The modules whose import declares the commands."""
 
 

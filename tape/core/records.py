@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, field
 
-from tape.core.payloads import Payload, Place
+from tape.core.entries.payloads import Payload, Place
 
 __all__ = [
     "Ancestor",

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from tape.db.connect import schema_name
-from tape.db.schema import Tables, in_schema, run_ddl
+from tape.db.engine.connect import schema_name
+from tape.db.schema.tables import Tables, in_schema, run_ddl
 from tape.errors import InvalidEntry
 
 __all__ = ["disable", "enable", "policies"]

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tape.core import strict
 from tape.core.records import Page, Receipt
 from tape.errors import HeadMoved, ImportFailed, InvalidEntry, ProvenanceConflict, TapeNotFound, UnknownMessage
-from tape.handle import Tape
+from tape.handles.tape import Tape
 from tape.store import Store
 from tape.transcripts import anthropic, claude_code, codex, langgraph, openai
 from tape.transcripts.lines import digest

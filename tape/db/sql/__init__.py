@@ -9,7 +9,7 @@ around them.
 
 from __future__ import annotations
 
-from tape.db.schema import Tables
+from tape.db.schema.tables import Tables
 from tape.db.sql.branches import Branches
 from tape.db.sql.catalog import Catalog
 from tape.db.sql.compiler import BARE_COLUMNS, ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS, Statement

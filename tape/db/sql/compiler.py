@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
-from tape.db.schema import Tables
+from tape.db.schema.tables import Tables
 
 __all__ = [
     "BARE_COLUMNS",

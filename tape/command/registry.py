@@ -1,0 +1,173 @@
+"""Declaring commands: the options that all of them share, examples in every help, and one place that opens the desk."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import tape
+from tape.command.codes import USAGE, Failure, judge, words
+from tape.command.session import Desk
+
+__all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape", "one_of"]
+
+SECTIONS: dict[str, list[str]] = {
+    title: [] for title in ("Find a tape", "Read a tape", "Write to a tape", "Move and keep", "Tend a store", "Learn")
+}
+"""The commands by what they are for, in the order of the help."""
+EXAMPLES: dict[str, Sequence[str]] = {}
+"""The example calls in the help of each command."""
+
+
+class ReaderGone(Exception):
+    """Whoever read the output has seen enough. Typer would end the command as failed if it saw the error itself."""
+
+
+class _Sections(TyperGroup):
+    """The list of commands, by sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each section with the first sentence of their help."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(100)) for name in names])
+
+
+app = typer.Typer(
+    name="tape",
+    cls=_Sections,
+    add_completion=True,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nEvery command has examples:  tape COMMAND --help\nExit codes and JSON shapes:   docs/command.md",
+)
+
+_STORE = typer.Option("--store", "-s", metavar="PATH|URL", help="The store [default: $TAPE_STORE, or tape.db].")
+_SCHEMA = typer.Option("--schema", metavar="NAME", help="The PostgreSQL schema it lives in [default: $TAPE_SCHEMA].")
+_OWNER = typer.Option("--owner", metavar="NAME", help="See and write only this owner's tapes [default: $TAPE_OWNER].")
+_JSON = typer.Option("--json", help="Print JSON; the shapes are in docs/command.md.")
+_DEBUG = typer.Option("--debug", help="Show the log, and tracebacks of errors.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tape {tape.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tape_command(
+    context: typer.Context,
+    store: Annotated[str | None, _STORE] = None,
+    schema: Annotated[str | None, _SCHEMA] = None,
+    owner: Annotated[str | None, _OWNER] = None,
+    debug: Annotated[bool, _DEBUG] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Look into the history of AI agents: find a tape, replay it, compare it, share it, keep it whole."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(USAGE)
+    context.obj = {"store": store, "schema": schema, "owner": owner}
+
+
+def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of tapes that begin as the word that is being typed; a store that cannot be read has none."""
+    above = (context.parent.params if context.parent is not None else {}) or {}
+    given = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
+    try:
+        with Desk(given["store"], given["schema"], given["owner"]).open() as store:
+            return [info.id for info in store.list(limit=200) if info.id.startswith(incomplete)]
+    except Exception:
+        # A shell that completes must never see a traceback.
+        return []
+
+
+def one_of(*values: str) -> Callable[[str], list[str]]:
+    """Return what completes an option that takes one of these values."""
+    return lambda incomplete: [value for value in values if value.startswith(incomplete)]
+
+
+_SHARED = [
+    ("store", str | None, _STORE, None),
+    ("schema", str | None, _SCHEMA, None),
+    ("owner", str | None, _OWNER, None),
+    ("as_json", bool, _JSON, False),
+    ("debug", bool, _DEBUG, False),
+]
+
+
+_LARGEST = 2**63 - 1
+"""The largest number that a database holds."""
+
+
+def _check_numbers(given: dict[str, Any]) -> None:
+    """Raise Failure for a number that nothing can be counted with."""
+    for value in given.values():
+        if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+            shown = str(value) if len(str(value)) < 40 else f"{str(value)[:20]}..."
+            raise Failure(f"{shown} is no number that can be used", "give a smaller one", USAGE)
+
+
+def command(
+    section: str, *examples: str, name: str | None = None, data: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a command that is called with a Desk and its own arguments.
+
+    ``examples`` are shown at the end of its help, ``data`` tells whether it prints any and so has ``--json``.
+    """
+
+    def declare(work: Callable[..., None]) -> Callable[..., None]:
+        called = name or work.__name__.rstrip("_")
+        SECTIONS[section].append(called)
+        EXAMPLES[called] = examples
+        signature = inspect.signature(work, eval_str=True)
+        own = list(signature.parameters.values())[1:]
+        shared = [
+            inspect.Parameter(
+                title, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, option], default=default
+            )
+            for title, kind, option, default in _SHARED
+            if data or title != "as_json"
+        ]
+        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+
+        @functools.wraps(work)
+        def run(context: typer.Context, **given: Any) -> None:
+            above = context.obj if isinstance(context.obj, dict) else {}
+            picked = {title: given.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
+            given.pop("debug", None)
+            as_json = bool(given.pop("as_json", False))
+            _check_numbers(given)
+            desk = Desk(**picked, as_json=as_json)
+            try:
+                work(desk, **given)
+                sys.stdout.flush()
+            except Failure as error:
+                error.hint = error.hint and desk.here(error.hint)
+                raise
+            except tape.TapeError as error:
+                code, hint = judge(error)
+                raise Failure(words(error), hint and desk.here(hint), code) from error
+            except BrokenPipeError as error:
+                raise ReaderGone from error
+
+        run.__signature__ = signature.replace(parameters=[context, *own, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in (context, *own, *shared)}
+        del run.__wrapped__
+        shown = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
+        app.command(called, epilog=shown)(run)
+        return work
+
+    return declare

@@ -1,0 +1,199 @@
+"""The desk at which every command works: the store that was named, the tapes in it, and where output goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import sqlalchemy as sa
+
+import tape
+from tape.command.codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
+from tape.command.output import Out, count
+from tape.command.values import point
+from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, parse_url
+from tape.db.maintain.inspect import Found, look
+from tape.db.schema.tables import REVISION
+
+__all__ = ["DEFAULT", "Desk"]
+
+DEFAULT = "tape.db"
+"""The store when none is named, as for ``tape.open``."""
+
+_MOST = 1_000
+"""How many of the newest tapes are looked through for a name or the beginning of an id."""
+_SHORTEST = 4
+
+
+class Desk:
+    """One run of a command."""
+
+    def __init__(self, store: str | None, schema: str | None, owner: str | None, *, as_json: bool = False) -> None:
+        self.named = store or os.environ.get("TAPE_STORE") or DEFAULT
+        self.schema = schema or os.environ.get("TAPE_SCHEMA") or None
+        self.owner = owner or os.environ.get("TAPE_OWNER") or None
+        self.out = Out(as_json=as_json)
+        self._given = [("--store", store), ("--schema", schema), ("--owner", owner)]
+
+    @property
+    def url(self) -> sa.URL:
+        """The database that is meant."""
+        return parse_url(self.named)
+
+    @property
+    def shown(self) -> str:
+        """The store as it may be printed: a URL without its password."""
+        return self.url.render_as_string(hide_password=True) if "://" in self.named else self.named
+
+    def here(self, hint: str) -> str:
+        """Return a hint so that a command at its end can be typed as it is: with the store that this one was given."""
+        if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
+            return hint
+        told = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
+        return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *told]))
+
+    def found(self) -> Found:
+        """Look at the store without opening it."""
+        url = self.url
+        if url.get_backend_name() == "sqlite" and not is_memory(url):
+            self._check_path(Path(url.database or ""))
+            check_orphan(url.database or "")
+        return look(url, self.schema)
+
+    def _check_path(self, path: Path) -> None:
+        """Raise Failure for a path at which no store is and none can be made."""
+        if path.is_dir():
+            raise Failure(f"{self.shown!r} is a folder", "name a file in it", USAGE)
+        if path.exists() and not path.is_file():
+            raise Failure(f"{self.shown!r} is not a file", "name another with --store or TAPE_STORE", USAGE)
+        if path.is_symlink() and not path.exists():
+            what = f"there is no store at {self.shown!r}: it is a link to {os.readlink(path)!r}, which is not there"
+            raise Failure(what, "mend the link, or remove it", NOT_FOUND)
+        if not path.exists() and not path.resolve().parent.is_dir():
+            raise Failure(f"there is no store at {self.shown!r}, nor its folder", "create the folder first", NOT_FOUND)
+
+    def absent(self) -> Failure:
+        """Return the error that there is no store."""
+        return Failure(f"there is no store at {self.shown!r}", "name one with --store or TAPE_STORE", NOT_FOUND)
+
+    @contextlib.contextmanager
+    def open(self, *, create: bool = False) -> Iterator[tape.Store]:
+        """Open the store. One that is not there is an error, unless the command may ``create`` it.
+
+        A store that a command creates appears when the command has succeeded, so that a failure leaves nothing.
+        """
+        found = self.found()
+        if found.damaged is not None:
+            hint = "restore it from a backup, or name another file"
+            raise Failure(f"{self.shown!r} is not a store: {found.damaged}", hint, DAMAGED)
+        if found.revision is None:
+            if not create or is_memory(self.url):
+                raise self.absent()
+            with self._created(found) as store:
+                yield store
+            return
+        if found.newer:
+            raise tape.SchemaTooNew(found.revision, REVISION)
+        if not found.current:
+            what = f"the store has schema {found.revision}, this release needs {REVISION}"
+            raise Failure(what, "take a backup, then run: tape migrate", SCHEMA)
+        with tape.open(self.url, owner=self.owner, schema=self.schema) as store:
+            yield store
+
+    @contextlib.contextmanager
+    def _created(self, found: Found) -> Iterator[tape.Store]:
+        if self.url.get_backend_name() != "sqlite":
+            raise Failure(f"there is no store at {self.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
+        if found.there:
+            # Somebody's database, or an empty file: tables appear in it only when that was asked for.
+            raise Failure(f"{self.shown!r} holds no store", "create one in it with: tape migrate --create", NOT_FOUND)
+        target = Path(self.url.database or "")
+        check_replaceable(target)
+        part = target.with_name(f"{target.name}.part-{os.getpid()}")
+        try:
+            with tape.open(part, owner=self.owner) as store:
+                yield store
+            self._appear(part, target)
+        finally:
+            for name in ("", "-wal", "-shm", "-writer"):
+                Path(f"{part}{name}").unlink(missing_ok=True)
+
+    def _appear(self, part: Path, target: Path) -> None:
+        """Give a new store its name, unless somebody else made a file of that name meanwhile."""
+        check_replaceable(target)
+        try:
+            # Unlike a rename, a link never takes the place of another file.
+            os.link(part, target)
+        except FileExistsError:
+            raise Failure(f"{self.shown!r} was created in the meantime", "run the same command again") from None
+        except OSError:
+            # Some file systems have no links.
+            part.rename(target)
+
+    # -- tapes
+
+    def find(self, store: tape.Store, named: str) -> tape.Tape:
+        """Return the tape with this id, or the only one with this name or whose id begins or (``..end``) ends so."""
+        try:
+            return store.get(named)
+        except tape.TapeNotFound:
+            close = self._close(store, named)
+            if len(close) == 1:
+                return store.get(close[0].id)
+            if not close:
+                raise
+            ids = ", ".join(info.id for info in close[:3]) + (", ..." if len(close) > 3 else "")
+            raise Failure(f"{count(len(close), 'tape')} go by {named!r}: {ids}", "give the id", NOT_FOUND) from None
+
+    def _close(self, store: tape.Store, named: str) -> list[tape.TapeInfo]:
+        page = store.list(limit=_MOST)
+        found = [info for info in page if info.name == named]
+        if not found and len(named) >= _SHORTEST:
+            found = [info for info in page if info.id.startswith(named)]
+        if not found and named.startswith("..") and len(named) >= _SHORTEST + 2:
+            # So a long id is shown where there is little room.
+            found = [info for info in page if info.id.endswith(named[2:])]
+        return found
+
+    def at(self, chat: tape.Tape, named: str | None) -> tape.Snapshot:
+        """Return a tape as of a point, or as of now. A point beyond its end is an error, not the end."""
+        if named is None:
+            return chat
+        return self._frozen(chat, named)
+
+    def _frozen(self, chat: tape.Tape, named: str) -> tape.Snapshot:
+        where = point(named)
+        if isinstance(where, int):
+            self.within(chat, where)
+        try:
+            return chat.at(where)
+        except tape.InvalidEntry as error:
+            raise Failure(error.why, f"see: tape anchors {shlex.quote(chat.id)}", NOT_FOUND) from None
+
+    def within(self, chat: tape.Tape, seq: int) -> int:
+        """Return a seq that the tape has; raises Failure for one beyond its end."""
+        head = chat.info().head
+        if not 0 <= seq <= head:
+            what = f"tape {chat.id!r} has no seq {seq}: it ends at {head}"
+            raise Failure(what, f"see: tape log {shlex.quote(chat.id)}", NOT_FOUND)
+        return seq
+
+    def place(self, store: tape.Store, named: str, beside: tape.Tape | None = None) -> tuple[tape.Tape, tape.Snapshot]:
+        """Return the tape and the point that ``TAPE``, ``TAPE@POINT`` or (``beside`` another tape) ``@POINT`` names."""
+        before, at, after = named.rpartition("@")
+        if at and after and (not before and beside is not None):
+            return beside, self._frozen(beside, after)
+        try:
+            chat = self.find(store, named)
+            return chat, chat
+        except (tape.TapeNotFound, Failure):
+            if not at or not before:
+                raise
+        if not after:
+            raise Failure(f"{named!r} names no point", "write it as TAPE@SEQ or TAPE@ANCHOR", USAGE)
+        chat = self.find(store, before)
+        return chat, self._frozen(chat, after)

@@ -1,0 +1,77 @@
+"""A tape and its family as the log shows them: entries from the newest on, and the graph of forks and merges."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+import tape
+from tape.command.show import graph
+from tape.command.show.describe import label
+from tape.core.entries import payloads
+
+__all__ = ["backwards", "drawn", "recent"]
+
+_PAGE = 500
+_STRUCTURE = ("open", "fork", "merge", "discard")
+"""The kinds that a graph is made of."""
+
+
+def backwards(chat: tape.Snapshot, head: int) -> Iterator[tape.Entry]:
+    """Yield a tape's entries from a seq down to the first, reading a page at a time."""
+    for high in range(head, 0, -_PAGE):
+        low = max(0, high - _PAGE)
+        yield from reversed([one for one in chat.entries(after=low, limit=high - low) if one.seq <= high])
+
+
+def recent(entries: Iterable[tape.Entry], after: datetime | None) -> Iterator[tape.Entry]:
+    """Yield entries until they are too old; times never fall along a tape."""
+    return itertools.takewhile(lambda one: after is None or one.recorded_at >= after, entries)
+
+
+def drawn(
+    store: tape.Store,
+    chat: tape.Tape,
+    wanted: Callable[[tape.Entry], bool] = lambda _: True,
+    after: datetime | None = None,
+) -> tuple[Iterator[tuple[str, tape.Entry | None]], dict[str, str]]:
+    """Return the lines of the graph of a tape, its ancestors and all its forks, and how each of them is called."""
+    family = chat.lineage()
+    ends = {up.tape: up.seq for up in reversed(family.ancestors)}
+    members = [chat.id, *(down.tape for down in family.descendants)]
+    entries: dict[str, Iterable[tape.Entry]] = {}
+    names: dict[str, str] = {}
+    forked: list[graph.Forked] = []
+    merged: list[graph.Merged] = []
+    points = {down.tape: (down.parent, down.seq) for down in family.descendants}
+    line = [*ends, chat.id]
+    points.update((below, (above, ends[above])) for above, below in itertools.pairwise(line))
+    for name in [*ends, *members]:
+        try:
+            one = store.get(name)
+            about = one.info()
+        except tape.TapeNotFound:
+            # Purged, or another owner's: its lane is left out.
+            continue
+        names[name] = label(name, about.name)
+        head = ends.get(name, about.head)
+        young = recent(backwards(one, head), after)
+        entries[name] = (entry for entry in young if _shown(entry) and (entry.kind in _STRUCTURE or wanted(entry)))
+        merged += [graph.Merged(name, m.seq, m.child, m.child_head) for m in one.lineage().merges if m.seq <= head]
+        if name in points:
+            forked.append(graph.Forked(name, *_fork_point(store, name, *points[name])))
+    return graph.draw(entries, forked, merged), names
+
+
+def _shown(entry: tape.Entry) -> bool:
+    """Whether an entry is drawn: of a merge or discard, which both tapes record, the parent's half is."""
+    payload = entry.payload
+    return not isinstance(payload, payloads.Merge | payloads.Discard) or payload.into
+
+
+def _fork_point(store: tape.Store, child: str, parent: str, seq: int) -> tuple[str, int]:
+    """Return where a fork's lane ends: at the parent's entry that tells of the fork, if that follows the point."""
+    receipt = next(store.get(parent).entries(after=seq, limit=1), None)
+    told = receipt is not None and isinstance(receipt.payload, payloads.Fork) and receipt.payload.child == child
+    return parent, seq + 1 if told else seq

@@ -1,0 +1,298 @@
+"""Finding a tape, and seeing what it is: ls, info, search, anchors, tree, stats."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+import tape
+from tape.command.codes import USAGE, Failure
+from tape.command.output import Line, clean, columns, count, cut, flat, moment, size
+from tape.command.registry import command, complete_tape, one_of
+from tape.command.session import Desk
+from tape.command.show import json_shapes
+from tape.command.show.describe import label, told
+from tape.command.values import at_moment
+from tape.core.view.fold import CLOSED
+
+__all__ = ["anchors", "info", "ls", "search", "stats", "tree"]
+
+SECTION = "Find a tape"
+ORDERS = ("created", "updated")
+STATUSES = ("active", *sorted(CLOSED))
+
+TapeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TAPE", help="The tape: its id, its name, or how its id begins.", autocompletion=complete_tape
+    ),
+]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="POINT", help="As of a seq, a moment, an anchor or a message.")
+]
+
+
+def known_status(status: str | None) -> None:
+    """Raise Failure for a status that no tape can have."""
+    if status is not None and status not in STATUSES:
+        raise Failure(f"--status: {status!r} is unknown", f"one of {', '.join(STATUSES)}", USAGE)
+
+
+@command(
+    SECTION,
+    "tape ls",
+    "tape ls --status active --agent planner",
+    "tape ls --since 2d --order updated --json | jq -r '.tapes[].id'",
+)
+def ls(
+    desk: Desk,
+    status: Annotated[
+        str | None, typer.Option(help="Only with this status: active, completed, ...", autocompletion=one_of(*STATUSES))
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Only of this agent.")] = None,
+    label_: Annotated[str | None, typer.Option("--label", help="Only with this label.")] = None,
+    parent: Annotated[str | None, typer.Option(metavar="TAPE", help="Only forks of this tape.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only those changed since: 2h, 7d, 2026-03-01.")
+    ] = None,
+    order: Annotated[
+        str, typer.Option(metavar="ORDER", help="Newest first by: created or updated.", autocompletion=one_of(*ORDERS))
+    ] = "created",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
+) -> None:
+    """List the tapes of a store, newest first."""
+    known_status(status)
+    with desk.open() as store:
+        page = store.list(
+            status=status,
+            agent=agent,
+            label=label_,
+            parent=None if parent is None else desk.find(store, parent).id,
+            updated_after=None if since is None else at_moment(since, "--since"),
+            limit=limit,
+            cursor=cursor,
+            order=order,
+        )
+    if desk.out.as_json:
+        desk.out.json({"tapes": [json_shapes.info(one) for one in page], "cursor": page.cursor})
+        return
+    rows = [
+        (
+            one.id,
+            cut(one.name or "-", 30),
+            one.status,
+            str(one.entry_count),
+            str(one.message_count),
+            moment(one.updated_at),
+        )
+        for one in page
+    ]
+    header = ("TAPE", "NAME", "STATUS", "ENTRIES", "MESSAGES", "UPDATED")
+    desk.out.lines(columns(header, rows, ("seq", "", "", "", "", "quiet")))
+    if page.cursor is not None:
+        desk.out.note(desk.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
+
+
+@command(SECTION, "tape info chat-1", "tape info chat-1 --json | jq .usage")
+def info(desk: Desk, tape_: TapeArgument) -> None:
+    """Show what is known of a tape: its status, its family, its last anchor, what it used."""
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        about, family, used = chat.info(), chat.lineage(), chat.usage()
+        last = next(reversed(chat.anchors(limit=1)), None)
+        checked = store.health(chat.id).verified
+    if desk.out.as_json:
+        desk.out.json(
+            {
+                **json_shapes.info(about),
+                "usage": {name: getattr(used, name) for name in used.__struct_fields__},
+                "lineage": json_shapes.lineage(family),
+                "anchor": None if last is None else json_shapes.anchor(last),
+                "verified": None
+                if checked is None
+                else {"seq": checked.seq, "hash": checked.hash, "at": moment(checked.at)},
+            }
+        )
+        return
+    facts: list[tuple[str, str]] = [
+        ("tape", about.id),
+        ("name", about.name or "-"),
+        ("status", about.status + (f" ({about.reason})" if about.reason else "")),
+        ("head", f"seq {about.head}, {about.head_hash}"),
+        ("entries", f"{about.entry_count:,}"),
+        ("messages", f"{about.message_count:,} in the view"),
+        ("owner", about.owner or "-"),
+        ("agent", about.agent or "-"),
+        ("labels", ", ".join(about.labels) or "-"),
+        ("created", moment(about.created_at)),
+        ("updated", moment(about.updated_at)),
+    ]
+    facts += [("inherits", f"{up.tape} up to seq {up.seq}") for up in family.ancestors]
+    facts += [("fork", f"{down.tape} at seq {down.seq} of {down.parent}, {down.state}") for down in family.descendants]
+    if about.redirect is not None:
+        facts.append(("continued", f"on {about.redirect}"))
+    if last is not None:
+        facts.append(
+            ("anchor", f"{last.name} at seq {last.seq}" + (f": {cut(last.summary, 80)}" if last.summary else ""))
+        )
+    if used.calls:
+        tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out"
+        facts.append(("usage", f"{tokens}, {count(used.calls, 'call')}, cost {used.cost:,}"))
+    facts.append(("verified", "never" if checked is None else f"up to seq {checked.seq} at {moment(checked.at)}"))
+    for name, value in facts:
+        desk.out.line([(f"{name:<10}", "quiet"), flat(value)])
+
+
+@command(
+    SECTION,
+    "tape search 'night train'",
+    "tape search 'time*' --tape chat-1 --role tool",
+    "tape search refund --since 7d --json | jq -r '.[].tape' | sort -u",
+)
+def search(
+    desk: Desk,
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help='Words; "quoted" ones stand together, word* begins so.')
+    ],
+    tape_: Annotated[
+        str | None,
+        typer.Option(
+            "--tape", metavar="TAPE", help="Only this tape, with what it inherits.", autocompletion=complete_tape
+        ),
+    ] = None,
+    role: Annotated[str | None, typer.Option(help="Only messages of this role.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded since.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded until.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
+) -> None:
+    """Find messages by their words, newest first, on one tape or on all."""
+    with desk.open() as store:
+        hits = store.search(
+            query,
+            tape=None if tape_ is None else desk.find(store, tape_).id,
+            limit=limit,
+            role=role,
+            since=None if since is None else at_moment(since, "--since"),
+            until=None if until is None else at_moment(until, "--until"),
+        )
+    if desk.out.as_json:
+        desk.out.array(json_shapes.hit(one) for one in hits)
+        return
+    for one in hits:
+        desk.out.line(
+            [(f"{clean(one.tape)}:{one.seq}", "seq"), " ", (flat(one.role or "item"), "kind"), " ", flat(one.snippet)]
+        )
+    if not hits:
+        desk.out.note("nothing found")
+
+
+@command(SECTION, "tape anchors chat-1", "tape anchors chat-1 --limit 5 --json")
+def anchors(
+    desk: Desk,
+    tape_: TapeArgument,
+    at: AtOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many of the last.")] = 20,
+) -> None:
+    """List a tape's anchors and handoffs, oldest first."""
+    with desk.open() as store:
+        found = desk.at(desk.find(store, tape_), at).anchors(limit=limit)
+    if desk.out.as_json:
+        desk.out.array(json_shapes.anchor(one) for one in found)
+        return
+    for one in found:
+        stale = " (stale: a message it was made from has changed)" if one.stale else ""
+        desk.out.line([(f"{label(one.tape)}:{one.seq}", "seq"), " ", (flat(one.name), "head"), stale])
+        if one.summary:
+            desk.out.line(f"    {cut(one.summary, 200)}")
+        desk.out.lines(f"    next: {cut(step, 200)}" for step in one.next_steps)
+    if not found:
+        desk.out.note("no anchors")
+
+
+@command(SECTION, "tape tree chat-1", "tape tree chat-1 --at 12", "tape tree chat-1 --forks")
+def tree(
+    desk: Desk,
+    tape_: TapeArgument,
+    at: AtOption = None,
+    forks: Annotated[bool, typer.Option("--forks", help="The family of forks in place of the messages.")] = False,
+) -> None:
+    """Draw a tape's messages as a tree of branches, the active one marked by *; or its family of forks."""
+    if forks and at is not None:
+        raise Failure("--forks tells the family as it is now", "leave out --at", USAGE)
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        if forks:
+            _family(desk, chat)
+            return
+        view = desk.at(chat, at)
+        active = view.messages()
+        found = {one.id: one for one in active}
+        for end in view.heads():
+            if end.id not in found:
+                found.update((one.id, one) for one in view.messages(branch=end.id))
+    on_path = {one.id for one in active}
+    if desk.out.as_json:
+        ordered = sorted(found.values(), key=lambda one: (one.tape != chat.id, one.seq))
+        desk.out.array({**json_shapes.message(one), "active": one.id in on_path} for one in ordered)
+        return
+    children: dict[str | None, list[tape.Message]] = {}
+    for one in found.values():
+        children.setdefault(one.parent if one.parent in found else None, []).append(one)
+    desk.out.lines(_branches(children, on_path))
+    if not found:
+        desk.out.note("no messages")
+
+
+def _branches(children: dict[str | None, list[tape.Message]], active: set[str]) -> list[Line]:
+    """Return the tree as lines. Only a branching indents, so that a long conversation does not run off to the right."""
+    lines: list[Line] = []
+    # The branch that goes on straight down comes last, or it would run through the others.
+    waiting = [(one, 0) for one in reversed(children.get(None, []))]
+    while waiting:
+        one, depth = waiting.pop()
+        mark = "*" if one.id in active else "o"
+        lines.append(["| " * depth, (f"{mark} {one.seq}", "seq" if mark == "*" else "quiet"), " ", told(one.data)])
+        below = sorted(children.get(one.id, []), key=lambda child: (child.id not in active, child.seq))
+        for index, child in enumerate(below):
+            waiting.append((child, depth + (index > 0)))
+    return lines
+
+
+def _family(desk: Desk, chat: tape.Tape) -> None:
+    about, family = chat.info(), chat.lineage()
+    if desk.out.as_json:
+        desk.out.json({"tape": about.id, **json_shapes.lineage(family)})
+        return
+    for depth, up in enumerate(reversed(family.ancestors)):
+        desk.out.line(["  " * depth, (clean(up.tape), "head"), (f"  inherited up to {up.seq}", "quiet")])
+    depths = {about.id: len(family.ancestors)}
+    desk.out.line(
+        ["  " * depths[about.id], ("* ", "seq"), (clean(about.id), "head"), f"  {about.status}, head {about.head}"]
+    )
+    below: dict[str, list[tape.Descendant]] = {}
+    for down in family.descendants:
+        below.setdefault(down.parent, []).append(down)
+    waiting = list(reversed(below.get(about.id, [])))
+    while waiting:
+        down = waiting.pop()
+        depths[down.tape] = depths[down.parent] + 1
+        desk.out.line(["  " * depths[down.tape], clean(down.tape), (f"  forked at {down.seq}, {down.state}", "quiet")])
+        waiting += reversed(below.get(down.tape, []))
+
+
+@command(SECTION, "tape stats", "tape stats --json | jq .entries")
+def stats(desk: Desk) -> None:
+    """Count the tapes, entries, messages and bytes of a store."""
+    with desk.open() as store:
+        found = store.stats()
+    if desk.out.as_json:
+        shown: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
+        desk.out.json(shown)
+        return
+    rows = [("tapes", f"{found.tapes:,}"), *((f"  {name}", f"{n:,}") for name, n in found.by_status.items())]
+    rows += [("entries", f"{found.entries:,}"), ("messages", f"{found.messages:,}"), ("payloads", size(found.bytes))]
+    for name, value in rows:
+        desk.out.line([(f"{name:<12}", "quiet"), value])

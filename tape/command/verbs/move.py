@@ -1,0 +1,193 @@
+"""Moving tapes in and out: export, import, backup."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+import tape
+from tape.command.codes import DAMAGED, NOT_FOUND, USAGE, Failure
+from tape.command.output import clean, count, progress, size
+from tape.command.registry import command, one_of
+from tape.command.session import Desk
+from tape.command.verbs.find import TapeArgument
+from tape.transcripts import FORMATS, import_transcript
+
+__all__ = ["backup", "export", "import_"]
+
+SECTION = "Move and keep"
+
+
+def _free(path: str, force: bool) -> Path:
+    """Return the path of a file to write; one that is there is not overwritten unasked."""
+    found = Path(path)
+    if found.is_dir():
+        raise Failure(f"{path!r} is a folder", "name a file in it", USAGE)
+    if found.exists() and not force:
+        raise Failure(f"{path!r} is there already", "add --force to replace it")
+    if not found.resolve().parent.is_dir():
+        raise Failure(f"the folder of {path!r} is not there", "create it first", NOT_FOUND)
+    return found
+
+
+def _moved(desk: Desk, verb: str, done: tape.Transfer) -> None:
+    if desk.out.as_json:
+        desk.out.json({"tapes": done.tapes, "entries": done.entries})
+    else:
+        desk.out.line(f"{verb} {count(done.entries, 'entry')} of {count(len(done.tapes), 'tape')}")
+
+
+@command(
+    SECTION,
+    "tape export chat-1 chat-1.jsonl",
+    "tape export chat-1 family.jsonl --family",
+    "tape export chat-1 - | gzip > chat-1.jsonl.gz",
+)
+def export(
+    desk: Desk,
+    tape_: TapeArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write; - is stdout.")],
+    family: Annotated[bool, typer.Option("--family", help="With the whole family, not only what it inherits.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a tape to a file of JSON lines that proves itself, with all that it inherits."""
+    if file == "-" and desk.out.as_json:
+        raise Failure("the export itself goes to stdout", "leave out --json, or name a file", USAGE)
+    target = None if file == "-" else _free(file, force)
+    with desk.open() as store, progress("exporting") as told:
+        chat = desk.find(store, tape_)
+        try:
+            if target is None:
+                store.export(chat.id, sys.stdout.buffer, family=family, progress=told)
+                sys.stdout.buffer.flush()
+                return
+            done = store.export(chat.id, target, family=family, progress=told)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise Failure(f"cannot write {file!r}: {error.strerror}", None) from error
+        except tape.StoreFailed as error:
+            if isinstance(error.__cause__, BrokenPipeError):
+                raise error.__cause__ from None
+            if isinstance(error.__cause__, OSError):
+                # The file is at fault, not the store.
+                raise Failure(str(error), None) from error
+            raise
+    _moved(desk, "exported", done)
+
+
+@command(
+    SECTION,
+    "tape import chat-1.jsonl",
+    "zcat chat-1.jsonl.gz | tape import -",
+    "tape import --from claude-code session.jsonl",
+    name="import",
+)
+def import_(
+    desk: Desk,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An export, or with --from a transcript; - is stdin.")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            autocompletion=one_of(*FORMATS),
+            help=f"Whose transcript it is: {', '.join(FORMATS)}.",
+        ),
+    ] = None,
+    tape_: Annotated[
+        str | None,
+        typer.Option("--tape", metavar="TAPE", help="Of a transcript: the id of the tape to make or extend."),
+    ] = None,
+    reuse: Annotated[bool, typer.Option("--reuse", help="Take the id of a purged tape again.")] = False,
+) -> None:
+    """Take in an exported file, or a transcript, all of it or nothing. Importing twice adds only what is new."""
+    if source is None and tape_ is not None:
+        raise Failure("--tape is for transcripts", "add --from FORMAT", USAGE)
+    if source is not None:
+        if reuse:
+            raise Failure("--reuse is for exports", "leave it out", USAGE)
+        _transcript(desk, source, file, tape_)
+        return
+    with _given(file) as lines, desk.open(create=True) as store, progress("importing") as told:
+        done = store.import_(lines, progress=told, reuse=reuse)
+    _moved(desk, "imported", done)
+
+
+def _given(file: str) -> Any:
+    """Return the file to read. Stdin is kept in a temporary one, since an import reads twice."""
+    if file == "-":
+        kept: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever asked for it
+        while part := sys.stdin.buffer.read(1 << 20):
+            kept.write(part)
+        kept.seek(0)
+        return kept
+    try:
+        return Path(file).open("rb")
+    except IsADirectoryError:
+        raise Failure(f"{file!r} is a folder", "name a file", USAGE) from None
+    except OSError as error:
+        raise Failure(f"cannot read {file!r}: {error.strerror}", None, NOT_FOUND) from error
+
+
+@contextlib.contextmanager
+def _regular(file: str, into: str | None) -> Iterator[Path]:
+    """Give a file to read a transcript from, twice. What can be read only once is kept in a temporary one meanwhile."""
+    path = Path(file)
+    if file != "-" and path.is_file():
+        yield path
+        return
+    if into is None and (file == "-" or path.exists()) and not path.is_dir():
+        # Its name would be the tape's.
+        raise Failure(f"{'stdin' if file == '-' else repr(file)} has no name for a tape", "name one with --tape", USAGE)
+    with _given(file) as source, tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder) / ("stdin" if file == "-" else path.name)
+        with kept.open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+        yield kept
+
+
+def _transcript(desk: Desk, source: str, file: str, into: str | None) -> None:
+    if source not in FORMATS:
+        raise Failure(f"--from: {source!r} is unknown", f"one of {', '.join(FORMATS)}", USAGE)
+    with _regular(file, into) as path, desk.open(create=True) as store, progress("importing") as told:
+        try:
+            done = import_transcript(store, source, path, tape=into, progress=told)
+        except tape.ImportFailed as error:
+            # The hint of the other import is to export the tape again.
+            hint = f"nothing was imported; is it a transcript of {source}?"
+            if "tape=" in str(error) or "import into another" in str(error):
+                hint = "name another tape with --tape"
+            raise Failure(str(error).removesuffix("; name one with tape="), hint, DAMAGED) from error
+    if desk.out.as_json:
+        desk.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
+        return
+    for one in done:
+        known_before = f", {one.known:,} known before" if one.known else ""
+        desk.out.line([(clean(one.tape), "seq"), f" {count(one.added, 'entry')} added{known_before}"])
+
+
+@command(SECTION, "tape backup before-upgrade.db", "tape --store agent.db backup agent-copy.db --force")
+def backup(
+    desk: Desk,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Copy a live SQLite store to a file, while others read and write it."""
+    target = _free(file, force)
+    with desk.open() as store:
+        if target.exists() and target.samefile(Path(desk.url.database or "")):
+            raise Failure("a store cannot be copied onto itself", "name another file", USAGE)
+        store.backup(target)
+    written = target.stat().st_size
+    if desk.out.as_json:
+        desk.out.json({"file": file, "bytes": written})
+    else:
+        desk.out.line(f"wrote {size(written)} to {clean(file)}")

@@ -1,0 +1,379 @@
+"""Reading a tape: log, show, cat, context, diff, follow."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+import tape
+from tape.command.codes import NOT_FOUND, USAGE, Failure
+from tape.command.output import clean, flat, moment
+from tape.command.registry import command, one_of
+from tape.command.session import Desk
+from tape.command.show import json_shapes
+from tape.command.show.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
+from tape.command.show.history import backwards, drawn, recent
+from tape.command.values import at_moment
+from tape.command.verbs.find import AtOption, TapeArgument
+from tape.core.context.build import Repair
+from tape.core.entries import payloads
+from tape.core.merge.diff import align
+from tape.db.maintain.inspect import feed_now
+
+__all__ = ["cat", "context", "context_lines", "diff", "follow", "log", "show"]
+
+SECTION = "Read a tape"
+
+_FORMATS = ("openai", "anthropic", "text")
+
+KindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        "-k",
+        metavar="KIND",
+        help="Only entries of this kind; may be repeated.",
+        autocompletion=one_of(*payloads.KINDS),
+    ),
+]
+
+
+def _kinds(given: list[str] | None) -> frozenset[str] | None:
+    for kind in given or ():
+        if kind not in payloads.KINDS:
+            raise Failure(f"{kind!r} is not a kind of entry", f"one of {', '.join(payloads.KINDS)}", USAGE)
+    return frozenset(given) if given else None
+
+
+@command(
+    SECTION,
+    "tape log chat-1 --oneline",
+    "tape log chat-1 --graph",
+    "tape log chat-1 --kind revise --kind retract --since 2h",
+    "tape log chat-1 -n 20 --json | jq '.[].payload'",
+)
+def log(
+    desk: Desk,
+    tape_: TapeArgument,
+    short: Annotated[bool, typer.Option("--oneline", help="One line for each entry.")] = False,
+    graphed: Annotated[bool, typer.Option("--graph", help="With its forks and merges, drawn at the side.")] = False,
+    kind: KindOption = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only those recorded since: 2h, 2026-03-01.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded until.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many at most.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Oldest first.")] = False,
+) -> None:
+    """Show the entries of a tape, newest first, as git log shows commits."""
+    kinds = _kinds(kind)
+    if graphed and reverse:
+        raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
+    after = None if since is None else at_moment(since, "--since")
+    before = None if until is None else at_moment(until, "--until")
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        if graphed:
+            rows, names = drawn(store, chat, lambda one: _wanted(one, kinds, before), after)
+            _graph(desk, rows, names, limit)
+            return
+        entries = recent(backwards(chat, chat.info().head), after)
+        chosen: Iterator[tape.Entry] = itertools.islice((one for one in entries if _wanted(one, kinds, before)), limit)
+        if reverse:
+            chosen = iter(list(chosen)[::-1])
+        if desk.out.as_json:
+            desk.out.array(json_shapes.entry(one) for one in chosen)
+            return
+        for one in chosen:
+            desk.out.lines([oneline(one)] if short else entry_lines(one))
+
+
+def _wanted(one: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
+    return (kinds is None or one.kind in kinds) and (before is None or one.recorded_at <= before)
+
+
+def _graph(desk: Desk, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None) -> None:
+    found = 0
+
+    def chosen() -> Iterator[tuple[str, tape.Entry | None]]:
+        nonlocal found
+        for drawing, entry in rows:
+            if entry is not None:
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+            yield drawing, entry
+
+    if desk.out.as_json:
+        desk.out.array(json_shapes.entry(entry) for _, entry in chosen() if entry is not None)
+        return
+    for drawing, entry in chosen():
+        desk.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
+
+
+@command(SECTION, "tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
+def show(
+    desk: Desk,
+    tape_: TapeArgument,
+    seq: Annotated[int, typer.Argument(metavar="SEQ", help="The entry's seq.", min=1)],
+) -> None:
+    """Show one entry in full: its key, its hash, its payload and what it changed."""
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        desk.within(chat, seq)
+        entry = next(chat.entries(after=seq - 1, limit=1), None)
+        if entry is None or entry.seq != seq:
+            raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {shlex.quote(chat.id)}", NOT_FOUND)
+        if desk.out.as_json:
+            desk.out.json(json_shapes.entry(entry))
+            return
+        changed = changes(chat.diff(seq - 1, seq))
+    desk.out.lines(entry_lines(entry)[:-2])
+    desk.out.line(f"Key:     {clean(entry.key)}")
+    desk.out.line(f"Hash:    {entry.hash}")
+    desk.out.line(f"Version: {entry.version}")
+    desk.out.line()
+    written = msgspec.json.format(msgspec.json.encode(entry.payload), indent=2).decode()
+    desk.out.lines(clean(line) for line in written.split("\n"))
+    if changed:
+        desk.out.line()
+        desk.out.lines(changed)
+
+
+@command(
+    SECTION,
+    "tape cat chat-1",
+    "tape cat chat-1 --at 12",
+    "tape cat chat-1 --last 5 --json | jq '.[].message'",
+)
+def cat(
+    desk: Desk,
+    tape_: TapeArgument,
+    at: AtOption = None,
+    branch: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+    ] = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only so many of the last.")] = None,
+) -> None:
+    """Print the messages of a tape, from the first to the head."""
+    with desk.open() as store:
+        view = desk.at(desk.find(store, tape_), at)
+        found = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
+    if desk.out.as_json:
+        desk.out.array(json_shapes.message(one) for one in found)
+        return
+    for one in found:
+        desk.out.lines(message_lines(one))
+    if not found:
+        desk.out.note("no messages")
+
+
+@command(
+    SECTION,
+    "tape context chat-1 --budget 8000",
+    "tape context chat-1 --at 12 --format anthropic",
+    "tape context chat-1 --manifest --json | jq .excluded",
+)
+def context(
+    desk: Desk,
+    tape_: TapeArgument,
+    at: AtOption = None,
+    budget: Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="The most that it may take.")] = None,
+    branch: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="openai, anthropic or text [default: text].", autocompletion=one_of(*_FORMATS)
+        ),
+    ] = None,
+    manifest: Annotated[bool, typer.Option("--manifest", help="What is in, what is out, and why.")] = False,
+    recorded: Annotated[
+        int | None, typer.Option(metavar="SEQ", help="Rebuild the context whose manifest this entry recorded.")
+    ] = None,
+) -> None:
+    """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
+    if format is not None and format not in _FORMATS:
+        raise Failure(f"--format: {format!r} is unknown", f"one of {', '.join(_FORMATS)}", USAGE)
+    if recorded is not None and (manifest or any(one is not None for one in (at, budget, branch, format))):
+        raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
+    if manifest and format is not None:
+        raise Failure("--manifest has no --format", "leave out one of them", USAGE)
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        if recorded is not None:
+            _recalled(desk, chat, recorded)
+            return
+        built = desk.at(chat, at).context(budget=budget, branch=branch)
+    if manifest:
+        _manifest(desk, built.manifest)
+    elif format not in (None, "text"):
+        # The request itself is JSON, with or without --json.
+        desk.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
+    elif desk.out.as_json:
+        desk.out.json(
+            {
+                "tape": chat.id,
+                "head": built.head,
+                "tokens": built.tokens,
+                "budget": budget,
+                "prompt": built.prompt,
+                "prompt_stale": built.prompt_stale,
+                "anchor": None if built.anchor is None else json_shapes.anchor(built.anchor),
+                "summaries": [json_shapes.summary(one) for one in built.summaries],
+                "messages": [json_shapes.message(one) for one in built.messages],
+                "manifest": built.manifest.hash,
+            }
+        )
+    else:
+        desk.out.lines(context_lines(built))
+
+
+def context_lines(built: tape.Context) -> Iterator[Any]:
+    """Yield a context as text: the prompt, the checkpoint, then the messages."""
+    of = f" of {built.manifest.budget}" if built.manifest.budget is not None else ""
+    yield [("context ", "head"), f"about {built.tokens} tokens{of}, {len(built.messages)} messages, head {built.head}"]
+    yield ""
+    if built.prompt:
+        yield [("prompt", "head")]
+        yield from (f"    {line}" for line in clean(built.prompt).split("\n"))
+        yield ""
+    if built.anchor is not None:
+        yield [(f"anchor {flat(built.anchor.name)}", "head"), (f"  seq {built.anchor.seq}", "quiet")]
+        if built.anchor.summary:
+            yield from (f"    {line}" for line in clean(built.anchor.summary).split("\n"))
+        yield from (f"    next: {flat(step)}" for step in built.anchor.next_steps)
+        yield ""
+    for one in built.messages:
+        yield from message_lines(one)
+    for repair in built.repairs:
+        yield [("repaired ", "warn"), _repaired(repair)]
+
+
+def _manifest(desk: Desk, found: tape.Manifest) -> None:
+    if desk.out.as_json:
+        desk.out.json(msgspec.to_builtins(found))
+        return
+    budget = "no budget" if found.budget is None else f"budget {found.budget}"
+    desk.out.line([("manifest ", "head"), (found.hash, "seq")])
+    desk.out.line(f"{found.policy} {found.version}, {budget}, about {found.tokens} tokens, head {found.head}")
+    for one in found.included:
+        desk.out.line(
+            [("+ ", "add"), _ranged(*one) if isinstance(one, list) else "a message made or altered for the context"]
+        )
+    for out in found.excluded:
+        desk.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
+    for repair in found.repairs:
+        desk.out.line([("~ ", "change"), _repaired(repair)])
+
+
+def _repaired(repair: Repair) -> str:
+    call = f" {flat(repair.call)}" if repair.call else ""
+    only = f" ({', '.join(repair.apis)} only)" if repair.apis else ""
+    return f"{flat(repair.what)}{call} in {clean(repair.message_id)}{only}"
+
+
+def _ranged(name: str, first: int, last: int) -> str:
+    return f"{label(name)}:{first}" + (f"-{last}" if last != first else "")
+
+
+def _recalled(desk: Desk, chat: tape.Tape, seq: int) -> None:
+    desk.within(chat, seq)
+    found = chat.recall(seq)
+    shown = {
+        "tape": chat.id,
+        "seq": seq,
+        "prompt": found.prompt,
+        "anchor": None if found.anchor is None else json_shapes.anchor(found.anchor),
+        "messages": found.messages,
+        "manifest": found.manifest,
+    }
+    # What the model saw is data to compare byte for byte, so it is JSON in every case.
+    desk.out.json(shown)
+
+
+@command(
+    SECTION,
+    "tape diff chat-1@4 chat-1@9",
+    "tape diff chat-1@booking @20",
+    "tape diff worked failed --json",
+)
+def diff(
+    desk: Desk,
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A tape, or TAPE@POINT (a seq, a moment, an anchor, a message).")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another; @POINT is a point of the same tape.")],
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
+) -> None:
+    """Show what changed from one point, or one tape, to another; of tapes that are no family, where they part."""
+    with desk.open() as store:
+        chat, before = desk.place(store, a)
+        other, after = desk.place(store, b, beside=chat)
+        found = chat.diff(before, after)
+        # Tapes that are no family have no ids in common, and are the same only in what they say.
+        strangers = chat.id != other.id and _root(chat) != _root(other)
+        aligned = align(before.messages(), after.messages()) if strangers else None
+        if aligned is not None:
+            found = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], found.anchored)
+    if desk.out.as_json:
+        desk.out.json(json_shapes.diff(found, aligned.parted if aligned is not None else None))
+    elif not found:
+        desk.out.note("no difference")
+    else:
+        desk.out.line([(f"--- {clean(a)}", "head")])
+        desk.out.line([(f"+++ {clean(b)}", "head")])
+        desk.out.lines(changes(found) if aligned is None else side_by_side(aligned, found))
+    if exit_code and found:
+        raise typer.Exit(1)
+
+
+def _root(chat: tape.Tape) -> str:
+    """Return the tape from which a tape's family comes."""
+    above = chat.lineage().ancestors
+    return above[-1].tape if above else chat.id
+
+
+@command(
+    SECTION,
+    "tape follow",
+    "tape follow --tape chat-1 --kind append",
+    "tape follow --all --timeout 1 --json | jq -r .kind | sort | uniq -c",
+)
+def follow(
+    desk: Desk,
+    tape_: Annotated[str | None, typer.Option("--tape", metavar="TAPE", help="Only this tape.")] = None,
+    kind: KindOption = None,
+    after: Annotated[int | None, typer.Option(metavar="POSITION", min=0, help="Go on behind this position.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Begin with all that is there.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="End when nothing came for so long.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+) -> None:
+    """Print entries as they are recorded, by whichever process, until interrupted."""
+    if everything and after is not None:
+        raise Failure("--all begins before every position", "leave out --after", USAGE)
+    kinds = _kinds(kind)
+    with desk.open() as store:
+        only = None if tape_ is None else desk.find(store, tape_).id
+        start = after if after is not None else 0 if everything else feed_now(store._db)
+        entries = (
+            one
+            for one in store.follow(start, timeout=timeout)
+            if (only is None or one.tape == only) and (kinds is None or one.kind in kinds)
+        )
+        for one in itertools.islice(entries, limit):
+            if desk.out.as_json:
+                desk.out.json_line(json_shapes.entry(one, position=True))
+            else:
+                when = (f"{moment(one.recorded_at)} ", "quiet")
+                desk.out.line([when, *oneline(one, names={})])
+                desk.out.flush()

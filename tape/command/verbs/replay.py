@@ -1,0 +1,192 @@
+"""Replaying a tape: every entry with what it changed, the view at a point, or step by step."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from msgspec import UNSET
+
+import tape
+from tape.command.codes import USAGE, Failure
+from tape.command.output import Line, clean, count, cut, flat
+from tape.command.registry import command
+from tape.command.session import Desk
+from tape.command.show import json_shapes
+from tape.command.show.describe import changes, entry_lines, message_lines, oneline
+from tape.command.show.stepper import HELP, Shown, Stepper
+from tape.command.verbs.find import TapeArgument
+from tape.command.verbs.read import SECTION, context_lines
+from tape.core.entries import payloads
+
+__all__ = ["effect", "replay"]
+
+_ALONE = ("open", "state", "block", "usage", "event", "fork", "status", "label", "erase", "discard", "compact")
+"""Kinds of entries after which the same messages and anchors stand as before."""
+
+
+@command(
+    SECTION,
+    "tape replay chat-1",
+    "tape replay chat-1 --from 8 --to 12",
+    "tape replay chat-1 --at 8",
+    "tape replay chat-1 --step",
+)
+def replay(
+    desk: Desk,
+    tape_: TapeArgument,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="POINT", help="Show the view at this point; with --step, begin here.")
+    ] = None,
+    step: Annotated[
+        bool, typer.Option("--step", help="Go through it entry by entry; h lists what can be typed.")
+    ] = False,
+    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=1, help="The first entry.")] = None,
+    last: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=1, help="The last entry.")] = None,
+) -> None:
+    """Replay a tape: each entry with what it changed in the view, the view at a point, or step by step."""
+    if step and desk.out.as_json:
+        raise Failure("--step talks to a person", "leave out --json", USAGE)
+    if at is not None and not step and (first is not None or last is not None):
+        raise Failure("--at shows one view, and no entries from or to", "leave it out, or add --step", USAGE)
+    with desk.open() as store:
+        chat = desk.find(store, tape_)
+        head = chat.info().head
+        begin, end = desk.within(chat, first or 1), desk.within(chat, last or head)
+        if begin > end:
+            raise Failure(f"--from {begin} is behind --to {end}", "swap them", USAGE)
+        where = None if at is None else desk.at(chat, at).info().head
+        if step:
+            _step(desk, chat, Stepper(begin, end, where))
+        elif where is not None:
+            _view(desk, chat, where)
+        else:
+            _all(desk, chat, begin, end)
+
+
+def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
+    """Return what an entry changed, reading no more of the tape than it must."""
+    nothing = tape.Diff([], [], [], [], [])
+    seq, payload = entry.seq, entry.payload
+    if payload is None or entry.kind in _ALONE:
+        return nothing
+    if isinstance(payload, payloads.Append) and payload.parent is UNSET:
+        # It went behind the head, so nothing else moved.
+        return tape.Diff([chat.at(seq).message(payload.id)], [], [], [], [])
+    if isinstance(payload, payloads.Anchor | payloads.Handoff):
+        return tape.Diff([], [], [], [], [one for one in chat.at(seq).anchors(limit=1) if one.seq == seq])
+    if isinstance(payload, payloads.Merge) and not payload.into:
+        return nothing
+    return chat.diff(seq - 1, seq)
+
+
+def _entry(chat: tape.Tape, seq: int) -> tape.Entry:
+    return next(chat.entries(after=seq - 1, limit=1))
+
+
+def _all(desk: Desk, chat: tape.Tape, begin: int, end: int) -> None:
+    entries = itertools.takewhile(lambda one: one.seq <= end, chat.entries(after=begin - 1))
+    if desk.out.as_json:
+        desk.out.array(
+            {"entry": json_shapes.entry(one), "diff": json_shapes.diff(effect(chat, one))} for one in entries
+        )
+        return
+    for one in entries:
+        desk.out.lines(_told(chat, one))
+
+
+def _told(chat: tape.Tape, entry: tape.Entry) -> Iterator[Line]:
+    """Yield an entry and what it changed. Of a plain append the entry says it all."""
+    yield oneline(entry)
+    plain = isinstance(entry.payload, payloads.Append | payloads.Anchor | payloads.Handoff)
+    found = effect(chat, entry)
+    if not plain or found.left or found.revised or found.retracted:
+        for line in changes(found):
+            yield ["    ", *([line] if isinstance(line, str) else line)]
+
+
+def _view(desk: Desk, chat: tape.Tape, seq: int) -> None:
+    view = chat.at(seq)
+    if desk.out.as_json:
+        desk.out.json(
+            {
+                "tape": chat.id,
+                "seq": seq,
+                "entry": json_shapes.entry(_entry(chat, seq)) if seq else None,
+                "messages": [json_shapes.message(one) for one in view.messages()],
+                "anchors": [json_shapes.anchor(one) for one in view.anchors()],
+                "summaries": [json_shapes.summary(one) for one in view.summaries()],
+                "state": view.states(),
+                "blocks": {one.label: one.text for one in view.blocks()},
+            }
+        )
+        return
+    desk.out.lines(_view_lines(chat, seq))
+
+
+def _view_lines(chat: tape.Tape, seq: int) -> Iterator[Line]:
+    view = chat.at(seq)
+    messages = view.messages()
+    yield [("view ", "head"), (f"{clean(chat.id)}:{seq}", "seq"), f"  {count(len(messages), 'message')}"]
+    yield ""
+    for one in messages:
+        yield from message_lines(one)
+    for anchor in view.anchors():
+        yield [("anchor ", "head"), f"{flat(anchor.name)} (seq {anchor.seq}) {cut(anchor.summary or '', 80)}".rstrip()]
+    for summary in view.summaries():
+        yield [("summary ", "head"), f"of {count(len(summary.covers), 'message')}: {cut(summary.text, 80)}"]
+    for slot, value in view.states().items():
+        yield [("state ", "head"), f"{clean(slot)} = {cut(str(value), 100)}"]
+    for block in view.blocks():
+        yield [("block ", "head"), f"{clean(block.label)}: {cut(block.text, 100)}"]
+
+
+def _step(desk: Desk, chat: tape.Tape, stepper: Stepper) -> None:
+    """Ask, do, show, until there is no more input. The reading of lines and the printing are all that is here."""
+    desk.out.line(
+        [("replay ", "head"), f"{clean(chat.id)} from {stepper.first} to {stepper.last}; h for help, q to leave"]
+    )
+    _show(desk, chat, stepper, Shown("entry"))
+    while True:
+        sys.stdout.write(stepper.prompt)
+        sys.stdout.flush()
+        typed = sys.stdin.readline()
+        if not typed:
+            # The end of input leaves the cursor behind the prompt.
+            desk.out.line()
+            return
+        shown = stepper.do(typed)
+        if shown.what == "quit":
+            return
+        _show(desk, chat, stepper, shown)
+
+
+def _show(desk: Desk, chat: tape.Tape, stepper: Stepper, shown: Shown) -> None:
+    seq = stepper.seq
+    lines: Any = []
+    match shown.what:
+        case "entry":
+            lines = _told(chat, _entry(chat, seq))
+        case "show":
+            lines = entry_lines(_entry(chat, seq))
+        case "view":
+            lines = _view_lines(chat, seq)
+        case "context":
+            lines = context_lines(chat.at(seq).context())
+        case "diff":
+            lines = changes(chat.diff(seq - 1, seq)) or ["this entry changed no message"]
+        case "anchor":
+            found = next((one for one in chat.entries(after=seq, kinds=("anchor", "handoff"), limit=1)), None)
+            if found is None or found.seq > stepper.last:
+                lines = ["there is no anchor after this"]
+            else:
+                stepper.move(found.seq)
+                lines = _told(chat, found)
+        case "help":
+            lines = HELP.split("\n")
+        case _:
+            lines = [shown.text]
+    desk.out.lines(lines)

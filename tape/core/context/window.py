@@ -1,0 +1,191 @@
+"""How much of a branch must be read for a budget: its end, its protected head, and nothing between them. Pure.
+
+The standard policy keeps the last turns that fit and a few messages at the beginning. So a branch is read from its end
+until what was read is more than the budget, plus the turns of its first messages. All that lies between would be
+dropped, whatever it is. What is given to the policy is then the same as the whole branch without those turns, and the
+policy makes the same of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from tape.core.context.build import Item, Standard
+from tape.core.context.turns import Said, said, turn_starts
+from tape.core.records import Message
+from tape.errors import BudgetExceeded
+
+__all__ = ["Reached", "Spot", "Unbounded", "Window", "reach"]
+
+FIRST_STRETCH = 48
+"""How many messages are read from the end before anything is known of their size."""
+LONGEST_STRETCH = 4_096
+HEAD_STRETCH = 8
+
+
+class Spot(Struct):
+    """A message of the window with its depth, and what was found out about it."""
+
+    item: Item
+    depth: int
+    cut: int | None = None
+    """What it costs when its tool output is cut."""
+    _said: Said | None = None
+
+    @property
+    def said(self) -> Said:
+        """What of it matters to turns; not asked for when everything fits."""
+        if self._said is None:
+            self._said = said(self.item.message.data)
+        return self._said
+
+
+class Unbounded(Exception):
+    """What lies between cannot be known without reading it."""
+
+
+class Window(Protocol):
+    """The messages of a branch after its anchor, read from both ends; every message comes once."""
+
+    def whole(self) -> bool:
+        """Whether there is nothing left between what was read from either end."""
+
+    def newest(self, count: int) -> list[Spot]:
+        """Return about so many messages before those read from the end, oldest first; none only when it is whole."""
+
+    def oldest(self, count: int) -> list[Spot]:
+        """Return about so many messages after those read from the beginning; none only when it is whole."""
+
+    def made(self, call: str) -> bool:
+        """Whether a message before those read from the end makes a call."""
+
+    def answers(self, makers: Sequence[Spot], below: int) -> list[Spot]:
+        """Return the messages deeper than ``below`` that are recorded as answers to calls of these.
+
+        Raises Unbounded when there may be answers that were not recorded as such.
+        """
+
+
+class Reached(Struct):
+    """What is given to the policy: messages from both ends, and how many of them are from the beginning."""
+
+    spots: list[Spot]
+    gap: int | None
+    """Where messages are missing; None when nothing is."""
+    first: Spot | None = None
+    """The first message of the window, if it is not among them."""
+
+
+def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message], int]) -> Reached:
+    """Read as much as the policy needs to decide; raises BudgetExceeded as soon as the last turn alone is too large."""
+    reading = _Reading(window, policy, budget, cost)
+    count = max(FIRST_STRETCH, policy.recent)
+    while not window.whole():
+        reading.tail[:0] = window.newest(count)
+        found = reading.decided()
+        if found is not None:
+            return found
+        count = reading.next_stretch(count)
+    return Reached([*reading.head, *reading.tail], None)
+
+
+class _Reading:
+    """What was read so far from either end."""
+
+    def __init__(self, window: Window, policy: Standard, budget: int, cost: Callable[[Message], int]) -> None:
+        self.window = window
+        self.policy = policy
+        self.budget = budget
+        self.cost = cost
+        self.head: list[Spot] = []
+        self.tail: list[Spot] = []
+
+    def next_stretch(self, before: int) -> int:
+        """Return how many messages to read next: about as many as are missing, by what those before them cost."""
+        used = _tokens(self.tail)
+        if used > self.budget:
+            used = sum(map(self._cut, self.tail))
+        missing = (self.budget - used) * len(self.tail) // max(used, 1)
+        return min(max(missing * 5 // 4, before // 2, FIRST_STRETCH // 2, 1), LONGEST_STRETCH)
+
+    def decided(self) -> Reached | None:
+        """Return what the policy needs, or None when more must be read from the end."""
+        tail, budget, recent = self.tail, self.budget, self.policy.recent
+        uncut = _tokens(tail)
+        if self.window.whole() or len(tail) < recent or uncut <= budget:
+            # It may all fit, or what is older may be among the messages that are never cut.
+            return None
+        starts = turn_starts([spot.said for spot in tail], whole=False, made=self.window.made)
+        last = tail[starts[-1] :] if starts else tail
+        final = _tokens(last)
+        if final > budget:
+            raise BudgetExceeded(budget, final)
+        if not starts:
+            return None
+        guarded = self._guarded(budget - final)
+        if guarded is None:
+            return None
+        head, fits = guarded
+        if not fits:
+            return Reached(last, 0, self.head[0])
+        if not self.head:
+            # Nothing is kept of the beginning, but it must be told where that which is out begins.
+            self.head += self.window.oldest(1)
+            if self.window.whole():
+                return None
+        first = None if head else self.head[0]
+        kept = sum(map(self._cut, head))
+        if kept + final > budget:
+            return Reached([*head, *last], len(head), first)
+        zone = min(starts[-1], len(tail) - recent)
+        used = kept + sum(map(self._cut, tail[:zone])) + _tokens(tail[zone:])
+        if used > budget:
+            # The turn that was read in part does not fit, and so nothing before it does.
+            return Reached([*head, *tail[starts[0] :]], len(head), first)
+        return None
+
+    def _guarded(self, room: int) -> tuple[list[Spot], bool] | None:
+        """Return the turns of the first messages, and whether the last of them may fit into the room left.
+
+        When it cannot, it was not read further: everything but the last turn of all is dropped. None when the reading
+        met that from the end.
+        """
+        wanted = self.policy.head
+        while wanted > 0:
+            if len(self.head) >= wanted:
+                starts = turn_starts([spot.said for spot in self.head])
+                for start in starts:
+                    if start >= wanted and not self._answered_after(start):
+                        return self.head[:start], True
+                begin = max(start for start in starts if start < wanted)
+                if sum(map(self._cut, self.head[begin:])) > room:
+                    return [], False
+            more = self.window.oldest(max(HEAD_STRETCH, wanted - len(self.head), len(self.head) // 2))
+            self.head += more
+            if self.window.whole():
+                return None
+        return [], True
+
+    def _answered_after(self, start: int) -> bool:
+        """Whether a call made before this message of the head is answered by it or after it."""
+        makers = [spot for spot in self.head[:start] if spot.said.calls]
+        if not makers:
+            return False
+        calls = frozenset().union(*(spot.said.calls for spot in makers))
+        if "" in calls:
+            # Nothing is recorded of calls without an id.
+            raise Unbounded
+        later = self.window.answers(makers, self.head[start].depth - 1)
+        return any(spot.said.results & calls for spot in later)
+
+    def _cut(self, spot: Spot) -> int:
+        if spot.cut is None:
+            spot.cut = self.policy.cut(spot.item, self.cost).tokens
+        return spot.cut
+
+
+def _tokens(spots: Sequence[Spot]) -> int:
+    return sum(spot.item.tokens for spot in spots)

@@ -1,0 +1,52 @@
+"""The hash chain: what ties every entry to all that came before it.
+
+    hash(n) = H( hash(n-1) | H(payload) | header | newline | meta )
+
+H is BLAKE2b with 32 bytes. The header is a JSON array of every other field. The chain covers the digest of a payload
+and not its bytes, so that a payload can later be erased and every other entry still verifies.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import msgspec
+
+from tape.core.entries.payloads import Place
+
+__all__ = ["ZERO", "digest", "link"]
+
+ZERO = bytes(32)
+"""What stands before the first entry."""
+
+_header = msgspec.json.Encoder().encode
+
+
+def digest(payload: bytes) -> bytes:
+    """Return the digest by which the chain knows a payload."""
+    return blake2b(payload, digest_size=32).digest()
+
+
+def link(
+    before: bytes,
+    payload: bytes,
+    tape: str,
+    seq: int,
+    kind: str,
+    key: str,
+    actor: str | None,
+    source: tuple[str, int] | None,
+    meta: bytes | None,
+    stamp: int,
+    version: int,
+    head: Place,
+) -> bytes:
+    """Return the hash of an entry, given the hash before it and the digest of its payload."""
+    header = _header((tape, seq, kind, key, actor, source, stamp, version, head.tape, head.lane, head.ordinal))
+    chain = blake2b(before, digest_size=32)
+    chain.update(payload)
+    chain.update(header)
+    chain.update(b"\n")
+    if meta is not None:
+        chain.update(meta)
+    return chain.digest()

@@ -1,0 +1,85 @@
+"""What a program declares when it opens a store: slots, blocks, a clock, a token counter. Checked once, at open.
+
+A declaration that is wrong would otherwise be noticed by the first write that meets it, or by no write at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from tape.core import strict
+from tape.core.memory.state import BlockSpec, Slot, whole_number
+from tape.core.messages.tokens import Counter
+from tape.errors import InvalidEntry, shown
+
+__all__ = ["checked_clock", "counting", "declared_blocks", "declared_slots"]
+
+_LAST_STAMP = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, after which there are no datetimes."""
+
+
+def declared_slots(slots: Any) -> dict[str, Slot]:
+    """Return the declared slots by name."""
+    found: dict[str, Slot] = {}
+    for slot in strict.listed(slots, "slots"):
+        if not isinstance(slot, Slot):
+            raise InvalidEntry("slots", f"must be Slots, not {shown(slot)}")
+        strict.identifier(slot.name, "slots.name")
+        if type(slot.version) is not int or not 0 < slot.version <= strict.MAX_INT:
+            raise InvalidEntry("slots.version", f"must be a number of at least 1, not {shown(slot.version)}")
+        if not isinstance(slot.migrate, Mapping) or not all(
+            type(version) is int and callable(step) for version, step in slot.migrate.items()
+        ):
+            raise InvalidEntry("slots.migrate", "must give a function for each version")
+        if slot.type is not None:
+            try:
+                msgspec.json.Decoder(slot.type)
+            except Exception as error:
+                raise InvalidEntry("slots.type", f"{shown(slot.type)} is no type of values: {error}") from error
+        found[slot.name] = slot
+    return found
+
+
+def declared_blocks(blocks: Any) -> list[BlockSpec]:
+    """Return the declared blocks in their order."""
+    found: list[BlockSpec] = strict.listed(blocks, "blocks")
+    for block in found:
+        if not isinstance(block, BlockSpec):
+            raise InvalidEntry("blocks", f"must be BlockSpecs, not {shown(block)}")
+        strict.identifier(block.label, "blocks.label")
+        if block.description is not None:
+            strict.text(block.description, "blocks.description", empty=True)
+        if block.max_tokens is not None:
+            whole_number(block.max_tokens, "blocks.max_tokens")
+        strict.flag(block.read_only, "blocks.read_only")
+        strict.text(block.default, "blocks.default", empty=True)
+    return found
+
+
+def counting(counter: Any) -> Counter | None:
+    """Return a counter of the caller's that is held to its promise: a number of at least 0 for every text."""
+    strict.callback(counter, "counter")
+    if counter is None:
+        return None
+
+    def count(text: str) -> int:
+        return whole_number(counter(text), "counter")
+
+    return count
+
+
+def checked_clock(clock: Any) -> Callable[[], int]:
+    """Return a clock of the caller's that is held to its promise: microseconds that a moment can tell."""
+    if not callable(clock):
+        raise InvalidEntry("clock", f"must be a function, not {shown(clock)}")
+
+    def now() -> int:
+        stamp = clock()
+        if type(stamp) is not int or not -strict.MAX_INT <= stamp <= _LAST_STAMP:
+            raise InvalidEntry("clock", f"must return microseconds since 1970, not {shown(stamp)}")
+        return stamp
+
+    return now

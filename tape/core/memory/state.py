@@ -1,0 +1,343 @@
+"""What a tape remembers besides messages: slots of typed state, blocks of the prompt, and usage. Pure.
+
+Each change is an entry that records both what the caller gave and what holds afterwards, so that reading is one look-up
+and two appends to a block never overwrite each other.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from tape.core import strict
+from tape.core.entries import payloads
+from tape.core.entries.payloads import Place
+from tape.core.messages.tokens import Counter, estimate
+from tape.core.plan.intents import Intent, Lookup, Planned
+from tape.core.view.fold import Head
+from tape.errors import Corrupt, InvalidEntry
+
+__all__ = [
+    "Block",
+    "BlockSpec",
+    "ChangeBlock",
+    "ChangeState",
+    "FreezePrompt",
+    "RecordUsage",
+    "Slot",
+    "Usage",
+    "config_hash",
+    "current",
+    "merge_patch",
+    "render_prompt",
+]
+
+
+# -- state
+
+
+class Slot(Struct, frozen=True):
+    """A declared slot of state: its type (anything msgspec can convert to), its schema version, and its migrators.
+
+    ``migrate[n]`` turns a value of version n into one of version n + 1.
+    """
+
+    name: str
+    type: Any = None
+    version: int = 1
+    migrate: Mapping[int, Callable[[Any], Any]] = {}
+
+
+def merge_patch(value: Any, patch: Any) -> Any:
+    """Return ``value`` after a JSON merge patch (RFC 7396): objects merge, None deletes, anything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for name, item in patch.items():
+        if item is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge_patch(result.get(name), item)
+    return result
+
+
+def migrated(payload: payloads.State, spec: Slot | None) -> tuple[Any | UnsetType, int]:
+    """Return what a slot holds, brought as far towards the declared version as migrators go, and its version then."""
+    value, version = payload.value, payload.schema
+    if value is UNSET or spec is None:
+        return value, version
+    # What was written without a declaration counts as the first version.
+    version = version or 1
+    while version < spec.version and version in spec.migrate:
+        value = spec.migrate[version](copy.deepcopy(value))
+        version += 1
+    return value, version
+
+
+def current(payload: payloads.State, spec: Slot | None) -> Any | UnsetType:
+    """Return what a slot holds, brought to the version that this program declares; the tape is not changed."""
+    value, version = migrated(payload, spec)
+    if spec is not None and value is not UNSET and version < spec.version:
+        raise InvalidEntry(spec.name, f"has version {version} and there is no migrator to {version + 1}")
+    return value
+
+
+def check_type(value: Any, spec: Slot) -> None:
+    """Refuse a value that does not fit the slot's declared type."""
+    if spec.type is not None:
+        try:
+            msgspec.convert(value, spec.type)
+        except msgspec.ValidationError as error:
+            raise InvalidEntry(spec.name, f"does not fit the slot's type: {error}") from error
+
+
+class ChangeState(Intent, kw_only=True):
+    """Patch a slot or put a value into it."""
+
+    slot: str
+    given: Any
+    patch: bool
+    spec: Any = None
+
+    def content(self) -> Any:
+        """Return the slot and what was given."""
+        return {"kind": "state", "slot": self.slot, "given": self.given, "patch": self.patch}
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Work out what the slot holds afterwards and check it against its declared type."""
+        value: Any | UnsetType = self.given
+        schema = self.spec.version if self.spec is not None else 0
+        if self.patch:
+            before = look.slot(f"state:{self.slot}")
+            held = current(before, self.spec) if isinstance(before, payloads.State) else UNSET
+            value = UNSET if self.given is None else merge_patch(None if held is UNSET else held, self.given)
+            if isinstance(before, payloads.State) and isinstance(held, dict) and isinstance(self.given, dict):
+                # The rest of the value is what a newer program wrote: to call it older would migrate it again.
+                schema = max(schema, before.schema)
+        if value is not UNSET and self.spec is not None:
+            check_type(value, self.spec)
+        payload = payloads.State(slot=self.slot, given=self.given, patch=self.patch, value=value, schema=schema)
+        return Planned(payload, head.place)
+
+
+# -- blocks
+
+
+class BlockSpec(Struct, frozen=True):
+    """A block declared once for all tapes of a store."""
+
+    label: str
+    description: str | None = None
+    max_tokens: int | None = None
+    read_only: bool = False
+    default: str = ""
+
+
+class Block(Struct, frozen=True):
+    """A block of the prompt as it stands. ``read_only`` binds the model's tool, not the program."""
+
+    label: str
+    text: str
+    description: str | None
+    max_tokens: int | None
+    read_only: bool
+    tokens: int
+    seq: int | None
+    """The entry that holds the text; None for a declared block that was never written."""
+
+    @property
+    def percent(self) -> int | None:
+        """How much of the limit is used, if there is one."""
+        return None if not self.max_tokens else round(100 * self.tokens / self.max_tokens)
+
+
+class ChangeBlock(Intent, kw_only=True):
+    """Set, extend or remove a block."""
+
+    label: str
+    op: str
+    text: str | None
+    description: str | UnsetType | None = UNSET
+    max_tokens: int | UnsetType | None = UNSET
+    read_only: bool | UnsetType = UNSET
+    spec: BlockSpec | None = None
+    counter: Any = estimate
+
+    def content(self) -> Any:
+        """Return the label, what is done, and the text given."""
+        return {"kind": "block", "label": self.label, "op": self.op, "given": self.text}
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Work out what the block holds afterwards; over its limit it is refused."""
+        before = look.slot(f"block:{self.label}")
+        spec = self.spec or BlockSpec(self.label)
+        if not isinstance(before, payloads.Block) or before.text is None:
+            before = payloads.Block(
+                label=self.label,
+                op="set",
+                text=None if self.spec is None else spec.default,
+                description=spec.description,
+                max_tokens=spec.max_tokens,
+                read_only=spec.read_only,
+                declared=self.spec is not None,
+            )
+        text = self.text
+        if self.op == "remove" and before.text is None:
+            raise InvalidEntry("label", f"there is no block {self.label!r}")
+        if self.op == "append":
+            text = with_line(before.text or "", text or "")
+        payload = payloads.Block(
+            label=self.label,
+            op=self.op,
+            given=self.text,
+            text=text,
+            description=before.description if self.description is UNSET else self.description,
+            max_tokens=before.max_tokens if self.max_tokens is UNSET else self.max_tokens,
+            read_only=before.read_only if self.read_only is UNSET else self.read_only,
+            declared=before.declared,
+        )
+        if payload.max_tokens is not None and text is not None:
+            tokens = self.counter(text)
+            if tokens > payload.max_tokens:
+                raise InvalidEntry("text", f"takes {tokens} tokens; block {self.label!r} holds {payload.max_tokens}")
+        return Planned(payload, head.place)
+
+
+def with_line(text: str, line: str) -> str:
+    """Return a block's text with a line appended to it."""
+    return f"{text}\n{line}" if text and line and not line.startswith("\n") else f"{text}{line}"
+
+
+class FreezePrompt(Intent, kw_only=True):
+    """Record the prompt as it is rendered from the blocks now."""
+
+    specs: Any = ()
+    counter: Any = estimate
+
+    def content(self) -> Any:
+        """A frozen prompt is never compared: it says what held when it was frozen."""
+        return {"kind": "block", "label": "", "op": "freeze", "given": None}
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Render the blocks as they are now."""
+        found = {slot.removeprefix("block:"): (seq, entry) for slot, seq, entry in look.slots("block:")}
+        blocks = assemble(self.specs, found, self.counter)
+        text = render_prompt(blocks)
+        payload = payloads.Block(label="", op="freeze", text=text, config=config_hash(blocks))
+        return Planned(payload, head.place)
+
+
+def assemble(
+    specs: Sequence[BlockSpec], found: Mapping[str, tuple[int, Any]], counter: Counter = estimate
+) -> list[Block]:
+    """Return the blocks of a tape: declared ones first, in their order, then those made on the tape, oldest first."""
+    declared = {spec.label: spec for spec in specs}
+    labels = [*declared, *(label for label in sorted(found, key=lambda one: found[one][0]) if label not in declared)]
+    blocks = []
+    for label in labels:
+        seq, payload = found.get(label, (None, None))
+        if isinstance(payload, payloads.Block):
+            if payload.text is None:
+                continue
+            blocks.append(
+                Block(
+                    label,
+                    payload.text,
+                    payload.description,
+                    payload.max_tokens,
+                    payload.read_only,
+                    counter(payload.text),
+                    seq,
+                )
+            )
+        else:
+            spec = declared[label]
+            tokens = counter(spec.default)
+            blocks.append(Block(label, spec.default, spec.description, spec.max_tokens, spec.read_only, tokens, None))
+    return blocks
+
+
+_RULE = "=" * 46
+
+
+def render_prompt(blocks: Sequence[Block]) -> str:
+    """Return the system prompt: every block under its header. Empty blocks that are read-only are left out."""
+    parts = []
+    for block in blocks:
+        if not block.text and block.read_only:
+            continue
+        header = block.label.upper()
+        if block.description:
+            header += f" ({block.description})"
+        if block.max_tokens:
+            header += f" [{block.percent}% - {block.tokens}/{block.max_tokens} tokens]"
+        header += " [read-only]" if block.read_only else " [writable]"
+        parts.append(f"{_RULE}\n{header}\n{_RULE}\n{block.text}")
+    return "\n\n".join(parts)
+
+
+def config_hash(blocks: Sequence[Block]) -> str:
+    """Return a hash of how the blocks are configured, whatever they contain."""
+    config = [(block.label, block.description, block.max_tokens, block.read_only) for block in blocks]
+    return blake2b(msgspec.json.encode(config), digest_size=16).hexdigest()
+
+
+# -- usage
+
+
+class Usage(Struct, frozen=True):
+    """Tokens and cost of a tape so far. Cost is in millionths of whatever the caller counts in."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: int = 0
+    calls: int = 0
+
+
+class RecordUsage(Intent, kw_only=True):
+    """Add the usage of one model call to the totals."""
+
+    used: payloads.Usage
+
+    def content(self) -> Any:
+        """Return the usage given."""
+        return payloads.content(self.used)
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Add to the totals that the last usage entry holds. A fork counts its own from nothing."""
+        before = look.slot("usage", inherited=False)
+        totals = before.totals if isinstance(before, payloads.Usage | payloads.Merge) else [0, 0, 0, 0, 0]
+        used = self.used
+        added = (used.input_tokens, used.output_tokens, used.cached_tokens, used.cost, 1)
+        payload = msgspec.structs.replace(used, totals=[a + b for a, b in zip(totals, added, strict=True)])
+        return Planned(payload, head.place)
+
+
+def usage_of(payload: Any, tape: str = "", seq: int = 0) -> Usage:
+    """Return the totals that a usage entry holds; raises Corrupt, which names the entry, when it holds none."""
+    if payload is None:
+        return Usage()
+    if not isinstance(payload, payloads.Usage | payloads.Merge) or len(payload.totals) != 5:
+        raise Corrupt(tape, seq, "the usage entry holds no totals")
+    return Usage(*payload.totals)
+
+
+def whole_number(value: Any, field: str, *, most: int | None = strict.MAX_INT) -> int:
+    """Return ``value`` if it is a count of tokens or a cost: an integer of at least 0.
+
+    What is only recorded and added up, such as usage, may be of any size.
+    """
+    if type(value) is not int or value < 0 or (most is not None and value > most):
+        raise InvalidEntry(field, f"must be a whole number of at least 0, not {strict.shown(value)}")
+    return value
+
+
+def block_text(value: Any) -> str:
+    """Return a block's text, which may be empty."""
+    return strict.text(value, "text", empty=True)

@@ -1,0 +1,1 @@
+"""Merging, without a database: what conflicts, and what is to be written."""

@@ -1,0 +1,136 @@
+"""Merging: what a child did since it was forked or last merged, what of it conflicts, and what to write. Pure.
+
+It is a merge of three: how a message stands in the child, how it stands in the parent, and how it stood in each when
+the two last agreed. The shell gathers these of every message that the child changed and its parent has as well; the
+plan follows from them alone. A message stands with a body, or as None when it was retracted; that a tool result is
+hidden with its call follows from the call on both sides, and is never carried over by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tape.core import strict
+from tape.core.plan.intents import same
+
+__all__ = ["POLICIES", "STRATEGIES", "Conflict", "Divergence", "OpenCalls", "Plan", "check", "differs", "plan"]
+
+STRATEGIES = ("replay", "squash", "link")
+POLICIES = ("fail", "ours", "theirs")
+
+
+def check(strategy: str, on_conflict: str) -> None:
+    """Refuse what is no way to merge."""
+    strict.one_of(strategy, STRATEGIES, "strategy")
+    strict.one_of(on_conflict, POLICIES, "on_conflict")
+
+
+class Conflict(Struct, frozen=True):
+    """What both tapes changed: a message by its id, a slot of state by its path, a block by its label.
+
+    None stands for what is not there.
+    """
+
+    message_id: str
+    ours: dict[str, Any] | None
+    theirs: dict[str, Any] | None
+
+
+class Divergence(Struct, frozen=True):
+    """A message of the parent's that the child changed, by the parent's name for it."""
+
+    message_id: str
+    seq: int
+    written: int
+    """The child's last entry that names it, and the one that wrote what it says; 0 if that was no entry of its own."""
+    base: dict[str, Any] | None
+    theirs: dict[str, Any] | None
+    """How it stood in the child when the two last agreed, and how it stands there now."""
+    before: dict[str, Any] | None
+    ours: dict[str, Any] | None
+    """The same in the parent."""
+    was_hidden: bool = False
+    hidden: bool = False
+    """Whether it was, and is, hidden in the parent along with the tool call that it answers."""
+
+
+class Plan(Struct, frozen=True):
+    """What to write to the parent, in the child's order, and what stays because both changed it."""
+
+    restore: list[Divergence]
+    revise: list[Divergence]
+    retract: list[Divergence]
+    kept: list[str]
+    conflicts: list[Conflict]
+
+
+def plan(divergences: Sequence[Divergence], on_conflict: str) -> Plan:
+    """Return what the child's changes of common messages come to; conflicts are listed only with ``fail``."""
+    found = Plan([], [], [], [], [])
+    for one in sorted(divergences, key=lambda one: (one.seq, one.message_id)):
+        if not differs(one):
+            continue
+        # A retraction of what the parent hides already takes nothing away from it.
+        ours_changed = not _equal(one.before, one.ours) or one.was_hidden != one.hidden
+        if ours_changed and not (one.theirs is None and one.hidden):
+            if on_conflict == "fail":
+                found.conflicts.append(Conflict(one.message_id, None if one.hidden else one.ours, one.theirs))
+                continue
+            if on_conflict == "ours":
+                found.kept.append(one.message_id)
+                continue
+        if one.theirs is None:
+            found.retract.append(one)
+            continue
+        if one.ours is None:
+            found.restore.append(one)
+        found.revise.append(one)
+    # A result can only be revised while its call is made: in the child's order, that was so.
+    found.revise.sort(key=lambda one: (one.written, one.seq, one.message_id))
+    return found
+
+
+def differs(one: Divergence) -> bool:
+    """Whether the child changed a message, all in all, into something else than the parent has."""
+    return not _equal(one.base, one.theirs) and not _equal(one.ours, one.theirs)
+
+
+def _equal(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> bool:
+    if ours is None or theirs is None:
+        return ours is theirs
+    return same(ours, theirs)
+
+
+class OpenCalls:
+    """The calls still open at the end of a path, told from its messages last to first.
+
+    What counts is the last round of the path: results, and before them the messages that made the calls, of which there
+    may be many (the Responses API makes an item of each). A call that the conversation went on without is not waited
+    for.
+    """
+
+    def __init__(self) -> None:
+        self._answered: Counter[str] = Counter()
+        self._made = False
+        self.open: list[str] = []
+        """Those made by the messages told so far, in their order."""
+
+    def add(self, made: Sequence[str], answers: Sequence[str]) -> bool:
+        """Take the calls that the message before made, and those that it answers; False when no more are needed."""
+        if not made and (self._made or not answers):
+            return False
+        waiting = []
+        for call in made:
+            # A result settles the call of that id that is nearest above it.
+            if self._answered[call]:
+                self._answered[call] -= 1
+            else:
+                waiting.append(call)
+        self.open[:0] = waiting
+        self._answered.update(answers)
+        self._made = self._made or bool(made)
+        return not (made and answers)

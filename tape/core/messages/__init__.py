@@ -1,0 +1,1 @@
+"""Messages of every shape: their text, their tool calls, their tokens."""

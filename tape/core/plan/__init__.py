@@ -1,0 +1,1 @@
+"""Plans: what a call becomes on the tape, decided against the view."""

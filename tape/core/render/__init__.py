@@ -1,0 +1,1 @@
+"""Requests: a context in the shape of each API, and what was repaired on the way."""

@@ -1,0 +1,1 @@
+"""Search, without a database: the tokenizer of texts and queries."""

@@ -1,0 +1,173 @@
+"""Compactions on a path: which of them hold, and what a change of a message does to them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tape.core.entries.payloads import Loosened, Place, Reopened
+
+if TYPE_CHECKING:
+    from tape.core.plan.intents import Lookup
+
+__all__ = ["Compaction", "Rewritten", "in_force", "loosen", "newest"]
+
+
+class Compaction(Struct, frozen=True):
+    """A compaction on a path: the tape and seq that made it, the depths of its run, what became of its sources."""
+
+    tape: str | None
+    seq: int
+    place: Place
+    lo: int
+    gone: int
+    """How many reasons there are for it to stand back: sources without a live row, sources that make a call whose
+    result it does not cover, and live messages that it does not cover and whose call a source answers.
+
+    A clear ends no row, so this does not change with it: sources that a clear took are not gone, and a compaction
+    under a clear keeps its account for the day when the clear is undone.
+    """
+    revised: bool
+    loose: bool
+    levels_up: int = 0
+    """How many forks up the tape is that made it; 0 for the tape itself."""
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """What orders compactions by when they were made: the seqs of two tapes say nothing about each other."""
+        return -self.levels_up, self.seq
+
+    def overlaps(self, lo: int, hi: int) -> bool:
+        """Whether its run shares a depth with another."""
+        return self.lo <= hi and lo <= self.place.ordinal
+
+    def within(self, lo: int, hi: int) -> bool:
+        """Whether its run lies inside another."""
+        return lo <= self.lo and self.place.ordinal <= hi
+
+
+class Rewritten(Struct, frozen=True):
+    """A message that is revised: the calls it made and makes now, and those of them whose results are not in it."""
+
+    place: Place
+    made: list[str]
+    makes: list[str]
+    awaited: list[str]
+    awaits: list[str]
+
+
+def newest(found: Sequence[Compaction]) -> Compaction | None:
+    """Return the compaction that was made last: one of the nearest tape."""
+    return max(found, key=lambda one: one.age, default=None)
+
+
+def in_force(found: Sequence[Compaction]) -> tuple[list[Compaction], list[Compaction]]:
+    """Return which compactions of a path hold, shallowest first, and which do not because a source was retracted.
+
+    Where two overlap, the newer wins; a path is ordered by its tapes, so those of a nearer tape are newer.
+    """
+    out = [one for one in found if one.gone > 0]
+    held: list[Compaction] = []
+    for one in sorted((one for one in found if one.gone <= 0), key=lambda one: one.age, reverse=True):
+        if not any(other.overlaps(one.lo, one.place.ordinal) for other in held):
+            held.append(one)
+    return sorted(held, key=lambda one: one.lo), out
+
+
+def loosen(
+    look: Lookup,
+    *,
+    outs: Sequence[Place] = (),
+    backs: Sequence[Reopened] = (),
+    revised: Sequence[Rewritten] = (),
+    uncleared: bool = False,
+) -> list[Loosened]:
+    """Return what becomes of the compactions that cover messages which go, come back or change.
+
+    All of the tape's are asked, also those under a clear of its own: undoing it brings them back as they stand then.
+    ``uncleared`` tells that a clear is undone, which brings back messages that nobody names.
+    """
+    compactions = look.compactions()
+    if not compactions:
+        return []
+    found: list[Loosened] = []
+    callers = _callers(look, outs, backs, revised)
+    for one in compactions:
+        gone, changed, loose = one.gone, one.revised, one.loose
+        covers: set[str] | None = None
+
+        def covered(place: Place, one: Compaction = one) -> bool | None:
+            """Whether the summary covers the message there; None when the place is outside its run."""
+            nonlocal covers
+            if not one.lo <= place.ordinal <= one.place.ordinal or not look.contains(one.place, place):
+                return None
+            if covers is None:
+                covers = set(look.covers(one))
+            return look.id_at(place) in covers
+
+        gone += sum(covered(place) is True for place in outs)
+        for back in backs:
+            inside = covered(back.place)
+            # What a clear took has kept its row, and was not counted as gone.
+            gone -= inside is True and not back.clear
+            loose = loose or inside is False
+        for new in revised:
+            if covered(new.place):
+                changed = True
+                gone += _waits(look, covered, new.place, new.awaits) - _waits(look, covered, new.place, new.awaited)
+        for caller in callers:
+            answered = [call for answer, call in caller.answers if covered(answer)]
+            if answered and not covered(caller.place):
+                gone += any(call in caller.makes for call in answered)
+                gone -= any(call in caller.made for call in answered)
+        if uncleared and not loose:
+            # Something within the run is not covered, and may be among what returns.
+            loose = one.place.ordinal - one.lo + 1 > len(look.covers(one))
+        if (gone, changed, loose) != (one.gone, one.revised, one.loose):
+            found.append(Loosened(one.seq, gone, changed, loose, one.tape))
+    return found
+
+
+class _Caller(Struct, frozen=True):
+    """A message that changes: the calls it made and makes in the view, and what answers calls of its."""
+
+    place: Place
+    made: Sequence[str]
+    makes: Sequence[str]
+    answers: list[tuple[Place, str]]
+
+
+def _callers(
+    look: Lookup, outs: Sequence[Place], backs: Sequence[Reopened], revised: Sequence[Rewritten]
+) -> list[_Caller]:
+    """Return those of the messages that made or make calls which others answer."""
+
+    def calls(place: Place) -> list[str]:
+        standing = look.standing(place)
+        return look.body(standing.body, standing.of).calls
+
+    changes: list[tuple[Place, Sequence[str], Sequence[str]]] = [(place, calls(place), ()) for place in outs]
+    changes += [(back.place, (), calls(back.place)) for back in backs if not back.clear]
+    changes += [(new.place, new.made, new.makes) for new in revised]
+    found = [_Caller(place, made, makes, _answers(look, place)) for place, made, makes in changes if made or makes]
+    return [caller for caller in found if caller.answers]
+
+
+def _answers(look: Lookup, maker: Place) -> list[tuple[Place, str]]:
+    """Return the messages that were bound to calls of another, each with the call."""
+    return [
+        (place, bound.call)
+        for place in look.answers(maker)
+        for bound in look.bindings(place, look.standing(place).placed)
+        if bound.maker == maker
+    ]
+
+
+def _waits(look: Lookup, covered: Callable[[Place], bool | None], place: Place, calls: Sequence[str]) -> bool:
+    """Whether one of the calls made at a place has no result among the covered messages, so that it comes after."""
+    if not calls:
+        return False
+    settled = {call for answer, call in _answers(look, place) if covered(answer)}
+    return any(call not in settled for call in calls)

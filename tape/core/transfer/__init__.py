@@ -1,0 +1,1 @@
+"""Export and import, without a database: the format and its checks."""

@@ -1,0 +1,1 @@
+"""Engines: connections, transactions, locks and wake-ups on SQLite and PostgreSQL."""

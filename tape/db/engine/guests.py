@@ -1,0 +1,167 @@
+"""The database of a store: one opened by URL, a connection of its caller's, or a transaction under way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from tape.db.engine.connect import make_engine, schema_name
+from tape.db.engine.postgres import PostgresDatabase, postgres_error
+from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
+from tape.db.engine.transaction import Again, Database, Lost, Transaction
+from tape.errors import InvalidEntry, StoreFailed
+
+__all__ = ["Bound", "Joined", "check_transactional", "open_database"]
+
+R = TypeVar("R")
+
+
+def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: float) -> Database:
+    """Return the database at ``url``, not yet migrated."""
+    if schema is not None:
+        schema = schema_name(schema)
+        if url.get_backend_name() != "postgresql":
+            raise InvalidEntry("schema", "is for PostgreSQL only")
+    engine = make_engine(url, durability=durability, timeout=timeout)
+    if engine.dialect.name == "postgresql":
+        return PostgresDatabase(engine, schema, timeout)
+    return SqliteDatabase(engine, url, timeout)
+
+
+class _Guest(Database):
+    """A transaction on someone else's connection: tables, statements and limits are those of the store it is from."""
+
+    def __init__(self, parent: Database) -> None:
+        # No super().__init__: there is no engine of its own to compile for, to watch or to close.
+        self.engine = parent.engine
+        self.timeout = parent.timeout
+        self.tables = parent.tables
+        self.statements = parent.statements
+        self.fault = parent.fault
+        self.postgres = parent.postgres
+        self.bell = parent.bell
+        self._closed = False
+        self._parent = parent
+
+
+class Bound(_Guest):
+    """A caller's own connection: writes join its transaction, and nothing is committed here."""
+
+    def __init__(self, connection: sa.Connection, parent: Database) -> None:
+        super().__init__(parent)
+        self._connection = connection
+
+    def _cursor(self) -> Any:
+        if self._parent.closed:
+            raise StoreFailed("the store is closed")
+        if self._closed or self._connection.closed:
+            raise StoreFailed("the bound connection is closed")
+        check_transactional(self._connection)
+        if not self._connection.in_transaction():
+            # Without this SQLAlchemy would not know that there is something to commit.
+            self._connection.begin()
+        driver = self._connection.connection.driver_connection
+        if not self.postgres and driver is not None and not driver.in_transaction:
+            # A deferred transaction that reads before it writes fails at once when another writer was faster.
+            self.begin(driver)
+        return driver.cursor() if driver is not None else None
+
+    def begin(self, connection: Any) -> None:
+        """Begin where the store's own writers do."""
+        self._parent.begin(connection)
+
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work`` inside a savepoint of the caller's transaction."""
+        try:
+            cursor = self._cursor()
+            cursor.execute("SAVEPOINT tape_write")
+            try:
+                result = work(Transaction(cursor, self.statements, postgres=self.postgres))
+                self.point("commit")
+                cursor.execute("RELEASE SAVEPOINT tape_write")
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    cursor.execute("ROLLBACK TO SAVEPOINT tape_write")
+                    cursor.execute("RELEASE SAVEPOINT tape_write")
+                raise
+            return result
+        except Exception as error:
+            raise self._judge(error) from error
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` on the caller's connection, where it sees what the caller wrote."""
+        try:
+            return work(Transaction(self._cursor(), self.statements, postgres=self.postgres))
+        except Exception as error:
+            raise self._judge(error) from error
+
+    def _judge(self, error: Exception) -> BaseException:
+        if isinstance(error, sa.exc.SQLAlchemyError):
+            cause = getattr(error, "orig", None)
+            error = cause if isinstance(cause, Exception) else StoreFailed(str(error))
+        told = postgres_error(error, 0) if self.postgres else sqlite_error(error, 0)
+        # The caller owns the transaction, so the caller decides whether to run it again.
+        return StoreFailed(str(error)) if isinstance(told, Lost | Again) else told
+
+    def close(self) -> None:
+        """Let go of the connection; it stays the caller's."""
+        self._closed = True
+
+
+def check_transactional(connection: sa.Connection) -> None:
+    """Refuse a connection in AUTOCOMMIT: what is written to it would be answered with a receipt, and rolled back."""
+    # Of SQLite only SQLAlchemy knows it, by an option of the connection or of its engine; a driver's own mode as well.
+    level = connection.get_execution_options().get("isolation_level")
+    level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
+    driver = None if connection.closed else connection.connection.driver_connection
+    if level == "AUTOCOMMIT" or getattr(driver, "autocommit", None) is True:
+        raise InvalidEntry(
+            "connection", "is in AUTOCOMMIT and has no transaction that the store could join; use another level"
+        )
+
+
+class Joined(_Guest):
+    """A transaction that is under way on the store's own connection: several calls join it and commit together."""
+
+    def __init__(self, transaction: Transaction, parent: Database) -> None:
+        super().__init__(parent)
+        self._transaction = transaction
+
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work`` inside a savepoint, so that a refused call leaves nothing and the others can go on."""
+        transaction = self._transaction
+        execute = transaction.execute
+        try:
+            execute("SAVEPOINT tape_join")
+            result = work(transaction)
+            execute("RELEASE SAVEPOINT tape_join")
+        except BaseException as error:
+            transaction.after_commit = None
+            with contextlib.suppress(Exception):
+                execute("ROLLBACK TO SAVEPOINT tape_join")
+                execute("RELEASE SAVEPOINT tape_join")
+            told = self._judge(error)
+            if told is error:
+                raise
+            raise told from error
+        # Within this transaction the call is done, and the next one may rely on the head it leaves.
+        done, transaction.after_commit = transaction.after_commit, None
+        if done is not None:
+            done()
+        return result
+
+    def repeat(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work`` once: it is the whole transaction that would have to be run again."""
+        return self.write(tape, work)
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` where it sees what was written before."""
+        return work(self._transaction)
+
+    def _judge(self, error: BaseException) -> BaseException:
+        told = postgres_error(error, 0) if self.postgres else sqlite_error(error, 0)
+        # With the connection all of the transaction is lost, so that trying this call again cannot help.
+        return StoreFailed(str(error)) if isinstance(told, Lost) else told

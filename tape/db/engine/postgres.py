@@ -1,0 +1,285 @@
+"""PostgreSQL: connections taken in turns, a write in as few trips as can be, and what an error of PostgreSQL means."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from tape.db.engine.transaction import (
+    Again,
+    Broken,
+    Collision,
+    Database,
+    Denied,
+    Lost,
+    Transaction,
+    inherited_connections,
+    lock_key,
+)
+from tape.db.engine.wakeup import watch_postgres
+from tape.db.sql import Statement, Statements
+from tape.errors import StoreBusy, StoreFailed
+
+__all__ = ["PostgresDatabase", "postgres_error"]
+
+R = TypeVar("R")
+Row = Sequence[Any]
+
+_CONNECTIONS = 64
+"""How many connections one store uses at once on PostgreSQL; further callers wait for one."""
+_KNOCKS = 3
+"""How often a connection is tried before the database counts as away."""
+_IDLE = 0
+"""What libpq calls a connection outside a transaction and without a statement under way."""
+_DAMAGE = {"42P01": False, "42703": False, "XX001": True, "XX002": True}
+"""What PostgreSQL calls a missing table or column, and a damaged table or index; whether the disk is at fault."""
+
+
+class PostgresDatabase(Database):
+    """PostgreSQL: writers of one tape exclude each other by an advisory lock, others run side by side."""
+
+    postgres = True
+
+    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
+        super().__init__(engine, schema, timeout)
+        self._announce_after = 0.0
+        self._reset()
+
+    @property
+    def _channel(self) -> str:
+        return f"tape_{lock_key(f'feed:{self.tables.schema}') & (2**64 - 1):016x}"
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        watch_postgres(self._open_connection, self._channel, ring, stop)
+
+    def _announce(self, transaction: Transaction) -> None:
+        """Tell followers in other processes, at most twenty times a second; those look again soon after each."""
+        # Not in the appending transaction: there every commit would queue for the one lock that notifications take.
+        now = time.monotonic()
+        if now >= self._announce_after:
+            self._announce_after = now + 0.05
+            with contextlib.suppress(Exception):
+                transaction.execute("SELECT pg_notify(%s, '')", (self._channel,))
+
+    def _reset(self) -> None:
+        self._idle: deque[Any] = deque()
+        self._locks = [threading.Lock() for _ in range(64)]
+        self._holders: list[tuple[int, str]] = [(0, "")] * len(self._locks)
+        """The thread that holds each lock, and the tape that it writes."""
+        self._room = threading.Semaphore(_CONNECTIONS)
+
+    def _take(self) -> Any:
+        import psycopg
+
+        if not self._room.acquire(False) and not self._room.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            for attempt in range(_KNOCKS):
+                try:
+                    return self._open_connection()
+                except psycopg.Error as error:
+                    # A server that restarts may end a connection while it is being made.
+                    if attempt == _KNOCKS - 1:
+                        raise StoreFailed(f"cannot connect: {error}") from error
+        except BaseException:
+            self._room.release()
+            raise
+
+    def _give(self, connection: Any, *, broken: bool) -> None:
+        if broken or connection.closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+            if self._closed:
+                self._drain()
+        self._room.release()
+
+    def _drain(self) -> None:
+        """Close the kept connections: the store is closed, or one of them is dead and then all may be."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().close()
+
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work``; the transaction begins when it locks the tape or writes."""
+        self._check_open()
+        # Threads of one process queue here rather than each holding a connection that waits.
+        number = hash(tape) % len(self._locks)
+        queue = self._locks[number]
+        patience = self.timeout if patience is None else patience
+        if not queue.acquire(False):
+            thread, other = self._holders[number]
+            if thread == threading.get_ident():
+                # A callback of the caller's writes: waiting for itself would never end.
+                if other == tape:
+                    raise StoreFailed("a write was started from inside a write of the same tape")
+                return self._write(work)
+            if not queue.acquire(timeout=patience):
+                raise StoreBusy(patience)
+        self._holders[number] = (threading.get_ident(), tape)
+        try:
+            return self._write(work)
+        finally:
+            self._holders[number] = (0, "")
+            queue.release()
+
+    def _write(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` on a connection, and commit it."""
+        connection = self._take()
+        broken = True
+        try:
+            transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements)
+            try:
+                result = work(transaction)
+                if transaction.begun:
+                    # Without BEGIN there was one statement, and that is committed already.
+                    self.point("commit")
+                    transaction.commit()
+                broken = False
+                self.bell.ring()
+                self._announce(transaction)
+            except BaseException as error:
+                broken = not transaction.rollback()
+                told = postgres_error(error, self.timeout, connection)
+                if isinstance(told, Lost):
+                    self._drain()
+                    if not transaction.deciding:
+                        # The server rolls back what it was not told to commit.
+                        raise Again(str(error)) from error
+                raise told from error
+        finally:
+            self._give(connection, broken=broken)
+        if transaction.after_commit is not None:
+            transaction.after_commit()
+        return result
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` in one repeatable-read transaction; once more if the connection turns out to be dead."""
+        self._check_open()
+        for last in (False, True):
+            connection = self._take()
+            broken = True
+            try:
+                cursor = connection.cursor(binary=True)
+                cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                result = work(Transaction(cursor, self.statements, postgres=True))
+                cursor.execute("COMMIT")
+                broken = False
+                return result
+            except BaseException as error:
+                with contextlib.suppress(Exception):
+                    cursor.execute("ROLLBACK")
+                    broken = False
+                told = postgres_error(error, self.timeout, connection)
+                if isinstance(told, Lost):
+                    self._drain()
+                    if not last:
+                        continue
+                if isinstance(told, Lost | Again):
+                    raise StoreFailed(str(error)) from error
+                raise told from error
+            finally:
+                self._give(connection, broken=broken)
+        raise AssertionError("the loop returns or raises")
+
+    def close(self) -> None:
+        """Close every connection."""
+        if not self._closed:
+            self._closed = True
+            self._drain()
+            super().close()
+
+    def forked(self) -> None:
+        """Start again with connections of this process's own; the parent's are neither used nor closed."""
+        super().forked()
+        inherited_connections.append(self._idle)
+        self._reset()
+
+
+class _PostgresTransaction(Transaction):
+    """A transaction that begins when it has to, so that a single statement can do without."""
+
+    __slots__ = ("begun", "deciding")
+
+    def __init__(self, cursor: Any, statements: Statements) -> None:
+        super().__init__(cursor, statements, postgres=True)
+        self.begun = False
+        self.deciding = False
+        """Whether something was sent that the server may have committed."""
+
+    def lock(self, tape: str) -> None:
+        self._begin()
+        super().lock(tape)
+
+    def try_lock(self, tape: str) -> bool:
+        self._begin()
+        return super().try_lock(tape)
+
+    def run(self, statement: Statement, params: Row) -> int:
+        self._begin()
+        return super().run(statement, params)
+
+    def many(self, statement: Statement, rows: Iterable[Row]) -> None:
+        self._begin()
+        super().many(statement, rows)
+
+    def hot(self, statement: Statement, params: Row) -> bool:
+        self.deciding = True
+        return self.one(statement, params) is not None
+
+    def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            # Said in full: with another default the reads after the lock would see what was there before it.
+            self._cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+
+    def commit(self) -> None:
+        self.deciding = True
+        self._cursor.execute("COMMIT")
+
+    def rollback(self) -> bool:
+        """Undo everything; tells whether the connection can be used again."""
+        try:
+            if self.begun:
+                self._cursor.execute("ROLLBACK")
+            # Not idle: something interrupted a statement, whose answer is still to come.
+            return bool(self._cursor.connection.info.transaction_status == _IDLE)
+        except Exception:
+            return False
+
+
+def postgres_error(error: BaseException, waited: float, connection: Any = None) -> BaseException:
+    """Return what an error of PostgreSQL means."""
+    import psycopg
+
+    if not isinstance(error, psycopg.Error):
+        return error
+    state = error.sqlstate
+    if isinstance(error, psycopg.IntegrityError):
+        return Collision(str(error))
+    if state == "55P03":
+        return StoreBusy(waited)
+    if state == "42501":
+        return Denied(f"PostgreSQL refused: {error}")
+    if state in _DAMAGE:
+        return Broken(f"PostgreSQL failed: {error}", spoilt=_DAMAGE[state])
+    if state in ("40001", "40P01"):
+        return Again(str(error))
+    if connection is not None and connection.closed:
+        # However the server put it: terminated, shut down, idle for too long.
+        return Lost(str(error))
+    if state is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return Lost(str(error))
+    if state is not None and (state[:2] == "08" or state in ("57P01", "57P02", "57P03")):
+        return Lost(str(error))
+    return StoreFailed(f"PostgreSQL failed: {error}")

@@ -1,0 +1,337 @@
+"""SQLite: one writer at a time, a pool of readers, and what an error of SQLite means."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from tape.db.engine.connect import check_replaceable, is_memory
+from tape.db.engine.file_lock import Turn
+from tape.db.engine.transaction import Broken, Collision, Database, Transaction, inherited_connections
+from tape.db.engine.wakeup import watch_sqlite
+from tape.errors import InvalidEntry, StoreBusy, StoreFailed
+
+__all__ = ["SqliteDatabase", "sqlite_error"]
+
+R = TypeVar("R")
+
+_LONGEST_FORK = 5.0
+"""Seconds for which a fork waits until reads in other threads have ended."""
+
+
+class SqliteDatabase(Database):
+    """SQLite: one writer at a time, in the process by a lock and between processes by turns."""
+
+    def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
+        self._memory = is_memory(url)
+        super().__init__(engine, None, timeout)
+        path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
+        self._turn = Turn(path)
+        self._reset()
+
+    @property
+    def _watched(self) -> bool:
+        return not self._memory
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        watch_sqlite(self._open_connection, ring, stop)
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._opening = threading.Lock()
+        self._held: list[Any] = []
+        """The locks that were taken for a fork."""
+        self._writer: tuple[sqlite3.Connection, Transaction] | None = None
+        self._writing = False
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._readers: set[sqlite3.Connection] = set()
+        """Every open connection that reads, idle or not."""
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            connection: sqlite3.Connection = self._open_connection()
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+        return connection
+
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
+        if self._closed:
+            self._check_open()
+        lock, turn, brief = self._lock, self._turn, patience
+        if patience is None:
+            patience = self.timeout
+        if not lock.acquire(False):
+            began = time.monotonic()
+            if not lock.acquire(timeout=patience):
+                raise StoreBusy(patience)
+            patience = max(0.0, patience - (time.monotonic() - began))
+        try:
+            if self._closed:
+                self._check_open()
+            if self._writing:
+                raise StoreFailed("a write was started from inside a write of the same store")
+            driver, transaction = self._writer or self._open_writer()
+            if self._memory and driver.in_transaction:
+                raise StoreFailed("a write was started from inside a read of the same store, which is in memory")
+            try:
+                if not turn.take(patience):
+                    raise StoreBusy(self.timeout)
+                self._writing = True
+                if brief is not None:
+                    return self._run_briefly(driver, transaction, work, patience)
+                return self._run(driver, transaction, work)
+            finally:
+                self._writing = False
+                turn.give()
+        finally:
+            lock.release()
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin a writing transaction on a caller's connection: in its turn, and after at most the store's timeout.
+
+        The turn is given back at once, since nobody here is told of the end of that transaction. Whoever has it next
+        waits for SQLite's lock alone, so that the queue holds for the transactions of callers as well.
+        """
+        deadline = time.monotonic() + self.timeout
+        if not self._lock.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
+        try:
+            self._check_open()
+            if self._writing:
+                raise StoreFailed("a transaction was started from inside a write of the same store")
+            try:
+                if not self._turn.take(max(0.0, deadline - time.monotonic())):
+                    raise StoreBusy(self.timeout)
+                self._begin_within(connection, max(0.0, deadline - time.monotonic()))
+            finally:
+                self._turn.give()
+        finally:
+            self._lock.release()
+
+    def _begin_within(self, connection: sqlite3.Connection, patience: float) -> None:
+        """Begin on a connection whose own patience may be less, and leave that as it was."""
+        try:
+            (own,) = connection.execute("PRAGMA busy_timeout").fetchone()
+            connection.execute(f"PRAGMA busy_timeout = {max(own, int(patience * 1000))}")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {own}")
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+
+    def _run_briefly(
+        self,
+        connection: sqlite3.Connection,
+        transaction: Transaction,
+        work: Callable[[Transaction], R],
+        patience: float,
+    ) -> R:
+        """Run ``work`` unless a writer that takes no turns, another program's, holds the file for longer than that."""
+        connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+        try:
+            return self._run(connection, transaction, work)
+        finally:
+            # The connection may be closed by now, and the next one begins with the usual wait.
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
+
+    def _open_writer(self) -> tuple[sqlite3.Connection, Transaction]:
+        """Return the one connection that writes, and what runs its statements.
+
+        Kept until close: a checkout per operation costs as much as the statements it runs.
+        """
+        # In memory the pool's one connection is the database.
+        driver: Any = self.engine.raw_connection().driver_connection if self._memory else self._connect()
+        self._writer = (driver, Transaction(driver.cursor(), self.statements, postgres=False))
+        return self._writer
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None and not self._memory:
+            self._writer[0].close()
+            self._writer = None
+
+    def _run(self, connection: sqlite3.Connection, transaction: Transaction, work: Callable[[Transaction], R]) -> R:
+        execute = transaction.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            result = work(transaction)
+            if self.fault is not None:
+                self.point("commit")
+            execute("COMMIT")
+        except BaseException as error:
+            transaction.after_commit = None
+            if connection.in_transaction:
+                try:
+                    connection.execute("ROLLBACK")
+                except sqlite3.Error:
+                    # Kept, it would hold the write lock of the file from now on.
+                    self._drop_writer()
+            if isinstance(error, sqlite3.Error):
+                raise sqlite_error(error, self.timeout) from error
+            raise
+        done = transaction.after_commit
+        if done is not None:
+            # Dropped at once: it refers to what holds this transaction.
+            transaction.after_commit = None
+            done()
+        self.bell.ring()
+        return result
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` in one deferred transaction, which sees one state throughout."""
+        self._check_open()
+        if self._memory:
+            return self._read_in_memory(work)
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._open_reader()
+        try:
+            return self._read(connection, work)
+        finally:
+            self._idle.append(connection)
+            if self._closed:
+                self._drain()
+
+    def _read_in_memory(self, work: Callable[[Transaction], R]) -> R:
+        """Read with the one connection that there is: after the writer, or one would see half of its work."""
+        if not self._lock.acquire(timeout=self.timeout):
+            raise StoreBusy(self.timeout)
+        try:
+            driver = (self._writer or self._open_writer())[0]
+            # Inside a transaction of this very thread a callback of the caller's reads. It sees what that transaction
+            # sees; to begin and roll back one of its own would take away the other's work.
+            return self._read(driver, work, joins=driver.in_transaction)
+        finally:
+            self._lock.release()
+
+    def _open_reader(self) -> sqlite3.Connection:
+        with self._opening:
+            self._check_open()
+            connection = self._connect()
+            self._readers.add(connection)
+            return connection
+
+    def _drain(self) -> None:
+        """Close the connections that nobody reads with."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                connection = self._idle.pop()
+                connection.close()
+                self._readers.discard(connection)
+
+    def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R], *, joins: bool = False) -> R:
+        cursor = driver.cursor()
+        try:
+            if not joins:
+                cursor.execute("BEGIN")
+            return work(Transaction(cursor, self.statements, postgres=False))
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+        finally:
+            cursor.close()
+            if driver.in_transaction and not joins:
+                driver.execute("ROLLBACK")
+
+    def backup(self, file: str | os.PathLike[str]) -> None:
+        """Copy the database to a file, which appears when it is whole; writers go on meanwhile."""
+        self._check_open()
+        try:
+            path = Path(file)
+            # A name of its own, or two backups to one path at once would write into each other.
+            part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+            os.fsencode(part)
+            check_replaceable(path)
+        except (TypeError, ValueError) as error:
+            raise InvalidEntry("file", f"must be the path of a file to write: {error}") from error
+        try:
+            with contextlib.closing(sqlite3.connect(part)) as target:
+                # One step: it reads one state of the database, and in WAL mode holds up nobody.
+                self.read(lambda tx: tx._cursor.connection.backup(target))
+            # Again, since the copy takes a while: a log that is there now would be replayed over it.
+            check_replaceable(path)
+            part.replace(path)
+        except sqlite3.Error as error:
+            raise sqlite_error(error, self.timeout) from error
+        except OSError as error:
+            raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close every connection; the last one to go folds the WAL into the file."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._drain()
+            self._drop_writer()
+            super().close()
+            self._turn.close()
+
+    def forking(self) -> None:
+        """Close every connection while no thread is inside SQLite.
+
+        A forked process inherits SQLite's belief that it holds the locks of its parent, which the kernel did not give
+        it: whoever closed the file next would take itself for the last user and delete the WAL under the child.
+        """
+        patience = min(self.timeout, _LONGEST_FORK)
+        deadline = time.monotonic() + patience
+        self._held = [lock for lock in (self._lock, self._opening) if lock.acquire(timeout=patience)]
+        if self._memory or self._writing or len(self._held) < 2:
+            return
+        self._drop_writer()
+        self._drain()
+        while self._readers and time.monotonic() < deadline:
+            time.sleep(0.001)
+            self._drain()
+        self.engine.dispose()
+
+    def unforked(self) -> None:
+        """Go on; connections are opened again as they are needed."""
+        for lock in self._held:
+            lock.release()
+        self._held = []
+
+    def forked(self) -> None:
+        """Start again with connections and locks of this process's own."""
+        self._turn.forget()
+        writer = self._writer
+        inherited_connections.append((writer, self._idle, self._readers))
+        self._reset()
+        if self._memory:
+            # The child has a copy of the memory, and with it of the database.
+            self._writer = writer
+        else:
+            super().forked()
+
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
+    """Return what an error of SQLite means."""
+    if not isinstance(error, sqlite3.Error):
+        return error if error is not None else StoreFailed("SQLite failed")
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    if isinstance(error, sqlite3.IntegrityError):
+        return Collision(str(error))
+    if code & 0xFF in _BUSY:
+        return StoreBusy(waited)
+    # A missing table has no code of its own, so that here the text has to tell.
+    if code & 0xFF == sqlite3.SQLITE_CORRUPT or str(error).startswith("no such table"):
+        return Broken(f"SQLite failed: {error}", spoilt=code & 0xFF == sqlite3.SQLITE_CORRUPT)
+    return StoreFailed(f"SQLite failed: {error}")

@@ -1,0 +1,260 @@
+"""Transactions: who may write when, what is committed, and what an error of the database means.
+
+``Database.write`` runs a piece of work in one writing transaction, ``Database.read`` in one snapshot. Errors are
+judged by the codes of the drivers, never by their texts, and leave here as one of a few: ``Collision`` (a unique
+key is taken), ``Again`` (the database says that nothing happened), ``Lost`` (it cannot say), StoreBusy,
+StoreFailed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from tape.db.engine.wakeup import Bell
+from tape.db.schema.tables import Tables
+from tape.db.sql import Statement, Statements
+from tape.errors import StoreFailed
+
+__all__ = [
+    "Again",
+    "Broken",
+    "Collision",
+    "Database",
+    "Denied",
+    "Lost",
+    "Transaction",
+    "inherited_connections",
+    "lock_key",
+]
+
+R = TypeVar("R")
+Row = Sequence[Any]
+
+
+class Denied(StoreFailed):
+    """The role of this connection may not do it."""
+
+
+class Broken(StoreFailed):
+    """A table is missing, has lost a column, or is damaged on disk (``spoilt``)."""
+
+    def __init__(self, message: str, *, spoilt: bool = False) -> None:
+        super().__init__(message)
+        self.spoilt = spoilt
+
+
+class Collision(Exception):
+    """A unique key is taken: someone else wrote first, or the same was written before."""
+
+
+class Again(Exception):
+    """The database rolled the transaction back by itself; running it once more is safe."""
+
+
+class Lost(Exception):
+    """The connection broke while the transaction may have been committing."""
+
+
+class Transaction:
+    """Statements run on one cursor, inside one transaction."""
+
+    __slots__ = ("_cursor", "after_commit", "execute", "postgres", "statements")
+
+    def __init__(self, cursor: Any, statements: Statements, *, postgres: bool) -> None:
+        self._cursor = cursor
+        self.execute = cursor.execute
+        self.statements = statements
+        self.postgres = postgres
+        self.after_commit: Callable[[], None] | None = None
+        """Called once the transaction is committed, before the next writer begins."""
+
+    def one(self, statement: Statement, params: Row) -> Row | None:
+        """Run a query and return its first row, if any."""
+        row: Row | None = self.execute(statement.sql, statement.bind(params)).fetchone()
+        return row
+
+    def all(self, statement: Statement, params: Row) -> list[Row]:
+        """Run a query and return its rows."""
+        rows: list[Row] = self.execute(statement.sql, statement.bind(params)).fetchall()
+        return rows
+
+    def run(self, statement: Statement, params: Row) -> int:
+        """Run a change and return how many rows it touched."""
+        count: int = self.execute(statement.sql, params if statement.order is None else statement.bind(params)).rowcount
+        return count
+
+    def many(self, statement: Statement, rows: Iterable[Row]) -> None:
+        """Run a change once per row."""
+        bound = rows if statement.order is None else (statement.bind(row) for row in rows)
+        self._cursor.executemany(statement.sql, bound)
+
+    def lock(self, tape: str) -> None:
+        """Make this the only writer of ``tape`` until the transaction ends."""
+        if self.postgres:
+            self._cursor.execute(self.statements.lock, (lock_key(tape),))
+
+    def try_lock(self, tape: str) -> bool:
+        """Make this the only writer of ``tape`` if there is no other now; tells whether it is."""
+        if not self.postgres:
+            return True
+        return bool(self._cursor.execute(self.statements.try_lock, (lock_key(tape),)).fetchone()[0])
+
+    def hot(self, statement: Statement, params: Row) -> bool:
+        """Run a statement that is a transaction by itself; tells whether it wrote."""
+        raise AssertionError("only PostgreSQL has one")
+
+
+def lock_key(tape: str) -> int:
+    """Return the number under which writers of ``tape`` exclude each other on PostgreSQL."""
+    return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+_ANY_SCHEMA = "tape any schema"
+"""Stands for the name of a schema in statements that are compiled once for all of them."""
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(dialect: str, schema: str | None) -> tuple[Tables, Statements]:
+    """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
+    tables = Tables(dialect, schema)
+    if schema in (None, _ANY_SCHEMA):
+        return tables, Statements(dialect, tables)
+    return tables, _compiled(dialect, _ANY_SCHEMA)[1].on(tables)
+
+
+class Database:
+    """One open database. Threads share it."""
+
+    postgres = False
+
+    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
+        self.engine = engine
+        self.timeout = timeout
+        """Seconds that a call waits for another writer before it is StoreBusy."""
+        self.tables, self.statements = _compiled(engine.dialect.name, schema)
+        self.fault: Callable[[str], None] | None = None
+        """Tests set this to raise at named points inside a write."""
+        self.bell = Bell(self._watch if self._watched else None)
+        self._closed = False
+        _open_databases.add(self)
+
+    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it.
+
+        With ``patience`` other writers are waited for so many seconds, instead of the store's timeout.
+        """
+        raise AssertionError("each engine writes in its own way")
+
+    def repeat(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+        """Write like ``write``, and once more when it is not known to be done: for work that comes to the same then."""
+        for last in (False, False, True):
+            try:
+                return self.write(tape, work, patience=patience)
+            except (Again, Lost) as error:
+                if last:
+                    raise StoreFailed(str(error)) from error
+        raise AssertionError("the loop returns or raises")
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` against one unchanging state of the database."""
+        raise AssertionError("each engine reads in its own way")
+
+    def begin(self, connection: Any) -> None:
+        """Begin a writing transaction on a connection that is the caller's own."""
+        raise AssertionError("only SQLite has to be told")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store was closed."""
+        return self._closed
+
+    @property
+    def _watched(self) -> bool:
+        """Whether others can write to this database."""
+        return True
+
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+        """Ring for every commit of another process, until ``stop`` is set."""
+
+    def backup(self, file: str | os.PathLike[str]) -> None:
+        """Copy the database to a file."""
+        raise StoreFailed(
+            "online backup is for SQLite stores with a connection of their own; on PostgreSQL use pg_dump"
+        )
+
+    def point(self, name: str) -> None:
+        """A place where a test may make the write fail."""
+        if self.fault is not None:
+            self.fault(name)
+
+    def close(self) -> None:
+        """Give every connection back. Further use fails."""
+        self._closed = True
+        self.bell.close()
+        self.engine.dispose()
+
+    def forking(self) -> None:
+        """Get ready for a fork of this process; ``forked`` or ``unforked`` follows."""
+
+    def unforked(self) -> None:
+        """Go on in the process that has forked."""
+
+    def forked(self) -> None:
+        """Forget the parent's connections, in a process that was just forked."""
+        self.bell = Bell(self._watch if self._watched else None)
+        self.engine.dispose(close=False)
+
+    def _open_connection(self) -> Any:
+        """Return a driver connection that is ours from now on: the pool only knows how to open one.
+
+        Left to the pool, connections that are kept would count against its limit though they never come back to it,
+        and in a forked process it would tidy up what it finds abandoned there, over the parent's own socket.
+        """
+        pooled = self.engine.raw_connection()
+        driver = pooled.driver_connection
+        pooled.detach()
+        return driver
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreFailed("the store is closed")
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+inherited_connections: list[Any] = []
+"""Connections of a parent process. They are kept, because to collect them could mean to speak on them."""
+
+
+_one_fork = threading.Lock()
+"""Held while the process forks: what a database remembers of it is of one fork."""
+
+
+def _before_fork() -> None:
+    _one_fork.acquire()
+    for database in list(_open_databases):
+        database.forking()
+
+
+def _after_fork_in_parent() -> None:
+    for database in list(_open_databases):
+        database.unforked()
+    _one_fork.release()
+
+
+def _after_fork_in_child() -> None:
+    global _one_fork
+    _one_fork = threading.Lock()
+    for database in list(_open_databases):
+        database.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

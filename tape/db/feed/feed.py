@@ -1,0 +1,202 @@
+"""The feed: all entries of all tapes in the order in which they became final, and readers that remember their place.
+
+A position is one number and opaque: on SQLite the entry's rowid; on PostgreSQL the transaction id, which decides, in
+front of the number that was drawn for the entry. What is read is never overtaken: an entry that commits later has a
+greater position than all that the feed has shown, and entries of one tape come in order of seq.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from tape.core import strict
+from tape.core.records import Entry
+from tape.db.engine.log import log
+from tape.db.engine.transaction import Database, Transaction
+from tape.db.feed.position import join_position, split_position
+from tape.db.view.lineage import Family
+from tape.db.view.paths import Row
+from tape.db.view.rows import any_text, damaged_entry, entry_from_row
+from tape.errors import Corrupt, InvalidEntry
+
+__all__ = ["Feed", "Following", "check_position", "rebase_restored"]
+
+_PAGE = 500
+_FAMILIES = 1_000
+_FIRST_PAUSE = 0.005
+_LAST_PAUSE = 0.25
+"""Seconds between two looks while nothing rings: a bound transaction rings no bell, and a stalled one may end."""
+
+
+def check_position(position: int, field: str, *, postgres: bool) -> int:
+    """Return ``position`` if it can be one of this engine; raises InvalidEntry otherwise."""
+    if type(position) is not int or not 0 <= position < 2 ** (100 if postgres else 63):
+        raise InvalidEntry(field, f"must be the position of an entry or 0, not {strict.shown(position)}")
+    return position
+
+
+class Feed:
+    """Reads the entries of all tapes that one owner can see."""
+
+    def __init__(self, database: Database, *, owner: str | None) -> None:
+        self._db = database
+        self._sql = database.statements
+        self._owner = owner
+        self._families: dict[int, Family] = {}
+
+    @property
+    def database(self) -> Database:
+        """The database that is read."""
+        return self._db
+
+    def at(self, position: int) -> tuple[int, ...]:
+        """Return a position as the statements take it."""
+        parts = split_position(self._db.postgres, position)
+        return parts if self._db.postgres else parts[1:]
+
+    def page(self, after: int, most: int = _PAGE) -> tuple[list[Entry], int, bool]:
+        """Return a page of entries behind a position, the position reached, and whether there may be more.
+
+        Entries of other owners are passed over, so the position can lie behind that of the last entry.
+        """
+
+        def work(tx: Transaction) -> tuple[list[Entry], int, bool]:
+            try:
+                rows = tx.all(self._sql.feed_page, (*self.at(after), most))
+            except sqlite3.OperationalError:
+                # A damaged text fails the whole page; whatever else it was fails again.
+                with any_text(tx):
+                    rows = tx.all(self._sql.feed_page, (*self.at(after), most))
+            entries = [entry for entry in (self._entry(tx, row) for row in rows) if entry is not None]
+            reached = join_position(rows[-1][-4], rows[-1][0]) if rows else after
+            return entries, reached, len(rows) == most
+
+        return self._db.read(work)
+
+    def _entry(self, tx: Transaction, row: Row) -> Entry | None:
+        *stored, tape, owner, last = row
+        # Of a purged tape only its last entry, which tells that it was purged, is left to be seen.
+        if last not in (None, stored[2]) or (self._owner is not None and owner != self._owner):
+            return None
+        if last is not None:
+            # A fork's place among what it inherited is gone with its lineage.
+            stored[13] = 0
+        try:
+            return entry_from_row(tape, stored, self._family(tx, stored[1]) if stored[13] else None)
+        except (Corrupt, msgspec.MsgspecError) as error:
+            # One entry that cannot be read must not end the feed for all tapes.
+            return damaged_entry(tape, stored, error.what if isinstance(error, Corrupt) else str(error))
+
+    def _family(self, tx: Transaction, tape_id: int) -> Family | None:
+        """Return the family of a fork, which never changes."""
+        if tape_id not in self._families:
+            row = tx.one(self._sql.lineage_of, (tape_id,))
+            if row is None:
+                return None
+            if len(self._families) >= _FAMILIES:
+                self._families.clear()
+            self._families[tape_id] = Family.decoded(row[0])
+        return self._families[tape_id]
+
+    def entries(self, after: int, limit: int | None) -> Iterator[Entry]:
+        """Yield the entries behind a position, a page at a time, holding nothing open in between."""
+        place, left = after, limit
+        more = left is None or left > 0
+        while more:
+            found, place, more = self.page(place)
+            for entry in found:
+                yield entry
+                if left is not None:
+                    left -= 1
+                    if left <= 0:
+                        return
+
+    def follow(self, after: int, timeout: float | None) -> Iterator[Entry]:
+        """Yield the entries behind a position and wait for more, until none came for ``timeout`` seconds."""
+        following = Following(self, after, timeout)
+        bell = self._db.bell
+        with bell.following():
+            while True:
+                seen = bell.count
+                yield from following.step()
+                pause = following.pause()
+                if pause is None:
+                    return
+                if pause and bell.wait(seen, pause):
+                    following.rung()
+
+    def committed(self, name: str) -> int:
+        """Return the position that a named reader has committed, or 0."""
+        row = self._db.read(lambda tx: tx.one(self._sql.consumer, (self._owner or "", name)))
+        return 0 if row is None else join_position(row[0], row[1])
+
+    def commit(self, name: str, position: int) -> None:
+        """Keep the position of a named reader."""
+        xid, number = split_position(self._db.postgres, position)
+        values = (self._owner or "", name, xid, number, 0)
+        self._db.repeat("\0consumer", lambda tx: tx.run(self._sql.put_consumer, values))
+
+
+class Following:
+    """Where a follower is and how long it should wait; the waiting itself is the sync or the async face's."""
+
+    def __init__(self, feed: Feed, after: int, timeout: float | None) -> None:
+        self._feed = feed
+        self._place = after
+        self._timeout = timeout
+        self._last = time.monotonic()
+        self._pause = _FIRST_PAUSE
+        self._more = True
+
+    def step(self) -> list[Entry]:
+        """Return the next entries there are, if any."""
+        if self._feed.database.closed:
+            return []
+        found, self._place, self._more = self._feed.page(self._place)
+        if found:
+            self._last = time.monotonic()
+            self._pause = _FIRST_PAUSE
+        return found
+
+    def pause(self) -> float | None:
+        """Return how long to wait before the next look, 0 for at once, or None to end."""
+        if self._feed.database.closed:
+            return None
+        if self._more:
+            return 0.0
+        pause = self._pause
+        self._pause = min(2 * pause, _LAST_PAUSE)
+        if self._timeout is not None:
+            left = self._timeout - (time.monotonic() - self._last)
+            if left <= 0:
+                return None
+            pause = min(pause, left)
+        return pause
+
+    def rung(self) -> None:
+        """Look often again: something was committed, though it may not be final yet."""
+        self._pause = _FIRST_PAUSE
+
+
+def rebase_restored(database: Database) -> None:
+    """Let transaction ids go on above those stored, when the database was restored into a younger server."""
+    if not database.postgres:
+        return
+    sql = database.statements
+
+    def behind(tx: Transaction) -> bool:
+        row = tx.one(sql.xid_state, ())
+        return row is not None and row[1] is not None and row[1] >= row[2]
+
+    def raise_base(tx: Transaction) -> None:
+        tx.lock("\0schema")
+        if behind(tx):
+            tx.run(sql.rebase, ())
+            log.info("tape.rebased")
+
+    if database.read(behind):
+        database.repeat("\0schema", raise_base)

@@ -1,0 +1,1 @@
+"""Forks: forking, merging, discarding and splitting tapes."""

@@ -1,0 +1,454 @@
+"""Forking, merging and discarding: the writes that concern two tapes, each in one transaction on both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from msgspec import UNSET
+
+from tape.core.entries import ids, payloads
+from tape.core.entries.payloads import ROOT, ForkPoint, Place
+from tape.core.merge import divergence
+from tape.core.merge.divergence import Conflict, Plan
+from tape.core.messages import toolcalls
+from tape.core.plan.intents import (
+    CHAIN,
+    HEAD,
+    AddMessage,
+    Intent,
+    Plain,
+    Planned,
+    RestoreMessages,
+    RetractMessages,
+    ReviseMessage,
+    Taken,
+    Unchanged,
+    canonical,
+    compose,
+    digest_of,
+    same,
+)
+from tape.core.records import MergeReceipt, Receipt
+from tape.core.view.fold import CLOSED
+from tape.db.engine.transaction import Transaction
+from tape.db.feed.position import join_position
+from tape.db.forks.merge_messages import New, Taking
+from tape.db.forks.merge_state import Carry
+from tape.db.read.contexts import ContextReader
+from tape.db.record.lookup import inherited
+from tape.db.record.recorder import Call, Opener, Recorder, Writing, message_of
+from tape.db.view.paths import Point, Scope
+from tape.db.view.rows import merge_receipt
+from tape.errors import (
+    HeadMoved,
+    InvalidEntry,
+    MergeConflict,
+    ProvenanceConflict,
+    TapeClosed,
+    TapeExists,
+    TapeNotFound,
+    UnknownMessage,
+)
+
+__all__ = ["Branching"]
+
+
+class Branching:
+    """Makes and ends forks of tapes of one database."""
+
+    def __init__(self, recorder: Recorder, reader: ContextReader) -> None:
+        self._recorder = recorder
+        self._reader = reader
+        self._sql = reader._sql
+
+    # -- fork
+
+    def fork(self, call: Call, key: str | None, child: str | None, at: Point, name: str | None) -> str:
+        """Fork ``call.tape``, unless the same call did so before; returns the fork's id."""
+        # Fixed before the first attempt, so that a second one after a lost reply finds it.
+        new = child or ids.new_id()
+        return self._recorder.several(
+            [call.tape, new],
+            key or ids.fork_key(new),
+            lambda tx, opener: self._fork(tx, opener, call, key, child, new, at, name),
+        )
+
+    def _fork(
+        self,
+        tx: Transaction,
+        opener: Opener,
+        call: Call,
+        key: str | None,
+        asked: str | None,
+        child: str,
+        at: Point,
+        name: str | None,
+    ) -> str:
+        if child == call.tape:
+            raise TapeExists(child)
+        parent = opener(call)
+        if parent.existed and key is not None:
+            row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
+            if row is not None:
+                return self._forked(tx, call.tape, row, asked, at, name)
+        # A creation from the start, or the id of a purged tape would read as absent; its facts follow below.
+        born = Call(child, call.actor, call.meta, create=payloads.Open(name=name))
+        young = opener(born)
+        if young.existed:
+            if not self._made_before(tx, young, call.tape, at, name):
+                raise TapeExists(child)
+            return child
+        if not parent.existed:
+            parent.create()
+            parent.move_head()
+        if call.expected_head is not None and call.expected_head != parent.head.seq:
+            raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
+        scope = self._reader.scope(tx, call.tape, at)
+        facts = tx.one(self._sql.info, (call.tape,))
+        if scope is None or facts is None:
+            raise TapeNotFound(call.tape)
+        young.family = inherited(tx, scope)
+        point = self._point(tx, scope, parent.head.seq + 1)
+        born.create = payloads.Open(name=name, owner=facts[2], agent=facts[3], parent=point)
+        place = scope.head.place
+        if place != ROOT:
+            place = Place(place.lane, place.ordinal, place.tape or call.tape)
+        young.head.place = place
+        young.create()
+        receipt = payloads.Fork(child=child, at=scope.seq, head=scope.head.place, name=name)
+        parent.put(Planned(receipt, parent.head.place), Plain(key=key or ids.fork_key(child), payload=receipt))
+        return child
+
+    def _forked(self, tx: Transaction, parent: str, row: Any, asked: str | None, at: Point, name: str | None) -> str:
+        """Return the fork found by the caller's key, if it was made by the same call."""
+        made = payloads.decode(row[3], row[11], row[8])
+        if (
+            isinstance(made, payloads.Fork)
+            and asked in (None, made.child)
+            and made.name == name
+            and self._same_point(tx, parent, at, row[2], made.at, made.head)
+        ):
+            return made.child
+        given = {"kind": "fork", "child": asked, "name": name}
+        raise ProvenanceConflict(
+            parent, row[4], row[2], digest_of(canonical(payloads.content(made))), digest_of(canonical(given))
+        )
+
+    def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:
+        """Whether a tape was made by the same call: forked off the same parent at the same point."""
+        row = tx.one(self._sql.entry, (young.tape_id, 1))
+        opening = payloads.decode(row[3], row[11], row[8]) if row is not None and row[8] is not None else None
+        if row is None or not isinstance(opening, payloads.Open) or opening.parent is None:
+            return False
+        point = opening.parent
+        if point.tape != parent or opening.name != name:
+            return False
+        place = Place(row[14], row[15], young.family.name(row[13]) if young.family is not None else None)
+        head = Place(place.lane, place.ordinal, None if place.tape == parent else place.tape)
+        return self._same_point(tx, parent, at, point.receipt, point.seq, head)
+
+    def _same_point(self, tx: Transaction, parent: str, at: Point, receipt: int, seq: int, head: Place) -> bool:
+        """Whether ``at`` named this seq and head when the fork was made: later entries may have changed its meaning."""
+        try:
+            scope = self._reader.scope(tx, parent, at, until=receipt - 1)
+        except (InvalidEntry, UnknownMessage):
+            return False
+        return scope is not None and (scope.seq, scope.head.place) == (seq, head)
+
+    def _point(self, tx: Transaction, scope: Scope, receipt: int) -> ForkPoint:
+        row = tx.one(self._sql.entry, (scope.id, scope.seq))
+        return ForkPoint(
+            tape=scope.tape,
+            seq=scope.seq,
+            hash=bytes(row[12]).hex() if row is not None else "",
+            layers=inherited(tx, scope).layers(),
+            lo=scope.head.lo,
+            receipt=receipt,
+        )
+
+    # -- discard
+
+    def discard(self, call: Call, key: str | None, reason: str | None) -> Receipt:
+        """Close a fork for good, with a receipt on its parent."""
+        parent = self._parent(call.tape)
+        key = key or ids.new_id()
+        return self._recorder.several(
+            [call.tape, parent], key, lambda tx, opener: self._discard(tx, opener, call, parent, key, reason)
+        )
+
+    def _discard(
+        self, tx: Transaction, opener: Opener, call: Call, parent: str, key: str, reason: str | None
+    ) -> Receipt:
+        child = opener(call)
+        row = tx.one(self._sql.entry_by_key, (child.tape_id, key))
+        if row is not None:
+            return self._again(call.tape, row, {"kind": "discard", "reason": reason})
+        state = self._state(tx, child)[2]
+        if state != "open":
+            raise TapeClosed(call.tape, state, child.head.reason)
+        if call.expected_head is not None and call.expected_head != child.head.seq:
+            raise HeadMoved(call.tape, call.expected_head, child.head.seq)
+        other = opener(Call(parent, call.actor, call.meta))
+        told = payloads.Discard(
+            tape=call.tape, seq=child.head.seq, hash=child.head.hash.hex(), into=True, reason=reason
+        )
+        given = other.put(Planned(told, other.head.place), Plain(key=ids.discard_key(call.tape), payload=told))
+        own = payloads.Discard(tape=parent, seq=given.seq, hash=given.hash, reason=reason)
+        return child.put(Planned(own, child.head.place), Plain(key=key, payload=own))
+
+    def _parent(self, child: str) -> str:
+        def work(tx: Transaction) -> str | None:
+            scope = self._reader.scope(tx, child)
+            if scope is None:
+                raise TapeNotFound(child)
+            row = tx.one(self._sql.fork, (scope.id,))
+            return None if row is None else str(row[0])
+
+        parent = self._reader._db.read(work)
+        if parent is None:
+            raise _never_forked(child)
+        return parent
+
+    def _state(self, tx: Transaction, child: Writing) -> Any:
+        row = tx.one(self._sql.fork, (child.tape_id,))
+        if row is None:
+            raise _never_forked(child.tape)
+        return row
+
+    def _again(self, tape: str, row: Any, given: dict[str, Any]) -> Receipt:
+        """Return the receipt of an entry found by the caller's key, if it says the same."""
+        payload = payloads.decode(row[3], row[11], row[8])
+        stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
+        if stored != given:
+            raise ProvenanceConflict(tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
+        position = join_position(row[16], row[0])
+        return Receipt(tape, row[2], row[4], message_of(payload), bytes(row[12]).hex(), True, position)
+
+    # -- merge
+
+    def merge(
+        self, call: Call, key: str | None, child: str, strategy: str, on_conflict: str, fields: dict[str, Any]
+    ) -> MergeReceipt:
+        """Take into ``call.tape`` what is new on its fork ``child``."""
+        divergence.check(strategy, on_conflict)
+        if fields and strategy != "squash":
+            raise InvalidEntry("summary", f"message fields are for strategy='squash', not {strategy!r}")
+        return self._recorder.several(
+            [call.tape, child],
+            key or child,
+            lambda tx, opener: self._merge(tx, opener, call, key, child, strategy, on_conflict, fields),
+        )
+
+    def _merge(
+        self,
+        tx: Transaction,
+        opener: Opener,
+        call: Call,
+        key: str | None,
+        child: str,
+        strategy: str,
+        on_conflict: str,
+        fields: dict[str, Any],
+    ) -> MergeReceipt:
+        young = opener(Call(child, call.actor, call.meta))
+        if not young.existed:
+            raise TapeNotFound(child)
+        fork = self._state(tx, young)
+        if fork[0] != call.tape:
+            raise InvalidEntry("child", f"{child!r} is not a fork of {call.tape!r}")
+        parent = opener(call)
+        if key is not None:
+            row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
+            if row is not None:
+                return self._merged(tx, parent, row, child, strategy, fields)
+        if fork[2] == "discarded":
+            raise TapeClosed(child, "discarded", young.head.reason)
+        taking = Taking(self._reader, tx, parent, young, fork)
+        carry = Carry(self._reader, tx, parent, young, taking.merged, taking.merge_seq or fork[1])
+        if taking.before is not None and not taking.anything(strategy) and not carry.anything():
+            row = tx.one(self._sql.entry, (parent.tape_id, taking.merge_seq))
+            assert row is not None
+            return merge_receipt(call.tape, row, taking.before, duplicate=True)
+        if parent.head.status in CLOSED:
+            raise self._recorder.closed(tx, call.tape, parent.head)
+        if call.expected_head is not None and call.expected_head != parent.head.seq:
+            raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
+        told = payloads.Merge(
+            tape=child,
+            seq=young.head.seq,
+            hash=young.head.hash.hex(),
+            strategy=strategy,
+            since=taking.merged,
+            into=True,
+            previous=taking.merge_seq,
+            squashed=taking.squashed,
+        )
+        conflicts: list[Conflict] = []
+        if strategy == "replay":
+            conflicts = self._replay(taking, told, on_conflict)
+        elif strategy == "squash":
+            self._squash(taking, told, fields)
+        conflicts += carry.into(told, on_conflict)
+        if conflicts:
+            raise MergeConflict(call.tape, child, conflicts)
+        parent._db.point("merge")
+        intent = Plain(key=key or ids.merge_key(child, told.seq), payload=told)
+        receipt = parent.put(Planned(told, parent.head.place), intent)
+        parent.flush()
+        parent._db.point("merged")
+        back = payloads.Merge(tape=call.tape, seq=receipt.seq, hash=receipt.hash, strategy=strategy)
+        young.put(Planned(back, young.head.place), Plain(key=ids.merge_key(call.tape, receipt.seq), payload=back))
+        return MergeReceipt(
+            tape=call.tape,
+            seq=receipt.seq,
+            key=receipt.key,
+            hash=receipt.hash,
+            duplicate=False,
+            child=child,
+            child_head=told.seq,
+            strategy=strategy,
+            message_ids=[message_id for message_id, _ in told.messages],
+            changed=told.changed,
+            kept=told.kept,
+        )
+
+    def _merged(
+        self, tx: Transaction, parent: Writing, row: Any, child: str, strategy: str, fields: dict[str, Any]
+    ) -> MergeReceipt:
+        """Return the receipt of the merge found by the caller's key, if it is one of the same."""
+        told = payloads.decode(row[3], row[11], row[8])
+        stored = {"kind": told.kind, "child": getattr(told, "tape", None), "strategy": getattr(told, "strategy", None)}
+        given: dict[str, Any] = {"kind": "merge", "child": child, "strategy": strategy}
+        if isinstance(told, payloads.Merge) and stored == given:
+            if fields:
+                given["fields"] = fields
+                found = parent.place(told.messages[0][0]) if told.messages else None
+                message = parent.body(found[1]).message if found is not None else {}
+                stored["fields"] = {name: message[name] for name in fields if name in message}
+            if same(stored, given):
+                return merge_receipt(parent.tape, row, told, duplicate=True)
+        raise ProvenanceConflict(parent.tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
+
+    def _replay(self, taking: Taking, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        """Write the child's messages and changes to the parent, unless there are conflicts to return."""
+        parent = taking.parent
+        new = taking.new()
+        open_calls = taking.unsettled() if new else []
+        if open_calls:
+            raise InvalidEntry(
+                "strategy",
+                f"the parent waits for the result of tool call {open_calls[0]!r}; answer it with "
+                f"merge(child, strategy='squash', role='tool', tool_call_id={open_calls[0]!r})",
+            )
+        plan = divergence.plan(taking.divergences(), on_conflict)
+        if not plan.conflicts:
+            # Everything that the copies need to know is asked before the first of them is written.
+            taken = parent.taken(message.id for message in new)
+            self._change(parent, told, plan, taking.since)
+            self._copy(parent, told, new, taken)
+        return plan.conflicts
+
+    def _change(self, parent: Writing, told: payloads.Merge, plan: Plan, since: int) -> None:
+        """Carry over what the child did to messages that the parent has, too.
+
+        Restored first and retracted last, so that a tool result can be revised while its call is there.
+        """
+        child, changed = told.tape, dict[str, None]()
+        told.kept = plan.kept
+        for seq, group in groupby(plan.restore, lambda one: one.seq):
+            named = [one.message_id for one in group]
+            self._carry(parent, RestoreMessages(key=ids.new_id(), ids=named, source=(child, seq)))
+            changed.update(dict.fromkeys(named))
+        for one in plan.revise:
+            # What was written before the last merge may have been carried over then, under this very key.
+            key = ids.copy_key(child, one.written) if one.written > since else ids.new_id()
+            intent = ReviseMessage(
+                key=key,
+                id=one.message_id,
+                message=one.theirs,
+                derive_key=False,
+                source=(child, one.written or one.seq),
+            )
+            try:
+                self._carry(parent, intent)
+                changed[one.message_id] = None
+            except Unchanged:
+                continue
+            except UnknownMessage:
+                # Hidden in the parent along with the call it answers, which the child left as it is.
+                told.kept.append(one.message_id)
+        for seq, group in groupby(plan.retract, lambda one: one.seq):
+            named = [one.message_id for one in group]
+            key = ids.copy_key(child, seq)
+            self._carry(parent, RetractMessages(key=key, ids=named, reason=None, source=(child, seq)))
+            changed.update(dict.fromkeys(named))
+        told.changed = list(changed)
+
+    def _carry(self, parent: Writing, intent: Intent) -> None:
+        parent._db.point("change")
+        parent.put(intent.plan(parent.head, parent, None), intent)
+
+    def _copy(self, parent: Writing, told: payloads.Merge, new: Sequence[New], taken: set[str]) -> None:
+        """Continue the parent's active branch with the child's messages; an id that is taken gives way to a new one."""
+        previous: Place | None = None
+        for one in new:
+            parent._db.point("copy")
+            own = ids.new_id() if one.id in taken else one.id
+            message = {**one.message, "id": own} if "id" in one.message else one.message
+            calls, answers = toolcalls.find(message)
+            add = AddMessage(
+                key=ids.copy_key(told.tape, one.placed),
+                id=own,
+                # No need to look the id up again, message by message.
+                generated=True,
+                raw=payloads.encode(message),
+                calls=calls,
+                answers=answers,
+                tokens=one.tokens,
+                parent=HEAD if previous is None else CHAIN,
+                derived=False,
+                source=(told.tape, one.placed),
+            )
+            planned = add.plan(parent.head, parent, previous)
+            assert isinstance(planned.payload, payloads.Append)
+            planned.payload.generated = one.generated or own != one.id
+            parent.put(planned, add)
+            previous = planned.place
+            told.messages.append((own, one.placed))
+
+    def _squash(self, taking: Taking, told: payloads.Merge, fields: dict[str, Any]) -> None:
+        parent, child = taking.parent, told.tape
+        told.squashed = told.seq
+        if not fields and not taking.new():
+            # Nothing was done and nothing is said: the receipt is all there is.
+            return
+        message = {"role": "assistant", **fields}
+        if "content" not in message:
+            last = taking.last() if taking.new() else None
+            if last is None:
+                raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
+            message["content"] = last.get("content")
+        composed = compose(message, None, UNSET, None)
+        add = AddMessage(
+            key=ids.squash_key(child, told.seq),
+            id=composed[0],
+            generated=composed[1],
+            raw=composed[2],
+            calls=composed[3],
+            answers=composed[4],
+            tokens=composed[5],
+            derived=False,
+            source=(child, told.seq),
+        )
+        try:
+            planned = add.plan(parent.head, parent, None)
+        except Taken as taken:
+            raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
+        parent.put(planned, add)
+        told.messages.append((add.id, told.seq))
+
+
+def _never_forked(tape: str) -> InvalidEntry:
+    return InvalidEntry("tape", f"{tape!r} was never forked, so it cannot be merged or discarded")

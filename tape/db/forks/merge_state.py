@@ -1,0 +1,179 @@
+"""What a merge carries besides messages: the fork's state, blocks and usage since it was forked or last merged."""
+
+from __future__ import annotations
+
+import functools
+
+from msgspec import UNSET
+
+from tape.core.entries import ids, payloads
+from tape.core.entries.payloads import Payload
+from tape.core.memory.state import usage_of
+from tape.core.merge.divergence import Conflict
+from tape.core.merge.three_way import (
+    BlockSide,
+    BlockValue,
+    StateSide,
+    block_entries,
+    block_lines,
+    block_value,
+    filled_in,
+    merge_block,
+    merge_state,
+    same_value,
+    state_value,
+)
+from tape.core.messages.tokens import estimate
+from tape.core.plan.intents import Plain, Planned
+from tape.db.engine.transaction import Transaction
+from tape.db.read.contexts import ContextReader
+from tape.db.record.recorder import Writing
+from tape.db.view.paths import Scope
+from tape.errors import TapeNotFound
+
+__all__ = ["Carry"]
+
+
+class Carry:
+    """Reads what a fork changed of state and blocks, and writes it to the parent."""
+
+    def __init__(
+        self, reader: ContextReader, tx: Transaction, parent: Writing, young: Writing, merged: int, agreed: int
+    ) -> None:
+        self._reader = reader
+        self._settings = reader.settings
+        self._tx = tx
+        self._parent = parent
+        self._young = young
+        self._merged = merged
+        self._agreed = agreed
+        # In the order in which the fork wrote them: blocks are shown in the order of their entries.
+        own = sorted(self._own_slots(), key=lambda one: one[1])
+        written = [(slot, payload) for slot, seq, payload in own if seq > merged]
+        self._changed = [(slot, payload) for slot, payload in written if slot.startswith(("state:", "block:"))]
+        self._counted = any(slot == "usage" for slot, _ in written)
+
+    # Most forks change no state: the views before and after are looked up when one did.
+
+    @functools.cached_property
+    def _then(self) -> Scope:
+        return self._scope(self._parent.tape, self._agreed)
+
+    @functools.cached_property
+    def _now(self) -> Scope:
+        return self._scope(self._parent.tape)
+
+    @functools.cached_property
+    def _child_then(self) -> Scope:
+        return self._scope(self._young.tape, self._merged or 1)
+
+    def _scope(self, tape: str, point: int | None = None) -> Scope:
+        scope = self._reader.scope(self._tx, tape, point)
+        if scope is None:
+            raise TapeNotFound(tape)
+        return scope
+
+    def _own_slots(self) -> list[tuple[str, int, Payload]]:
+        """Return the slots that the fork itself wrote."""
+        return self._reader.slots_between(self._tx, _bare(self._young, self._young.head.seq), "block:", "usagf")
+
+    def anything(self) -> bool:
+        """Whether the fork changed state or blocks, or used anything, since the last merge."""
+        return bool(self._changed) or any(self._used)
+
+    @functools.cached_property
+    def _used(self) -> list[int]:
+        if not self._counted:
+            return []
+        now, then = (self._usage(self._young, seq) for seq in (self._young.head.seq, self._merged or 1))
+        return [a - b for a, b in zip(now, then, strict=True)]
+
+    def _usage(self, tape: Writing, seq: int) -> list[int]:
+        found = self._reader.slot(self._tx, _bare(tape, seq), "usage", inherited=False)
+        total = usage_of(None if found is None else found[1])
+        return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
+
+    def into(self, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        """Write the fork's changes to the parent; returns all that meet the parent's own."""
+        conflicts: list[Conflict] = []
+        for slot, payload in self._changed:
+            if isinstance(payload, payloads.State):
+                conflicts += self._state(slot, payload, told, on_conflict)
+            elif isinstance(payload, payloads.Block):
+                conflicts += self._block(slot, payload, told, on_conflict)
+        if any(self._used):
+            told.usage = self._used
+            before = self._usage(self._parent, self._parent.head.seq)
+            told.totals = [a + b for a, b in zip(before, self._used, strict=True)]
+        return conflicts
+
+    def _held(self, scope: Scope, slot: str) -> Payload | None:
+        found = self._reader.slot(self._tx, scope, slot)
+        return None if found is None else found[1]
+
+    def _put(self, payload: Payload) -> None:
+        intent = Plain(key=ids.new_id(), payload=payload, source=(self._young.tape, self._young.head.seq))
+        self._parent.put(Planned(payload, self._parent.head.place), intent)
+
+    def _state(self, slot: str, last: payloads.State, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        name = slot.removeprefix("state:")
+        spec = self._settings.slots.get(name)
+        then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
+        theirs = StateSide(state_value(child_then, spec), state_value(last, spec))
+        ours = StateSide(state_value(then, spec), state_value(now, spec))
+        merged = merge_state(name, theirs, ours, on_conflict, spec)
+        told.kept += merged.kept
+        value = merged.result.value
+        if not merged.conflicts and not same_value(ours.after, merged.result):
+            gone = value is UNSET
+            self._put(
+                payloads.State(
+                    slot=name,
+                    given=None if gone else value,
+                    patch=gone,
+                    value=value,
+                    schema=merged.result.version,
+                )
+            )
+        return merged.conflicts
+
+    def _block(self, slot: str, last: payloads.Block, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        label = slot.removeprefix("block:")
+        spec = next((one for one in self._settings.blocks if one.label == label), None)
+        then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
+        recorded = after = block_value(last, spec)
+        if child_then is None and not last.declared:
+            # The fork's program knew of no declaration, so what it did not say is as declared here.
+            after = filled_in(after, spec)
+        theirs = self._side(self._young, slot, self._merged, block_value(child_then, spec), after, recorded)
+        ours = self._side(self._parent, slot, self._agreed, block_value(then, spec), block_value(now, spec))
+        merged = merge_block(theirs, ours, on_conflict, self._settings.counter or estimate)
+        if merged.kept:
+            told.kept.append(label)
+        if merged.conflict is not None:
+            return [Conflict(label, *merged.conflict)]
+        if merged.value != ours.after:
+            declared = spec is not None or any(isinstance(one, payloads.Block) and one.declared for one in (now, last))
+            for entry in block_entries(label, ours.after, merged.value, theirs.lines, declared=declared):
+                self._put(entry)
+        return []
+
+    def _side(
+        self,
+        tape: Writing,
+        slot: str,
+        agreed: int,
+        before: BlockValue | None,
+        after: BlockValue | None,
+        recorded: BlockValue | None = None,
+    ) -> BlockSide:
+        """Return what a tape did to a block since the two agreed, told by its entries of that block alone."""
+        rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
+        written = [payloads.decode(*row) for row in rows]
+        entries = [entry for entry in written if isinstance(entry, payloads.Block)]
+        return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
+
+
+def _bare(tape: Writing, seq: int) -> Scope:
+    """Return a tape as of a seq without what it inherits, which is enough to find what it wrote itself."""
+    return Scope(tape.tape, tape.tape_id, seq, True, tape.head, None)

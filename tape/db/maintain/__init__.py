@@ -1,0 +1,1 @@
+"""Maintenance: verify, rebuild, purge, inspect and repair."""

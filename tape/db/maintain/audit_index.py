@@ -1,0 +1,117 @@
+"""Verifying the search index: every body up to its place has its text there, with its words, and there is no other.
+
+The texts are cut into words again and compared. What is not indexed yet is no fault: a search reads it from the tape.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import partial
+from typing import Any
+
+from tape.core.records import Problem
+from tape.db.engine.sqlite import SqliteDatabase
+from tape.db.engine.transaction import Database, Transaction
+from tape.db.feed.position import join_position
+from tape.db.search.index import Index, Indexed
+from tape.db.sql.searches import WORDS
+from tape.errors import StoreBusy, StoreFailed
+
+__all__ = ["IndexAudit", "in_index"]
+
+_PAGE = 500
+_MASK = 2**64 - 1
+_SAYS = "the search index "
+"""How every problem of the index begins."""
+
+
+def in_index(problem: Problem) -> bool:
+    """Whether the problem lies in the search index alone, which ``rebuild`` of all tapes makes anew."""
+    return problem.what.startswith(_SAYS)
+
+
+class IndexAudit:
+    """One verification of the index, tape by tape."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._index = Index(database)
+        self._words: array[int] | None = None
+        """Of the whole index on SQLite: for each position the sum of the hashes of its words."""
+
+    def whole(self) -> list[Problem]:
+        """Look at the index as a whole, where that tells more than its parts; on SQLite it is ordered by words."""
+        if not isinstance(self._db, SqliteDatabase):
+            return []
+        try:
+            return self._db.read(self._read_words)
+        except (StoreFailed, StoreBusy) as error:
+            return [Problem("", 0, f"{_SAYS}cannot be read: {error}")]
+
+    def tape(self, tape: str, number: int) -> list[Problem]:
+        """Compare what the index holds of one tape with its entries."""
+        try:
+            return self._db.read(partial(self._tape, tape, number))
+        except (StoreFailed, StoreBusy) as error:
+            return [Problem(tape, 0, f"{_SAYS}cannot be read: {error}")]
+
+    def _read_words(self, tx: Transaction) -> list[Problem]:
+        if not self._index.place(tx):
+            return []
+        positions = [row[0] for row in tx.all(tx.statements.text_positions, ())]
+        last = max(positions, default=0)
+        words, known = array("Q", bytes(8 * (last + 1))), bytearray(last + 1)
+        for position in positions:
+            known[position] = 1
+        strangers: set[int] = set()
+        name = f"{WORDS}_by_document"
+        tx.execute(f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab(main, {WORDS}, instance)")
+        try:
+            for word, position in tx.execute(f"SELECT term, doc FROM temp.{name}"):
+                if position <= last and known[position]:
+                    words[position] = (words[position] + hash(word)) & _MASK
+                else:
+                    strangers.add(position)
+        finally:
+            tx.execute(f"DROP TABLE temp.{name}")
+        self._words = words
+        return [Problem("", 0, f"{_SAYS}has words of a text that it does not have") for _ in strangers]
+
+    def _tape(self, tape: str, number: int, tx: Transaction) -> list[Problem]:
+        sql, place = tx.statements, self._index.place(tx)
+        found: list[Problem] = []
+        if not place:
+            # There is none yet, or one of another release, which the next search makes anew.
+            return found
+        after, more = 0, True
+        while more:
+            rows = tx.all(sql.tape_bodies, (number, after, _PAGE))
+            more = len(rows) == _PAGE
+            upto = rows[-1][3] if more else 2**62
+            kept = {row[1]: row for row in tx.all(sql.texts_between, (number, after, upto))}
+            for row in rows:
+                ready = self._index._ready(tx, row)
+                text = kept.pop(row[3], None)
+                if ready is None:
+                    continue
+                if text is None:
+                    if join_position(row[1], row[0]) <= place:
+                        found.append(Problem(tape, row[3], f"{_SAYS}lacks the text of the entry"))
+                elif not self._same(text, ready):
+                    found.append(Problem(tape, row[3], f"{_SAYS}holds another text than the entry"))
+            found += [Problem(tape, seq, f"{_SAYS}holds a text that is not on the tape") for seq in kept]
+            after = upto
+        return found
+
+    def _same(self, text: Any, ready: Indexed) -> bool:
+        if tuple(text[:5]) != (ready.position, ready.seq, ready.origin, ready.lane, ready.ordinal):
+            return False
+        if text[5] is not None and bytes(text[5]) != ready.excerpt:
+            # An index that was begun by an earlier release has none.
+            return False
+        if len(text) > 6:
+            return text[6] == ready.xid and set(text[7]) == set(ready.words)
+        if self._words is None or ready.position >= len(self._words):
+            # Of one tape alone, or indexed since the words were read.
+            return True
+        return self._words[ready.position] == sum(map(hash, set(ready.words))) & _MASK

@@ -1,0 +1,79 @@
+"""Verifying what is beside the tapes: rows that belong to none of them, and what purges left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tape.core import strict
+from tape.core.entries import payloads
+from tape.core.records import Problem
+from tape.db.engine.transaction import Transaction
+from tape.db.transfer.staging import HIDDEN_NAMES
+from tape.errors import Corrupt
+
+__all__ = ["strays"]
+
+
+def strays(tx: Transaction, owner: str | None) -> list[Problem]:
+    """Return every row that belongs to no tape, every row that a purge should have taken, and every wrong tombstone.
+
+    A row of no tape has no owner either, so a store of one owner is told of its own tombstones alone.
+    """
+    found = [*_tombstones(tx, owner), *_unburied(tx, owner)]
+    if owner is None:
+        found += _orphans(tx)
+    return found
+
+
+def _orphans(tx: Transaction) -> Iterator[Problem]:
+    sql = tx.statements
+    view = {table.name for table in sql.tables.view}
+    for found, why in ((sql.orphans, "not there"), (sql.remains, "purged")):
+        for table, statement in found.items():
+            for number, count, first in tx.all(statement, ()):
+                # What is derived can be swept away; what is recorded must be looked after by someone.
+                rows = f"a row of {table} is" if table in view else f"{table} has rows"
+                yield Problem(nameless(number), first or 0, f"{rows} of a tape that is {why} ({count} in all)")
+    for number, count, first in tx.all(sql.stuck_arrivals, ()):
+        yield Problem(nameless(number), first, f"tape_arrivals has rows of a tape that is there ({count} in all)")
+
+
+def nameless(number: int) -> str:
+    """Return how a tape is called of which only the number is known: no tape can have such an id."""
+    return f"{strict.RESERVED}{number}"
+
+
+def _tombstones(tx: Transaction, owner: str | None) -> Iterator[Problem]:
+    for row in tx.all(tx.statements.tombstones, ()):
+        number, tape, whose, seq, hash, stamp, emptied, *rest = row
+        name, owned, status, head, head_hash, *last = rest
+        if owner not in (None, whose, owned):
+            continue
+        # The row of a purged tape gives up its name when the id is used again.
+        if status != "purged" or name not in (tape, f"{strict.RESERVED}{number}:{tape}") or whose != owned:
+            yield Problem(tape, seq, "the tombstone is not that of the tape under its number")
+        elif (head, _bytes(head_hash)) != (seq, _bytes(hash)) or emptied not in (0, 1):
+            yield Problem(tape, seq, "the tombstone is not what the head of the purged tape says")
+        elif (_bytes(last[0]), last[1]) != (_bytes(hash), stamp) or not _tells_of_purge(*last[2:]):
+            yield Problem(tape, seq, "the last entry of the purged tape is not the one of its tombstone")
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _tells_of_purge(kind: str | None, version: int, raw: bytes | None) -> bool:
+    if kind != "status" or raw is None:
+        return False
+    try:
+        payload = payloads.decode(kind, version, raw)
+    except Corrupt:
+        return False
+    return isinstance(payload, payloads.Status) and payload.status == "purged"
+
+
+def _unburied(tx: Transaction, owner: str | None) -> Iterator[Problem]:
+    for _, tape, whose in tx.all(tx.statements.unburied, HIDDEN_NAMES):
+        if owner in (None, whose):
+            yield Problem(tape, 1, "the tape is gone as if it was purged, and there is no tombstone of it")

@@ -1,0 +1,173 @@
+"""The condition of a database, looked at from outside: what is there before a store is opened, and what ails it.
+
+Nothing here changes anything: a look at a database of somebody else's, or at none, leaves no table, no journal mode and
+no file behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from msgspec import Struct
+
+from tape.db.engine.connect import is_memory
+from tape.db.engine.guests import open_database
+from tape.db.engine.sqlite import SqliteDatabase
+from tape.db.engine.transaction import Database
+from tape.db.feed.position import join_position
+from tape.db.schema.migrate import KNOWN, schema_version
+from tape.db.schema.tables import REVISION, guards
+from tape.errors import StoreBusy, StoreFailed
+
+__all__ = ["Found", "Oldest", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
+
+_NOT_A_DATABASE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
+class Found(Struct, frozen=True):
+    """What a look at a database found."""
+
+    there: bool
+    """The file or the server's database exists."""
+    revision: str | None = None
+    """The schema of the store in it; None when there is none."""
+    damaged: str | None = None
+    """What the database says when it cannot be read at all."""
+
+    @property
+    def current(self) -> bool:
+        """Whether this release works with it as it is."""
+        return self.revision == REVISION
+
+    @property
+    def newer(self) -> bool:
+        """Whether a newer release wrote it."""
+        return self.revision is not None and self.revision not in KNOWN
+
+
+class Oldest(Struct, frozen=True):
+    """The transaction on a PostgreSQL server that has the lowest id of those open, and so holds the feed back."""
+
+    pid: int
+    seconds: float
+    state: str
+    application: str
+    prepared: str | None = None
+    """The name of one that was prepared: no process has it, and ``application`` is the database it belongs to."""
+
+
+def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> Found:
+    """Tell what is at a database URL without opening it as a store. Raises StoreFailed when it cannot be reached."""
+    if url.get_backend_name() == "sqlite":
+        return Found(False) if is_memory(url) else _look_at_file(Path(url.database or ""), timeout)
+    database = open_database(url, schema=schema, durability="full", timeout=timeout)
+    try:
+        with database.engine.connect() as connection:
+            return Found(True, schema_version(connection, database))
+    except sa.exc.DBAPIError as error:
+        raise StoreFailed(f"cannot connect: {str(error.orig).strip()}") from error
+    finally:
+        database.close()
+
+
+def _look_at_file(path: Path, timeout: float) -> Found:
+    if not path.is_file():
+        if path.exists():
+            raise StoreFailed(f"{str(path)!r} is not a file")
+        return Found(False)
+    if not os.access(path, os.R_OK):
+        raise StoreFailed(f"the file {str(path)!r} cannot be read")
+    if path.stat().st_size == 0:
+        # To SQLite an empty file is an empty database.
+        return Found(True)
+    try:
+        with _reading(path, timeout) as connection:
+            row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tape_version'").fetchone()
+            found = connection.execute("SELECT version_num FROM tape_version").fetchone() if row else None
+    except sqlite3.DatabaseError as error:
+        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+        if code in _NOT_A_DATABASE:
+            return Found(True, damaged=str(error))
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusy(timeout) from error
+        raise StoreFailed(f"cannot open {str(path)!r}: {error}") from error
+    return Found(True, str(found[0]) if found is not None else None)
+
+
+@contextlib.contextmanager
+def _reading(path: Path, timeout: float) -> Iterator[sqlite3.Connection]:
+    # Opened to read only, SQLite would leave an empty log behind; opened to write it takes it away again.
+    writable = os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
+    address = f"file:{quote(str(path.resolve()))}?mode={'rw' if writable else 'ro'}"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=timeout)) as connection:
+        yield connection
+
+
+def integrity(database: Database) -> list[str]:
+    """Return what SQLite finds wrong with the pages and indexes of the file; PostgreSQL has no such check."""
+    if database.postgres:
+        return []
+    rows = database.read(lambda tx: tx.execute("PRAGMA integrity_check(20)").fetchall())
+    return [str(row[0]) for row in rows if row[0] != "ok"]
+
+
+def wal_size(database: Database) -> int | None:
+    """Return the bytes in the file's write-ahead log; None where there is none."""
+    if not isinstance(database, SqliteDatabase):
+        return None
+    try:
+        return Path(f"{database.engine.url.database}-wal").stat().st_size
+    except OSError:
+        return 0
+
+
+def missing_guards(database: Database) -> list[str]:
+    """Return the triggers that should keep entries immutable and are gone or switched off."""
+    schema = database.tables.schema
+    # Without the name of the schema, which may look like anything.
+    wanted = re.findall(r"CREATE TRIGGER (\w+)", "\n".join(guards(database.engine.dialect.name, None)))
+    query = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    if database.postgres:
+        query = (
+            "SELECT tgname FROM pg_trigger JOIN pg_class c ON c.oid = tgrelid "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
+            f"WHERE tgenabled <> 'D' AND nspname = {'current_schema()' if schema is None else '%s'}"
+        )
+    params = () if schema is None else (schema,)
+    found = {row[0] for row in database.read(lambda tx: tx.execute(query, params).fetchall())}
+    return [name for name in wanted if name not in found]
+
+
+def oldest_transaction(database: Database) -> Oldest | None:
+    """Return the oldest transaction on the PostgreSQL server that has an id and is not over, if any.
+
+    Of whichever database: ids are drawn from one row for all of them. Those that only read have none and stall nothing.
+    """
+    if not database.postgres:
+        return None
+    query = (
+        "SELECT pid, extract(epoch FROM clock_timestamp() - since)::float8, state, application, prepared FROM ("
+        "SELECT pid, xact_start AS since, coalesce(state, '') AS state, coalesce(application_name, '') AS application, "
+        "NULL AS prepared, backend_xid AS xid FROM pg_stat_activity "
+        "WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() "
+        "UNION ALL SELECT 0, prepared, 'prepared', database::text, gid, transaction FROM pg_prepared_xacts"
+        ") AS running ORDER BY age(xid) DESC LIMIT 1"
+    )
+    row = database.read(lambda tx: tx.execute(query).fetchone())
+    return None if row is None else Oldest(int(row[0]), float(row[1] or 0.0), row[2], row[3], row[4])
+
+
+def feed_now(database: Database) -> int:
+    """Return the position behind which the feed has only what is not final yet, and what is still to come."""
+    if not database.postgres:
+        row = database.read(lambda tx: tx.one(tx.statements.feed_end, ()))
+        return 0 if row is None else int(row[1])
+    row = database.read(lambda tx: tx.one(tx.statements.xid_state, ()))
+    return 0 if row is None else join_position(int(row[0]), 0)

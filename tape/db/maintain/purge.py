@@ -1,0 +1,259 @@
+"""Purging: a tape vanishes in one transaction and leaves a tombstone; its rows go afterwards, in batches.
+
+The tombstone is an entry, too, the last of the tape: a status that says "purged". So it stands in the feed like any
+other, a writer that still holds the tape's head collides with it, and SQLite never gives its position away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tape.core.entries import ids, payloads
+from tape.core.plan.intents import Plain, Planned
+from tape.core.records import Retention
+from tape.db.engine.log import log
+from tape.db.engine.transaction import Transaction
+from tape.db.read.catalog import Catalog
+from tape.db.read.reader import Reader
+from tape.db.record.recorder import Call, Opener, Recorder, Writing
+from tape.db.search.index import Index
+from tape.db.transfer.staging import forsaken, sweep
+from tape.db.view.paths import Row
+from tape.errors import Corrupt, TapeInUse, TapeNotFound
+
+__all__ = ["Purging"]
+
+Check = Callable[[str, int, str], bool]
+"""Whether a tape with this id, last stamp and status may go."""
+Tombstone = tuple[str, str | None, int, int, bytes]
+"""Id, owner, number, seq and hash."""
+
+
+class _Young(Exception):
+    """A tape of the family was written to since it was chosen."""
+
+
+class _Judged(Struct):
+    """A tape of a family that is judged: its number, parent and forks, and why it has to stay, if it has to."""
+
+    number: int
+    parent: str | None
+    children: list[str] = []
+    entries: int = 0
+    why: str | None = None
+
+
+class Purging:
+    """Removes tapes of one owner, or of all."""
+
+    def __init__(self, recorder: Recorder, reader: Reader, catalog: Catalog, index: Index) -> None:
+        self._index = index
+        self._recorder = recorder
+        self._reader = reader
+        self._catalog = catalog
+        self._db = reader._db
+        self._sql = reader._sql
+
+    def purge(self, tape: str, *, forks: bool, check: Check | None = None) -> Retention:
+        """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
+        try:
+            # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
+            keys = {name: ids.new_id() for name in (self._family(tape) if forks else [tape])}
+            buried = self._recorder.several(
+                list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks)
+            )
+        except TapeNotFound:
+            left = [] if check is not None else self._left(tape, forks=forks)
+            if not left:
+                raise
+            for number, name, seq, _ in left:
+                self._empty(name, number, seq)
+            return Retention(dry_run=False, tapes=[row[1] for row in left], entries=sum(row[2] - 1 for row in left))
+        for name, owner, number, seq, hash in buried:
+            self._recorder.forget(name)
+            log.warning("tape.purged", tape=name, owner=owner, seq=seq, hash=hash.hex())
+            self._empty(name, number, seq)
+        return Retention(dry_run=False, tapes=[one[0] for one in buried], entries=sum(one[3] - 1 for one in buried))
+
+    def unemptied(self) -> list[Row]:
+        """Return the purged tapes whose rows are not all gone: number, id, seq and owner."""
+        rows = self._db.read(lambda tx: tx.all(self._sql.unemptied, ()))
+        return [row for row in rows if self._reader.owner in (None, row[3])]
+
+    def forsaken(self) -> int:
+        """Return how many tapes of imports that died are left, hidden."""
+        return len(forsaken(self._recorder))
+
+    def _left(self, tape: str, *, forks: bool) -> list[Row]:
+        """Return what an interrupted purge of a tape that is gone left unemptied."""
+
+        def gone(tx: Transaction) -> bool:
+            owners = [row[1] for row in tx.all(self._sql.tombstone, (tape,))]
+            seen = self._reader.owner is None or self._reader.owner in owners
+            return bool(owners) and seen and self._reader.row(tx, tape) is None
+
+        if not self._db.read(gone):
+            return []
+        # Which of them were its forks went with their rows; but whatever is left has to go, whoever asks for it.
+        return [row for row in self.unemptied() if forks or row[1] == tape]
+
+    def _family(self, tape: str) -> list[str]:
+        """Return a tape and its descendants, parents first."""
+
+        def work(tx: Transaction) -> list[str]:
+            row = self._reader.row(tx, tape)
+            if row is None:
+                raise TapeNotFound(tape)
+            return [name for name, _ in self._descendants(tx, tape, row[0])]
+
+        return self._db.read(work)
+
+    def _descendants(self, tx: Transaction, tape: str, number: int) -> list[tuple[str, int]]:
+        found = [(tape, number)]
+        for _, above in found:
+            found += [(row[0], row[1]) for row in tx.all(self._sql.forks_of, (above,))]
+        return found
+
+    def _bury(
+        self, tx: Transaction, opener: Opener, keys: dict[str, str], check: Check | None, *, forks: bool
+    ) -> list[Tombstone]:
+        """Put a tombstone in the place of each tape and, with ``forks``, of forks made of them in the meantime."""
+        earlier = [self._buried(tx, name, key) for name, key in keys.items()]
+        if all(earlier):
+            return [one for one in earlier if one is not None]
+        opened: dict[str, Writing] = {}
+        names = list(keys)
+        for name in names:
+            if name not in keys:
+                # Made after the family was read. Its parent is locked by now, so that no more of these can follow.
+                keys[name] = ids.new_id()
+                tx.lock(name)
+            opened[name] = writing = opener(Call(name))
+            if not writing.existed:
+                raise TapeNotFound(name)
+            if check is not None and not check(name, writing.head.stamp, writing.head.status):
+                raise _Young
+            children = [row[0] for row in tx.all(self._sql.forks_of, (writing.tape_id,))]
+            if forks:
+                names += [child for child in children if child not in names]
+            elif children:
+                raise TapeInUse(name, children)
+        for name, writing in opened.items():
+            linking = [parent for parent in self._linking(tx, writing.tape_id) if parent not in opened]
+            if linking:
+                raise TapeInUse(name, linking)
+        return [self._tombstone(tx, writing, keys[name]) for name, writing in opened.items()]
+
+    def _buried(self, tx: Transaction, tape: str, key: str) -> Tombstone | None:
+        """Return the tombstone that an earlier attempt of this very call left, if it did."""
+        for number, owner, seq, hash, _, _ in tx.all(self._sql.tombstone, (tape,)):
+            row = tx.one(self._sql.entry, (number, seq))
+            if row is not None and row[4] == key:
+                return tape, owner, number, seq, bytes(hash)
+        return None
+
+    def _tombstone(self, tx: Transaction, writing: Writing, key: str) -> Tombstone:
+        row = tx.one(self._sql.head, (writing.tape,))
+        owner = None if row is None else row[1]
+        gone = payloads.Status(status="purged")
+        writing.put(Planned(gone, writing.head.place), Plain(key=key, payload=gone))
+        writing.flush()
+        head = writing.head
+        tx.run(self._sql.bury, (writing.tape_id,))
+        tx.run(self._sql.insert_tombstone, (writing.tape_id, writing.tape, owner, head.seq, head.hash, head.stamp, 0))
+        return writing.tape, owner, writing.tape_id, head.seq, head.hash
+
+    def _linking(self, tx: Transaction, number: int) -> list[str]:
+        """Return the tapes that link to one: its parent, if any of its merges was a link."""
+        for parent, name, seq in tx.all(self._sql.linking, (number,)):
+            while seq:
+                row = tx.one(self._sql.body, (parent, seq))
+                try:
+                    told = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+                except Corrupt:
+                    # It may have been a link, so that nothing may go.
+                    return [str(name)]
+                if not isinstance(told, payloads.Merge):
+                    break
+                if told.strategy == "link":
+                    return [str(name)]
+                seq = told.previous if told.previous < seq else 0
+        return []
+
+    def _empty(self, tape: str, number: int, last: int) -> None:
+        """Take away the rows of a purged tape, a batch per transaction, so that other writers get their turns."""
+        self._index.drop(number)
+        steps: list[tuple[Any, Sequence[int]]] = [(statement, (number,)) for statement in self._sql.purge_rows]
+        for statement, params in [*steps, (self._sql.purge_entries, (number, last))]:
+            while self._db.repeat(tape, lambda tx, s=statement, p=params: tx.run(s, p)):  # type: ignore[misc]
+                pass
+        self._db.repeat(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
+
+    def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
+        """Purge, or tell, the tapes last written before ``limit``."""
+        if not dry_run:
+            for number, tape, seq, _ in self.unemptied():
+                # An earlier run was interrupted between a tombstone and the last of its rows.
+                self._empty(tape, number, seq)
+            sweep(self._recorder)
+
+        def old(tape: str, stamp: int, now: str) -> bool:
+            return stamp < limit and (status is None or now == status)
+
+        tapes: list[str] = []
+        gone: set[str] = set()
+        kept: dict[str, str] = {}
+        known: dict[str, _Judged] = {}
+        entries = 0
+        for page in self._catalog.oldest_first({"updated_before": limit, "status": status}):
+            for number, info in page:
+                if info.id in gone:
+                    continue
+                if info.id not in known:
+                    # Parents come before their forks, so a family is judged as a whole, once, before its members are.
+                    known |= self._db.read(lambda tx, n=number, i=info.id: self._judge(tx, i, n, old))  # type: ignore[misc]
+                why = known[info.id].why
+                if why is not None:
+                    kept[info.id] = why
+                    continue
+                if not dry_run:
+                    try:
+                        self.purge(info.id, forks=True, check=old)
+                    except (_Young, TapeInUse, TapeNotFound):
+                        kept[info.id] = "it was written to in the meantime"
+                        continue
+                family = [info.id]
+                for name in family:
+                    family += known[name].children
+                gone.update(family)
+                tapes += family
+                entries += sum(known.pop(name).entries for name in family)
+        return Retention(dry_run=dry_run, tapes=tapes, entries=entries, kept=kept)
+
+    def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> dict[str, _Judged]:
+        """Return for a tape and each of its descendants whether it has to stay, with all that descends from it."""
+        found = {tape: _Judged(number, None)}
+        names = [tape]
+        for name in names:
+            judged = found[name]
+            row = tx.one(self._sql.head, (name,))
+            if row is None or not old(name, row[8], row[2]):
+                judged.why = "it was written to in the meantime"
+                above = judged.parent
+                while above is not None and found[above].why is None:
+                    found[above].why = f"its fork {name!r} is not to go"
+                    above = found[above].parent
+            judged.entries = 0 if row is None else row[6]
+            for child, below, *_ in tx.all(self._sql.forks_of, (judged.number,)):
+                found[child] = _Judged(below, name)
+                judged.children.append(child)
+                names.append(child)
+        for judged in found.values():
+            if judged.why is None and (judged.parent is None or found[judged.parent].why is not None):
+                # Only what goes without its parent can be missed by it.
+                linking = self._linking(tx, judged.number)
+                judged.why = f"tape {linking[0]!r} links to it" if linking else None
+        return found

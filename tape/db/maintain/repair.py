@@ -1,0 +1,57 @@
+"""Small repairs of a database that lose nothing: guards put back, a long write-ahead log folded into its file."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+from tape.db.engine.sqlite import SqliteDatabase
+from tape.db.engine.transaction import Database
+from tape.db.maintain.inspect import missing_guards
+from tape.db.schema.tables import guards, in_schema, run_ddl
+from tape.errors import StoreBusy
+
+__all__ = ["fold_wal", "restore_guards"]
+
+
+def restore_guards(database: Database) -> list[str]:
+    """Put back, or switch on again, the triggers that keep entries immutable; returns those that were missing."""
+    missing = missing_guards(database)
+    if not missing:
+        return []
+    schema = database.tables.schema
+    at = in_schema(schema)
+    with database.engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN" if database.postgres else "BEGIN IMMEDIATE")
+        if database.postgres:
+            # What was only switched off is dropped as well, so that one way leads back from every damage.
+            for name in missing:
+                run_ddl(connection, f"DROP TRIGGER IF EXISTS {name} ON {at}tape_entries")
+        for ddl in guards(connection.dialect.name, schema):
+            trigger = re.match(r"CREATE TRIGGER (\w+)", ddl)
+            if trigger is None:
+                run_ddl(connection, ddl.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1))
+            elif trigger[1] in missing:
+                run_ddl(connection, ddl)
+        connection.commit()
+    return missing
+
+
+def fold_wal(database: Database, patience: float = 5.0) -> bool:
+    """Fold the write-ahead log of an SQLite file into it and cut it to nothing; False while a reader keeps it.
+
+    Readers are waited for as long as ``patience`` says, in seconds. It is done under the writers' lock, since a
+    checkpoint beside a writer is what SQLite's known fault needs; without the turn it is StoreBusy.
+    """
+    if not isinstance(database, SqliteDatabase):
+        return True
+    with database._lock:
+        if not database._turn.take(database.timeout):
+            raise StoreBusy(database.timeout)
+        try:
+            with contextlib.closing(database._connect()) as connection:
+                connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            database._turn.give()
+    return not busy

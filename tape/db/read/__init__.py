@@ -1,0 +1,1 @@
+"""Reading: the questions that handles ask of tapes."""

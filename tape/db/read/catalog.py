@@ -1,0 +1,187 @@
+"""The catalog: which tapes there are, how much they hold, and how the store is."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from tape.core import strict
+from tape.core.entries import payloads
+from tape.core.memory.state import Usage, usage_of
+from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, moment
+from tape.db.engine.transaction import Database, Transaction
+from tape.db.read.reader import Reader
+from tape.db.schema.tables import REVISION
+from tape.db.search.index import Index
+from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
+from tape.db.view.rows import info_from_facts
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
+
+__all__ = ["Catalog", "Candidate"]
+
+ORDERS = ("created", "updated")
+MOST = 1_000
+"""The longest page."""
+
+_NAMES = (*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS))
+Candidate = tuple[int, TapeInfo]
+"""A tape's number, and what is known of it."""
+
+
+class Catalog:
+    """Answers questions about the tapes of one owner, or of all."""
+
+    def __init__(self, database: Database, reader: Reader, owner: str | None, index: Index) -> None:
+        self._db = database
+        self._index = index
+        self._reader = reader
+        self._owner = owner
+        self._sql = database.statements
+
+    def page(self, filters: dict[str, Any], limit: int, cursor: str | None, order: str) -> Page[TapeInfo]:
+        """Return a page of tapes."""
+        order = strict.one_of(order, ORDERS, "order")
+        if type(limit) is not int or not 0 < limit <= MOST:
+            raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
+        given = {name: value for name, value in filters.items() if value is not None}
+        for name in ("updated_before", "updated_after"):
+            if name in given:
+                given[name] = _moment(given[name], name)
+        if self._owner is not None and given.setdefault("owner", self._owner) != self._owner:
+            return Page([])
+        if cursor is not None:
+            given["cursor"], moment_of = _cursor(cursor, order)
+        statement = self._sql.listing(frozenset(given), order)
+        params = [given[name] for name in sorted(given)]
+        if cursor is not None and order == "updated":
+            params.append(moment_of)
+        rows = self._db.read(lambda tx: tx.all(statement, (*params, limit + 1)))
+        more, rows = len(rows) > limit, rows[:limit]
+        found = [_listed(row) for row in rows]
+        following = None
+        if more:
+            number, stamp = found[-1][0], rows[-1][_NAMES.index("head_stamp")]
+            following = str(number) if order == "created" else f"{stamp}.{number}"
+        return Page([info for _, info in found], following, more)
+
+    def oldest_first(self, filters: dict[str, Any], page: int = 200) -> Iterator[list[Candidate]]:
+        """Yield pages of all tapes, oldest first, each read by itself."""
+        given = {name: value for name, value in filters.items() if value is not None}
+        if self._owner is not None:
+            given["owner"] = self._owner
+        given["cursor"] = 0
+        statement = self._sql.listing(frozenset(given), "oldest")
+        while True:
+            params = (*(given[name] for name in sorted(given)), page)
+            found = [_listed(row) for row in self._db.read(lambda tx, params=params: tx.all(statement, params))]  # type: ignore[misc]
+            if not found:
+                return
+            yield found
+            given["cursor"] = found[-1][0]
+
+    def stats(self) -> Stats:
+        """Count tapes, entries, messages and bytes."""
+
+        def work(tx: Transaction) -> tuple[Sequence[Any], int]:
+            if self._owner is None:
+                counts, weight = tx.all(self._sql.counts, ()), tx.one(self._sql.weight, ())
+            else:
+                counts = tx.all(self._sql.counts_of, (self._owner,))
+                weight = tx.one(self._sql.weight_of, (self._owner,))
+            return counts, int(weight[0]) if weight is not None else 0
+
+        counts, weight = self._db.read(work)
+        return Stats(
+            tapes=sum(row[1] for row in counts),
+            entries=sum(int(row[2]) for row in counts),
+            messages=sum(int(row[3]) for row in counts),
+            bytes=weight,
+            by_status={row[0]: row[1] for row in sorted(tuple(row) for row in counts)},
+        )
+
+    def health(self, tape: str | None) -> Health:
+        """Ask the database how it is; reads a few rows by their keys and no more."""
+        began = time.monotonic()
+        engine = "postgresql" if self._db.postgres else "sqlite"
+
+        def work(tx: Transaction) -> tuple[Any, Any, Any]:
+            revision = tx.one(self._sql.revision, ())
+            head = None
+            if tape is not None:
+                head = self._reader.row(tx, tape)
+                if head is None:
+                    raise TapeNotFound(tape)
+                check = tx.one(self._sql.check, (tape,))
+            elif self._owner is not None:
+                check = tx.one(self._sql.last_check_of, (self._owner,))
+            else:
+                check = tx.one(self._sql.last_check, ())
+            return revision, head, check
+
+        try:
+            revision, head, check = self._db.read(work)
+            # The index is one for all owners: how far it is behind would tell of the others.
+            lag = self._index.lag() if self._owner is None else None
+        except (StoreFailed, StoreBusy):
+            took = time.monotonic() - began
+            return Health(
+                ok=False, engine=engine, server="", schema=None, expected_schema=REVISION, latency=took, tape=tape
+            )
+        schema = None if revision is None else str(revision[0])
+        return Health(
+            ok=schema == REVISION,
+            engine=engine,
+            server=self._server(),
+            schema=schema,
+            expected_schema=REVISION,
+            latency=time.monotonic() - began,
+            verified=None if check is None else Check(check[0], check[1], bytes(check[2]).hex(), moment(check[3])),
+            tape=tape,
+            head=None if head is None else head[6],
+            head_hash=None if head is None else bytes(head[7]).hex(),
+            index_lag=lag,
+        )
+
+    def _server(self) -> str:
+        if not self._db.postgres:
+            return sqlite3.sqlite_version
+        version = getattr(self._db.engine.dialect, "server_version_info", None) or ()
+        return ".".join(str(part) for part in version)
+
+
+def _listed(row: Sequence[Any]) -> Candidate:
+    facts = dict(zip(_NAMES, row, strict=False))
+    parent, forked_at, *used = row[len(_NAMES) :]
+    totals = Usage()
+    with contextlib.suppress(Corrupt):
+        # A list of tapes does not end at one whose usage cannot be read; ``info`` of that one tells.
+        totals = usage_of(None if used[2] is None else payloads.decode(*used))
+    facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
+    try:
+        return facts["id"], info_from_facts(facts, parent, forked_at)
+    except Corrupt:
+        facts |= {"labels": None, "meta": None}
+        return facts["id"], info_from_facts(facts, parent, forked_at)
+
+
+def _moment(value: Any, field: str) -> int:
+    if not isinstance(value, datetime):
+        raise InvalidEntry(field, f"must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is None:
+        raise InvalidEntry(field, "must be a datetime with a time zone")
+    return micros(value)
+
+
+def _cursor(cursor: str, order: str) -> tuple[int, int]:
+    """Return the number, and for the order of change the moment, after which the next page begins."""
+    if isinstance(cursor, str):
+        with contextlib.suppress(ValueError):
+            stamp, number = ("0", cursor) if order == "created" else cursor.split(".")
+            found = int(number), int(stamp)
+            if min(found) >= 0 and max(found) <= strict.MAX_INT:
+                return found
+    raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not the cursor of a page of this order")

@@ -1,0 +1,1 @@
+"""Recording: from a plan to a committed entry and its projection."""

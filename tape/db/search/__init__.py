@@ -1,0 +1,1 @@
+"""Search: the index of words, and queries on it."""

@@ -1,0 +1,265 @@
+"""The search index: it follows the feed behind the appends, with a place of its own.
+
+An append never touches it, so damage to it can block none. A search first lets it catch up, in batches that are read
+and cut into words without any lock and stored in a short transaction each. What holds is not its business: every body
+is indexed once, when it was written, and whoever searches asks the view whether it holds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from tape.core.entries import payloads
+from tape.core.messages.text import text_of
+from tape.core.search import tokenizer
+from tape.db.engine.log import log
+from tape.db.engine.transaction import Broken, Collision, Database, Denied, Transaction
+from tape.db.feed.feed import Feed
+from tape.db.feed.position import join_position
+from tape.db.schema.tables import in_schema
+from tape.db.sql.searches import BODIES
+from tape.db.view.paths import Row
+from tape.errors import Corrupt, StoreBusy
+
+__all__ = ["Excerpt", "Index", "large_body", "place_of"]
+
+_BATCH = 500
+_MOST_WORDS = 200_000
+"""Words of a batch, after which it ends: of texts with very many, fewer are stored at a time."""
+_NAME = "\x01index"
+"""Of the index among the readers of the feed: no caller can use a control character."""
+_LOCK = "\0index"
+
+
+class Indexed(NamedTuple):
+    """One body, ready to be stored."""
+
+    position: int
+    xid: int
+    tape_id: int
+    seq: int
+    origin: int
+    lane: int
+    ordinal: int
+    excerpt: bytes | None
+    words: list[str]
+
+
+class Excerpt(Struct, frozen=True, array_like=True):
+    """The beginning of a long text, with what else a hit tells of its message."""
+
+    id: str
+    role: str | None
+    text: str
+
+
+class Index:
+    """Fills and repairs the search index of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._sql = database.statements
+        self._feed = Feed(database, owner=None)
+
+    def place(self, tx: Transaction) -> int:
+        """Return the position up to which everything is indexed; 0 when the index is of another version."""
+        row = tx.one(self._sql.consumer, ("", _NAME))
+        return 0 if row is None or row[2] != tokenizer.VERSION else join_position(row[0], row[1])
+
+    def lag(self) -> int:
+        """Return about how many entries are not indexed yet, without counting them."""
+
+        def work(tx: Transaction) -> int:
+            end, row = tx.one(self._sql.feed_end, ()), tx.one(self._sql.consumer, ("", _NAME))
+            if end is None:
+                return 0
+            return max(0, int(end[1]) - (int(row[1]) if row is not None and row[2] == tokenizer.VERSION else 0))
+
+        return self._db.read(work)
+
+    def catch_up(self, most: int | None = None, *, patience: float | None = None) -> int:
+        """Index all that is final and not indexed yet, or about ``most`` of it; returns how many entries that were.
+
+        With ``patience`` it is StoreBusy as soon as other writers have to be waited for longer.
+        """
+        brief = patience is not None
+        total = 0
+        while True:
+            place, rows, ready = self._db.read(self._batch)
+            if rows:
+                last = rows[-1]
+                stored = self._db.repeat(
+                    _LOCK,
+                    lambda tx, p=place, r=ready, e=last: self._store(tx, p, r, e, brief=brief),  # type: ignore[misc]
+                    patience=patience,
+                )
+                total += len(rows) if stored else 0
+            whole = len(rows) < _BATCH and sum(len(one.words) for one in ready) <= _MOST_WORDS
+            if whole or (most is not None and total >= most):
+                return total
+
+    def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed]]:
+        """Read the next entries and cut their bodies into words, until there are too many words to keep."""
+        place = self.place(tx)
+        rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH))
+        ready = []
+        count = 0
+        for at, row in enumerate(rows, 1):
+            found = None if row[-1] == "purged" else self._ready(tx, row)
+            if found is not None:
+                ready.append(found)
+                count += len(found.words)
+            if count > _MOST_WORDS:
+                return place, rows[:at], ready
+        return place, rows, ready
+
+    def _ready(self, tx: Transaction, row: Row) -> Indexed | None:
+        position, xid, tape_id, seq, kind, version, raw, _, lane, ordinal, _, owner, _ = row
+        if raw is None:
+            raw = large_body(tx, tape_id, seq, kind)
+        if raw is None:
+            return None
+        try:
+            origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+            body = payloads.body_of(kind, version, raw)
+        except Corrupt:
+            # What cannot be read cannot be found; verify names it.
+            return None
+        text = text_of(body.message)
+        return Indexed(
+            position, xid, tape_id, seq, origin, lane, ordinal, _excerpt(body, text), _words(text, tape_id, owner)
+        )
+
+    def _hold(self, tx: Transaction, *, brief: bool) -> None:
+        """Be the only one to write the index, or be refused at once if there is no time to wait."""
+        if not brief:
+            tx.lock(_LOCK)
+        elif not tx.try_lock(_LOCK):
+            raise StoreBusy(0.0)
+
+    def _store(self, tx: Transaction, place: int, ready: list[Indexed], last: Row, *, brief: bool = False) -> bool:
+        """Store a batch, unless another process was faster."""
+        self._hold(tx, brief=brief)
+        row = tx.one(self._sql.consumer, ("", _NAME))
+        if row is not None and row[2] != tokenizer.VERSION:
+            self._remake(tx)
+        if self.place(tx) != place:
+            return False
+        for ddl in self._sql.make_words if place == 0 else ():
+            tx.execute(ddl, ())
+        # A tape may have been purged since the batch was read: what is stored now no purge would take away.
+        gone = {number for number in {one.tape_id for one in ready} if self._purged(tx, number)}
+        ready = [one for one in ready if one.tape_id not in gone]
+        if self._sql.insert_words is not None:
+            tx.many(self._sql.insert_text, [one[:1] + one[2:8] for one in ready])
+            tx.many(self._sql.insert_words, [(one.position, " ".join(one.words)) for one in ready])
+        else:
+            tx.many(self._sql.insert_text, [(one.position, *one[2:8], one.xid, one.words) for one in ready])
+        tx.run(self._sql.put_consumer, ("", _NAME, last[1], last[0], tokenizer.VERSION))
+        return True
+
+    def remake(self, *, spoilt: bool = False, patience: float | None = None) -> None:
+        """Empty the index, whatever is left of it, and begin a new one; the next search fills it.
+
+        What is ``spoilt`` on disk cannot be emptied row by row.
+        """
+
+        def work(tx: Transaction) -> None:
+            self._hold(tx, brief=patience is not None)
+            self._remake(tx, spoilt=spoilt)
+
+        self._db.repeat(_LOCK, work, patience=patience)
+        log.info("tape.index_remade")
+
+    def mend(self, error: Broken | Collision, *, patience: float | None = None) -> None:
+        """Make the index anew after an error that tells of damage to it."""
+        log.warning("tape.index_broken", error=str(error))
+        self.remake(spoilt=isinstance(error, Broken) and error.spoilt, patience=patience)
+
+    def _remake(self, tx: Transaction, *, spoilt: bool = False) -> None:
+        known = tx.one(self._sql.consumer, ("", _NAME)) is not None
+        if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
+            # Row-level security: its own rows this role could delete, but not what says that they are there.
+            raise Denied("the search index is for all owners, and this role may not make it anew")
+        table = f"{in_schema(self._db.tables.schema)}tape_texts"
+        if self._sql.index_stands and tx.execute(self._sql.index_stands, (table,)).fetchone()[0]:
+            if spoilt:
+                tx.execute(self._sql.truncate_index, ())
+            else:
+                tx.run(self._sql.empty_index, ())
+            return
+        for ddl in self._sql.remake_index:
+            tx.execute(ddl, ())
+
+    def _purged(self, tx: Transaction, tape_id: int) -> bool:
+        row = tx.one(self._sql.tape_status, (tape_id,))
+        return row is None or row[0] == "purged"
+
+    def drop(self, tape_id: int) -> None:
+        """Take a purged tape out of the index, in batches, before its entries go; a broken index is made anew."""
+        after = 0
+        while True:
+            try:
+                after = self._db.repeat(_LOCK, lambda tx, a=after: self.forget(tx, tape_id, a))  # type: ignore[misc]
+            except (Broken, Collision) as error:
+                self.mend(error)
+                return
+            if not after:
+                return
+
+    def forget(self, tx: Transaction, tape_id: int, after: int = 0, most: int = _BATCH) -> int:
+        """Take texts of one tape out of the index, before its entries go; returns the seq reached, 0 at the end."""
+        tx.lock(_LOCK)
+        rows = tx.all(self._sql.texts_of, (tape_id, after, most))
+        for position, seq in rows:
+            if self._sql.drop_words is not None:
+                body = tx.one(self._sql.indexed_body, (tape_id, seq))
+                if body is not None and body[2] is not None:
+                    kind, version, raw, owner = body
+                    try:
+                        text = text_of(payloads.body_of(kind, version, raw).message)
+                    except Corrupt as error:
+                        # What the index holds of it cannot be told any more, so the index is made anew without it.
+                        raise Broken(error.what) from error
+                    tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, owner))))
+            tx.run(self._sql.drop_text, (tape_id, seq))
+        return int(rows[-1][1]) if len(rows) == most else 0
+
+
+def _excerpt(body: payloads.Body, text: str) -> bytes | None:
+    """Return what is kept of a long text, of which a hit shows a line only."""
+    if len(text) <= tokenizer.LONG:
+        return None
+    role = body.message.get("role")
+    return msgspec.json.encode(Excerpt(body.id, role if isinstance(role, str) else None, text[: tokenizer.EXCERPT]))
+
+
+def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
+    """Return what a text is found by: its words, and those that stand for its tape and its owner."""
+    own = [] if owner is None else [tokenizer.owner_word(owner)]
+    return [*tokenizer.vocabulary(text), tokenizer.tape_word(tape_id), *own]
+
+
+def large_body(tx: Transaction, tape_id: int, seq: int, kind: str) -> bytes | None:
+    """Return the payload of an entry that was too large to be read with others; None if it holds no text."""
+    row = tx.one(tx.statements.large_body, (tape_id, seq)) if kind in BODIES else None
+    return None if row is None else row[0]
+
+
+def place_of(tx: Transaction, kind: str, version: int, raw: bytes, lane: int, ordinal: int) -> tuple[int, int, int]:
+    """Return the place of the message that a body belongs to: the number of its tape (0 for its own), lane, depth."""
+    if kind == "append":
+        return 0, lane, ordinal
+    payload = payloads.decode(kind, version, raw)
+    if not isinstance(payload, payloads.Revise):
+        raise Corrupt("", 0, f"an entry of kind {kind!r} has no body")
+    place = payload.place
+    if place.tape is None:
+        return 0, place.lane, place.ordinal
+    row = tx.one(tx.statements.tape_number, (place.tape,))
+    if row is None:
+        raise Corrupt(place.tape, 0, "the tape is not there")
+    return int(row[0]), place.lane, place.ordinal

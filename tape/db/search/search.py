@@ -1,0 +1,363 @@
+"""Search: from a query to the texts that hold and have all its words, newest first.
+
+The index gives the texts that have all the words, the view tells which of them hold, and the text itself settles
+phrases and says where the snippet is. What the index has not reached yet is read entry by entry, so a search sees
+everything that was committed before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from tape.core import strict
+from tape.core.entries import payloads
+from tape.core.entries.payloads import Place
+from tape.core.messages.text import text_of
+from tape.core.records import Hit, micros
+from tape.core.search import tokenizer
+from tape.db.engine.guests import Bound
+from tape.db.engine.transaction import Broken, Collision, Database, Transaction
+from tape.db.feed.feed import Feed
+from tape.db.feed.position import join_position
+from tape.db.read.reader import Reader
+from tape.db.search.index import Excerpt, Index, large_body, place_of
+from tape.db.view.paths import Point, Row, Scope
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
+
+__all__ = ["Asked", "Searcher"]
+
+_FIRST_PAGE = 64
+_LARGEST_PAGE = 2_048
+_SCANNED = 500
+_MOST_TAPES = 100
+_AT_ONCE = 1_000_000
+"""Bytes of large payloads that PostgreSQL is asked for at once, about."""
+_END = 2**63 - 1
+_EXCERPT = msgspec.json.Decoder(Excerpt)
+_PATIENCE = 0.05
+"""Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
+
+
+class Asked(Struct):
+    """A search: the query and what narrows it."""
+
+    query: tokenizer.Query
+    owner: str | None
+    limit: int
+    kind: str | None
+    role: str | None
+    since: int
+    until: int
+
+    def wants(self, kind: str, stamp: int) -> bool:
+        """Whether an entry can be a hit, before its text is looked at."""
+        return self.since <= stamp <= self.until and self.kind in (None, kind)
+
+    def finds(self, row: Row, *, indexed: bool = False) -> Hit | None:
+        """Return the hit in a row (tape, seq, kind, version, payload, stamp), if it is one.
+
+        A row that the index led to has all the words, though perhaps not in the order of a phrase.
+        """
+        tape, seq, kind, version, raw, stamp = row
+        try:
+            body = payloads.body_of(kind, version, raw)
+        except Corrupt:
+            return None
+        role = body.message.get("role")
+        if self.role is not None and role != self.role:
+            return None
+        text = text_of(body.message)
+        spans = self.query.match(text, indexed=indexed)
+        if spans is None:
+            return None
+        return _hit(tape, seq, body.id, role if isinstance(role, str) else None, text, spans, stamp)
+
+    def glimpses(self, row: Row) -> Hit | None:
+        """Return the hit in a long text by its excerpt, if that suffices."""
+        tape, seq, stamp, kept = row
+        try:
+            excerpt = _EXCERPT.decode(kept)
+        except msgspec.DecodeError:
+            # The text itself tells; verify names the damage.
+            return None
+        spans = self.query.match_excerpt(excerpt.text) if self.role in (None, excerpt.role) else None
+        if spans is None:
+            return None
+        return _hit(tape, seq, excerpt.id, excerpt.role, excerpt.text, spans, stamp)
+
+
+def _hit(tape: str, seq: int, id: str, role: str | None, text: str, spans: list[tuple[int, int]], stamp: int) -> Hit:
+    score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), tokenizer.WIDTH)), 4)
+    return Hit(tape, seq, id, role, tokenizer.snippet(text, spans), score, stamp)
+
+
+class Sight:
+    """What a tape that is searched sees: itself and its ancestors, made ready once for all the hits."""
+
+    def __init__(self, scope: Scope) -> None:
+        layers = scope.layers()
+        # Only tapes that say something of inherited messages are asked whether they do.
+        saying = [layer for layer in layers if layer[3]]
+        self.scope = scope
+        self.plain = scope.now and scope.family is None
+        self.tapes = dict(scope.tapes())
+        self.layers = {layer[0]: layer for layer in layers}
+        self.overriding = msgspec.json.encode(saying).decode()
+        self.cleared = [layer[2] for layer in saying]
+
+
+class Searcher:
+    """Searches the tapes that one owner can see."""
+
+    def __init__(self, database: Database, reader: Reader, *, owner: str | None) -> None:
+        self._db = database
+        self._sql = database.statements
+        self._reader = reader
+        self._owner = owner
+        self._feed = Feed(database, owner=owner)
+        self.index = Index(database)
+
+    def search(
+        self,
+        query: str,
+        *,
+        tape: str | None = None,
+        point: Point = None,
+        owner: str | None = None,
+        limit: int = 20,
+        kind: str | None = None,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Hit]:
+        """Return the newest texts that have all the words."""
+        if not isinstance(query, str):
+            raise InvalidEntry("query", f"must be a string, not {type(query).__name__}")
+        if type(limit) is not int or limit <= 0:
+            raise InvalidEntry("limit", f"must be a positive number, not {strict.shown(limit)}")
+        if kind not in (None, "append", "revise"):
+            raise InvalidEntry("kind", f"must be 'append' or 'revise', which hold texts, not {strict.shown(kind)}")
+        if owner is not None:
+            strict.identifier(owner, "owner")
+            if self._owner not in (None, owner):
+                return []
+        asked = Asked(
+            tokenizer.parse(query),
+            self._owner if owner is None else owner,
+            limit,
+            kind,
+            role,
+            _stamp(since, "since", 0),
+            _stamp(until, "until", _END),
+        )
+        if not asked.query.phrases:
+            return []
+        if isinstance(self._db, Bound):
+            # The caller's transaction is not ours to write an index in; what is behind its place is scanned.
+            return self._ask(asked, tape, point, indexed=True)
+        return self._mended(asked, tape, point)
+
+    def rebuild(self) -> None:
+        """Make the index anew."""
+        self.index.remake()
+        self.index.catch_up()
+
+    def _mended(self, asked: Asked, tape: str | None, point: Point) -> list[Hit]:
+        """Search with the index up to date; if it is damaged make it anew; and if that fails do without."""
+        for _ in range(2):
+            try:
+                self._catch_up()
+                return self._ask(asked, tape, point, indexed=True)
+            except (Broken, Collision) as error:
+                try:
+                    self.index.mend(error, patience=_PATIENCE)
+                except (StoreBusy, StoreFailed, Collision):
+                    break
+            except StoreFailed:
+                # Only others may read it, or the query is too much for it: a scan can still tell, or fail for good.
+                break
+        return self._ask(asked, tape, point, indexed=False)
+
+    def _catch_up(self) -> None:
+        """Let the index catch up, if it can be had: what it lacks is scanned."""
+        try:
+            self.index.catch_up(patience=_PATIENCE)
+        except Broken:
+            raise
+        except (StoreBusy, StoreFailed):
+            # Somebody else writes, only others may, or it takes longer than is allowed: no fault of the index.
+            pass
+
+    def _ask(self, asked: Asked, tape: str | None, point: Point, *, indexed: bool) -> list[Hit]:
+        def work(tx: Transaction) -> list[Hit]:
+            scope = None
+            if tape is not None:
+                scope = self._reader.scope(tx, tape, point)
+                if scope is None:
+                    return []
+            place = self.index.place(tx) if indexed else 0
+            sight = None if scope is None else Sight(scope)
+            hits = self._scan(tx, asked, sight, place)
+            if place and len(hits) < asked.limit:
+                hits += self._found(tx, asked, sight, asked.limit - len(hits))
+            return hits
+
+        return self._db.read(work)
+
+    # -- what is not indexed yet
+
+    def _scan(self, tx: Transaction, asked: Asked, sight: Sight | None, place: int) -> list[Hit]:
+        """Return the newest hits behind a position, newest first."""
+        hits: deque[Hit] = deque(maxlen=asked.limit)
+        while True:
+            rows = tx.all(self._sql.unsearched, (*self._feed.at(place), _SCANNED))
+            for row in rows:
+                _, _, tape_id, seq, kind, version, raw, stamp, lane, ordinal, tape, owner, status = row
+                if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
+                    continue
+                raw = large_body(tx, tape_id, seq, kind) if raw is None else raw
+                if raw is None:
+                    continue
+                hit = asked.finds((tape, seq, kind, version, raw, stamp))
+                if hit is not None:
+                    try:
+                        origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+                    except Corrupt:
+                        continue
+                    if self._holds(tx, sight, tape_id, seq, origin, lane, ordinal):
+                        hits.append(hit)
+            if len(rows) < _SCANNED:
+                return list(hits)[::-1]
+            place = join_position(rows[-1][1], rows[-1][0])
+
+    def _wanted(self, asked: Asked, sight: Sight | None, tape_id: int, owner: str | None, status: str) -> bool:
+        """Whether a text of this tape may be a hit at all."""
+        if status == "purged" or asked.owner not in (None, owner):
+            return False
+        return sight is None or tape_id in sight.tapes
+
+    # -- what is
+
+    def _found(self, tx: Transaction, asked: Asked, sight: Sight | None, limit: int) -> list[Hit]:
+        """Return the newest hits that the index leads to, newest first."""
+        plain = sight is None or sight.plain
+        wanted = self._query(asked, sight)
+        if self._db.postgres and not isinstance(self._db, Bound):
+            # A rare word is best looked up, a common one met on the way down the feed: which, depends on the word, and
+            # a plan made once for all of them goes down the feed for each.
+            tx.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+        hits: list[Hit] = []
+        before: tuple[int, ...] = (_END, _END) if self._db.postgres else (_END,)
+        most = max(_FIRST_PAGE, limit)
+        while True:
+            rows = tx.all(self._sql.found, (wanted, *before, most))
+            for hit in self._hits(tx, asked, self._held(tx, asked, sight, rows, plain=plain), limit):
+                hits.append(hit)
+                if len(hits) == limit:
+                    return hits
+            if len(rows) < most:
+                return hits
+            before = (rows[-1][1], rows[-1][0]) if self._db.postgres else (rows[-1][0],)
+            most = min(2 * most, _LARGEST_PAGE)
+
+    def _held(
+        self, tx: Transaction, asked: Asked, sight: Sight | None, rows: list[Row], *, plain: bool
+    ) -> Iterator[Row]:
+        """Yield the rows of a page that hold and are wanted."""
+        for row in rows:
+            _, _, tape_id, seq, kind, _, _, stamp, origin, lane, ordinal, _, owner, status, holds, *_ = row
+            if plain and not holds:
+                continue
+            if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
+                continue
+            if plain or self._holds(tx, sight, tape_id, seq, origin, lane, ordinal):
+                yield row
+
+    def _hits(self, tx: Transaction, asked: Asked, rows: Iterator[Row], most: int) -> Iterator[Hit]:
+        """Yield the hits among the rows of a page.
+
+        Large payloads did not come with the page, since all of them at once could fill the memory. The excerpt of a
+        long text did, and mostly suffices. The others are read one by one, or from PostgreSQL, where each would cost a
+        round trip, a few at a time.
+        """
+        enough = _AT_ONCE if self._db.postgres else 0
+        waiting: list[tuple[Row, Hit | None]] = []
+        size = 0
+        for row in rows:
+            hit = None if row[16] is None else asked.glimpses((row[11], row[3], row[7], row[16]))
+            waiting.append((row, hit))
+            large = hit is None and row[6] is None
+            size += (row[15] or 0) if large else 0
+            if size >= enough or len(waiting) >= most or (len(waiting) == 1 and not large):
+                yield from self._read(tx, asked, waiting)
+                waiting, size = [], 0
+        yield from self._read(tx, asked, waiting)
+
+    def _read(self, tx: Transaction, asked: Asked, rows: list[tuple[Row, Hit | None]]) -> Iterator[Hit]:
+        missing = [n for n, (row, hit) in enumerate(rows) if hit is None and row[6] is None and row[15] is not None]
+        wanted = msgspec.json.encode([rows[n][0][2:4] for n in missing]).decode()
+        found = {missing[row[0]]: row[3] for row in (tx.all(self._sql.bodies_of, (wanted,)) if missing else ())}
+        for n, (row, hit) in enumerate(rows):
+            raw = found.pop(n, None) if row[6] is None else row[6]
+            if hit is None and raw is not None:
+                hit = asked.finds((row[11], row[3], row[4], row[5], raw, row[7]), indexed=True)
+            if hit is not None:
+                yield hit
+
+    def _query(self, asked: Asked, sight: Sight | None) -> str:
+        """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""
+        either: list[str] = []
+        if sight is not None and len(sight.tapes) <= _MOST_TAPES:
+            either = [tokenizer.tape_word(number) for number in sight.tapes]
+        elif asked.owner is not None:
+            either = [tokenizer.owner_word(asked.owner)]
+        tokens = asked.query.tokens()
+        # No word holds a quote of either engine: it is letters, digits and marks.
+        if self._db.postgres:
+            parts = [f"'{token.text}'{':*' if token.prefix else ''}" for token in tokens]
+            group = " | ".join(f"'{word}'" for word in either)
+            return " & ".join([*([f"({group})"] if group else []), *parts])
+        parts = [f'"{token.text}"{"*" if token.prefix else ""}' for token in tokens]
+        group = " OR ".join(f'"{word}"' for word in either)
+        return " AND ".join([*([f"({group})"] if group else []), *parts])
+
+    # -- what holds
+
+    def _holds(
+        self, tx: Transaction, sight: Sight | None, tape_id: int, seq: int, origin: int, lane: int, ordinal: int
+    ) -> bool:
+        """Whether a body holds: on the tape that wrote it, or as the tape searched sees it."""
+        if sight is None or sight.plain:
+            if origin:
+                return tx.one(self._sql.holds_over, (tape_id, origin, lane, ordinal, seq)) is not None
+            return tx.one(self._sql.holds_own, (tape_id, lane, ordinal, seq)) is not None
+        if sight.scope.family is None:
+            rows = self._reader._rows(tx, sight.scope, Place(lane, ordinal), ordinal - 1)
+            return bool(rows) and rows[0][2] == seq
+        home = origin or tape_id
+        if seq > sight.tapes[tape_id]:
+            return False
+        said = tx.one(self._sql.overrides_at, (sight.overriding, home, lane, ordinal))
+        if said is not None:
+            # The nearest tape that says something of an inherited message decides.
+            n, _, body_tape, body, since, _ = said
+            return body is not None and since > sight.cleared[n] and (body_tape, body) == (tape_id, seq)
+        if home not in sight.layers:
+            # Behind a clear, from under which a nearer tape would have had to say that it came back.
+            return False
+        _, asof, cleared, _ = sight.layers[home]
+        row = tx.one(self._sql.rows_then, (home, lane, ordinal - 1, ordinal, cleared, asof, 1))
+        return row is not None and home == tape_id and row[2] == seq
+
+
+def _stamp(at: datetime | None, field: str, default: int) -> int:
+    if at is None:
+        return default
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise InvalidEntry(field, "must be a datetime with a time zone")
+    return micros(at)

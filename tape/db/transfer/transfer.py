@@ -1,0 +1,562 @@
+"""Moving tapes between stores: export to lines, and import of such a file, all of it or nothing.
+
+An import reads the file twice: once to check every line against the chain and against what is stored, without writing,
+and once to write what is missing: long tapes in batches to hidden ones (``arriving``), short ones, and what is added
+to tapes that are there, in one transaction. Other readers, and the feed, see all of it at once or none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from msgspec import Raw, Struct
+
+from tape.core import strict
+from tape.core.entries import chain, ids, payloads
+from tape.core.records import Transfer
+from tape.core.transfer import export_format
+from tape.core.transfer.citations import Citation, Citations
+from tape.core.transfer.export_format import Checker, End, EntryLine, TapeLine
+from tape.core.transfer.references import KnownTape, References, Unsound
+from tape.core.view.fold import fold
+from tape.db.engine.transaction import Again, Collision, Lost, Transaction, lock_key
+from tape.db.read.reader import Reader
+from tape.db.record.recorder import Call, Recorder, _Stale
+from tape.db.transfer.citing import contradicted
+from tape.db.transfer.copy import Copy, absent
+from tape.db.transfer.staging import Arriving, Moved, sweep
+from tape.db.view.lineage import Family, place_at
+from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
+
+__all__ = ["File", "Moving", "Progress"]
+
+File = str | os.PathLike[str] | BinaryIO
+Progress = Callable[[int, int], None]
+
+_PAGE = 500
+_AT_ONCE = 2_000
+"""How many entries are written in one transaction: that many hold up other writers for a fraction of a second."""
+_LONGEST = 256 * 1024 * 1024
+"""The longest line that is read: more cannot be an entry, and must not fill the memory."""
+
+
+class _Part(Struct):
+    """A tape of an export: its number, the seq up to which it is written and the hash there, and its family."""
+
+    tape: str
+    number: int
+    upto: int
+    hash: str
+    family: Family | None
+
+
+class _Stored(Struct):
+    """A tape of a file: how much of it is stored already, how much the file has, and whose it is."""
+
+    seq: int
+    hash: bytes
+    entries: int
+    owner: str | None = None
+
+
+class Moving:
+    """Exports and imports tapes of one owner, or of all."""
+
+    def __init__(self, recorder: Recorder, reader: Reader, owner: str | None) -> None:
+        self._recorder = recorder
+        self._reader = reader
+        self._owner = owner
+        self._db = reader._db
+        self._sql = reader._sql
+
+    # -- export
+
+    def export(self, tape: str, file: File, *, family: bool, progress: Progress | None = None) -> Transfer:
+        """Write a tape and its ancestors up to the fork points, or the whole family, to a file."""
+        parts = self._db.read(lambda tx: self._whole(tx, tape) if family else self._line(tx, tape))
+        with _writing(file) as write:
+            digest = blake2b(digest_size=32)
+
+            def put(line: Struct) -> None:
+                raw = export_format.encode(line) + b"\n"
+                digest.update(raw)
+                write(raw)
+
+            entries, done = sum(part.upto for part in parts), 0
+            for part in parts:
+                put(TapeLine(part.tape, part.upto, part.hash, export_format.FORMAT))
+                for line in self._entries(part):
+                    put(line)
+                    done += 1
+                    if progress is not None and (done % _PAGE == 0 or done == entries):
+                        progress(done, entries)
+            write(export_format.encode(export_format.End(len(parts), entries, digest.hexdigest())) + b"\n")
+        return Transfer(tapes=[part.tape for part in parts], entries=entries)
+
+    def _line(self, tx: Transaction, tape: str) -> list[_Part]:
+        """Return a tape with all it inherits from, ancestors first."""
+        scope = self._reader.scope(tx, tape)
+        if scope is None:
+            raise TapeNotFound(tape)
+        found: list[_Part] = []
+        for member in reversed(scope.family.members if scope.family is not None else []):
+            above = self._reader.scope(tx, member.tape)
+            if not member.asof:
+                # Nothing of it is inherited, but the fork names it: its first entry goes along, and all that it needs.
+                found += self._line(tx, member.tape)[:-1]
+            upto = max(member.asof, 1)
+            row = tx.one(self._sql.entry, (member.number, upto))
+            if above is None or row is None:
+                raise Corrupt(member.tape, member.asof, "the entry at which the tape was forked is missing")
+            found.append(_Part(member.tape, member.number, upto, bytes(row[12]).hex(), above.family))
+        return [*found, _Part(tape, scope.id, scope.seq, scope.head.hash.hex(), scope.family)]
+
+    def _whole(self, tx: Transaction, tape: str) -> list[_Part]:
+        """Return the root of a family and all that descends from it, parents first, each to its end."""
+        queue = [self._line(tx, tape)[0].tape]
+        found = []
+        for name in queue:
+            scope = self._reader.scope(tx, name)
+            if scope is None:
+                raise TapeNotFound(name)
+            found.append(_Part(name, scope.id, scope.seq, scope.head.hash.hex(), scope.family))
+            # In the order in which the parent tells of them, which is the same in every store.
+            children = [row[0] for row in tx.all(self._sql.forks_of, (scope.id,))]
+            told = [(self._told(tx, scope.id, child), child) for child in children]
+            queue += [child for _, child in sorted(told)]
+        return found
+
+    def _told(self, tx: Transaction, number: int, child: str) -> int:
+        """Return the seq at which a tape tells of a fork; one imported without that part never does."""
+        row = tx.one(self._sql.entry_by_key, (number, ids.fork_key(child)))
+        return 2**63 if row is None else int(row[2])
+
+    def _entries(self, part: _Part) -> Iterator[EntryLine]:
+        """Yield the entries of a tape a page at a time; they never change, so nothing is held open in between."""
+        before, after = chain.ZERO, 0
+        while after < part.upto:
+            rows = self._db.read(
+                lambda tx, after=after: tx.all(self._sql.entries_after, (part.number, after, part.upto, _PAGE))  # type: ignore[misc]
+            )
+            if not rows:
+                raise Corrupt(part.tape, after + 1, "the entry is missing")
+            for row in rows:
+                line, before = self._entry(part, row, before)
+                if line.seq != after + 1:
+                    raise Corrupt(part.tape, after + 1, "the entry is missing")
+                after = line.seq
+                yield line
+
+    def _entry(self, part: _Part, row: Any, before: bytes) -> tuple[EntryLine, bytes]:
+        _, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
+        if raw is None:
+            raise Corrupt(part.tape, seq, "the payload was erased, so the tape cannot be exported")
+        try:
+            place = place_at(head[1], head[2], head[0], part.family)
+        except Corrupt as error:
+            raise Corrupt(part.tape, seq, error.what) from error
+        source = None if source_seq is None else (source_tape, source_seq)
+        raw, meta = bytes(raw), None if meta is None else bytes(meta)
+        sealed = chain.link(
+            before, chain.digest(raw), part.tape, seq, kind, key, actor, source, meta, stamp, version, place
+        )
+        if sealed != bytes(hash):
+            # A damaged tape must not leave the store looking like a sound one.
+            raise Corrupt(part.tape, seq, "the hash does not match the entry")
+        line = EntryLine(
+            seq,
+            kind,
+            key,
+            actor,
+            source,
+            stamp,
+            version,
+            (place.lane, place.ordinal, place.tape),
+            sealed.hex(),
+            Raw(b"null" if meta is None else meta),
+            Raw(raw),
+        )
+        return line, sealed
+
+    # -- import
+
+    def import_(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
+        """Check a file, then take in what the store does not have of it."""
+        try:
+            return self._import(file, progress, reuse=reuse)
+        except _Raised as raised:
+            raise raised.error from raised.error.__cause__
+
+    def _import(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
+        began = time.monotonic()
+        with _reading(file) as (source, start, size):
+            told = _Progress(progress, size)
+            refused = False
+            for _ in range(3):
+                source.seek(start)
+                stored, digest = self._check(source, told.reader(0), reuse=reuse)
+                source.seek(start)
+                try:
+                    entries = self._write(source, told.reader(size), stored, digest, reuse=reuse)
+                except (Moved, Again, Lost, _Stale):
+                    # Whatever was written, the next check finds it.
+                    continue
+                except ImportFailed:
+                    # The file was found sound: it does not fit what is stored, which may have changed since the check.
+                    if refused:
+                        raise
+                    refused = True
+                    continue
+                for name in stored:
+                    self._recorder.forget(name)
+                told.done()
+                return Transfer(tapes=list(stored), entries=entries)
+        raise StoreBusy(time.monotonic() - began)
+
+    def _check(
+        self, source: BinaryIO, progress: Callable[[int], None], *, reuse: bool
+    ) -> tuple[dict[str, _Stored], str]:
+        """Check the whole file without writing; returns what is stored of its tapes, and the digest of the file."""
+        checker, references, citations = Checker(), References(), Citations()
+        stored: dict[str, _Stored] = {}
+        hashes: Iterator[str] = iter(())
+        digest, tape = "", ""
+        for line in _lines(source, checker, progress):
+            if isinstance(line, TapeLine):
+                tape = line.tape
+                if tape in stored:
+                    raise checker.wrong(f"tape {tape!r} is in the file twice")
+                stored[tape] = self._db.read(lambda tx, line=line: self._stored(tx, checker, line, reuse))  # type: ignore[misc]
+                hashes = self._hashes(tape, stored[tape].seq)
+                references.begin(tape)
+            elif isinstance(line, EntryLine):
+                known = next(hashes, None)
+                if known is not None and known != line.hash:
+                    raise checker.wrong("another entry is stored under this seq")
+                payload = checker.payload
+                assert payload is not None
+                try:
+                    if isinstance(payload, payloads.Open):
+                        self._opened(checker, tape, payload, stored, references)
+                    references.check(line.key, line.source, checker.head, payload, checker.ops)
+                    citations.take(checker.line, tape, line.seq, line.hash, payload)
+                except Unsound as error:
+                    raise checker.wrong(str(error)) from None
+            elif isinstance(line, End):
+                digest = line.digest
+        checker.finish()
+        new = [cited for cited in citations.finish() if cited.by_seq > stored[cited.by].seq]
+        if new:
+            self._db.read(lambda tx: self._agree(tx, new))
+        return stored, digest
+
+    def _agree(self, tx: Transaction, citations: list[Citation]) -> None:
+        """Check what the file cites of stored tapes."""
+        for cited in citations:
+            if contradicted(tx, cited):
+                raise ImportFailed(
+                    cited.line, f"another seq {cited.seq} of tape {cited.tape!r} is stored than is cited"
+                )
+
+    def _stored(self, tx: Transaction, checker: Checker, line: TapeLine, reuse: bool) -> _Stored:
+        row = tx.one(self._sql.head, (line.tape,))
+        if row is None:
+            return _Stored(0, b"", line.entries)
+        if self._owner is not None and row[1] != self._owner:
+            raise TapeNotFound(line.tape)
+        if row[2] == "purged":
+            if reuse:
+                return _Stored(0, b"", line.entries)
+            raise checker.wrong(f"tape {line.tape!r} was purged; import it with reuse=True to use the id again")
+        return _Stored(row[6], bytes(row[7]), line.entries)
+
+    def _hashes(self, tape: str, upto: int) -> Iterator[str]:
+        """Yield the hashes of what is stored of a tape, a page at a time."""
+        after = 0
+        while after < upto:
+            rows = self._db.read(lambda tx, after=after: tx.all(self._sql.hashes_after, (tape, after, upto)))  # type: ignore[misc]
+            if not rows:
+                return
+            yield from (bytes(row[1]).hex() for row in rows)
+            after = rows[-1][0]
+
+    def _opened(
+        self,
+        checker: Checker,
+        tape: str,
+        opening: payloads.Open,
+        stored: dict[str, _Stored],
+        references: References,
+    ) -> None:
+        """Check the owner of a tape, and that all it inherits from is in the file or stored."""
+        if self._owner is not None and opening.owner != self._owner:
+            raise checker.wrong(f"the tape does not belong to {self._owner!r}")
+        stored[tape].owner = opening.owner
+        for layer in [] if opening.parent is None else opening.parent.layers:
+            here = stored.get(layer.tape)
+            if here is None:
+                row = self._db.read(lambda tx, layer=layer: self._reader.row(tx, layer.tape))  # type: ignore[misc]
+                here = None if row is None else _Stored(row[6], b"", 0, row[1])
+            # A fork has its parent's owner; that another's tape is there is not told.
+            if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
+                raise checker.wrong(absent(layer))
+            known = references.tapes.setdefault(layer.tape, KnownTape(layer.tape))
+            self._learn(known, layer.asof)
+            if known.seq < layer.asof:
+                raise checker.wrong(absent(layer))
+
+    def _learn(self, known: KnownTape, upto: int) -> None:
+        """Take in what is stored of a tape behind what the file has of it."""
+        while known.seq < upto:
+
+            def page(tx: Transaction) -> tuple[list[Any], Family | None]:
+                scope = self._reader.scope(tx, known.name)
+                if scope is None:
+                    return [], None
+                return tx.all(self._sql.entries_after, (scope.id, known.seq, upto, _PAGE)), scope.family
+
+            rows, family = self._db.read(page)
+            if not rows:
+                return
+            for row in rows:
+                try:
+                    payload = payloads.decode(row[3], row[11], row[8])
+                    place = place_at(row[14], row[15], row[13], family)
+                    head, ops = fold(known.head, row[2], bytes(row[12]), row[10], place, row[4], payload)
+                    known.apply(head, payload, ops)
+                except (Corrupt, KeyError, IndexError, AttributeError, TypeError) as error:
+                    raise Unsound(f"the fork needs tape {known.name!r}, which cannot be folded: {error}") from error
+
+    def _write(
+        self,
+        source: BinaryIO,
+        progress: Callable[[int], None],
+        stored: dict[str, _Stored],
+        digest: str,
+        *,
+        reuse: bool,
+    ) -> int:
+        """Write what is missing."""
+        missing = [one for one in stored.values() if one.seq < one.entries]
+        if not missing:
+            return 0
+        checker = Checker(digest)
+        lines = _lines(source, checker, progress)
+        try:
+            if sum(one.entries for one in missing) > _AT_ONCE and not any(one.seq for one in missing):
+                return self._arrive(lines, checker, stored, reuse)
+            return self._db.write(next(iter(stored)), lambda tx: self._take(tx, lines, checker, stored, reuse))
+        except (Collision, Corrupt, AssertionError, KeyError) as error:
+            raise checker.wrong(f"the entries contradict each other: {error}") from error
+
+    def _take(
+        self, tx: Transaction, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], reuse: bool
+    ) -> int:
+        """Write what is missing in this transaction."""
+        for name in sorted(stored, key=lock_key):
+            tx.lock(name)
+        self._unmoved(tx, stored)
+        return self._copy(lines, checker, stored, lambda name: self._open(tx, name, checker, reuse))
+
+    def _arrive(self, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], reuse: bool) -> int:
+        """Write tapes that are not there in batches that nobody sees, and then show all of them."""
+        with contextlib.suppress(StoreBusy, StoreFailed, Again, Lost):
+            sweep(self._recorder)
+        arriving = Arriving(self._recorder, reuse=reuse)
+
+        def show(tx: Transaction) -> int:
+            arriving.lock(tx, list(stored))
+            self._unmoved(tx, stored)
+            return arriving.show(tx)
+
+        try:
+            self._copy(lines, checker, stored, lambda name: arriving.open(name, checker))
+            return self._db.write(next(iter(stored)), show)
+        except BaseException:
+            # Whatever was shown after all has another name now, and stays.
+            arriving.drop()
+            raise
+
+    def _unmoved(self, tx: Transaction, stored: dict[str, _Stored]) -> None:
+        """Raise Moved if someone wrote since the check to a tape of which something is missing."""
+        for name, one in stored.items():
+            if one.seq < one.entries:
+                row = tx.one(self._sql.head, (name,))
+                now = (0, b"") if row is None or row[2] == "purged" else (row[6], bytes(row[7]))
+                if now != (one.seq, one.hash):
+                    raise Moved
+
+    def _copy(
+        self, lines: Iterator[Any], checker: Checker, stored: dict[str, _Stored], open: Callable[[str], Copy]
+    ) -> int:
+        """Hand every line that is missing to the copy of its tape; returns how many they were."""
+        count = 0
+        copy: Copy | None = None
+        have = 0
+        for line in lines:
+            if isinstance(line, TapeLine):
+                if copy is not None:
+                    copy.settle()
+                one = stored[line.tape]
+                copy, have = None, one.seq
+                if one.seq < one.entries:
+                    copy = open(line.tape)
+            elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
+                try:
+                    copy.take(line, payloads.decode(line.kind, line.version, bytes(line.payload)))
+                except (OverflowError, TypeError, ValueError, IndexError, AttributeError) as error:
+                    # Caught here and not around it all: what the caller's file and progress raise is theirs.
+                    raise checker.wrong(f"the entry cannot be stored: {error}") from error
+                count += 1
+        if copy is not None:
+            copy.settle()
+        checker.finish()
+        return count
+
+    def _open(self, tx: Transaction, tape: str, checker: Checker, reuse: bool) -> Copy:
+        # As for a tape that is created: this gives the id of a purged one free, and refuses what is another owner's.
+        call = Call(tape, create=payloads.Open(), reuse=reuse)
+        try:
+            return Copy(self._recorder, tx, call, self._recorder._load(tx, call), checker)
+        except TapeExists as error:
+            raise checker.wrong(str(error)) from None
+
+
+def _lines(source: BinaryIO, checker: Checker, progress: Callable[[int], None]) -> Iterator[Any]:
+    """Yield the checked lines of a file."""
+    while raw := _next_line(source):
+        yield checker.take(raw)
+        progress(len(raw))
+
+
+def _next_line(source: BinaryIO) -> bytes:
+    try:
+        return source.readline(_LONGEST)
+    except OSError as error:
+        raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
+
+
+class _Raised(Exception):
+    """What the caller's callback raised, so that it is taken neither for a fault of the file nor for one of ours."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Progress:
+    """Tells the caller how far an import has come, in bytes of both readings of the file."""
+
+    def __init__(self, tell: Progress | None, size: int) -> None:
+        self._tell = tell
+        self._total = 2 * size
+
+    def reader(self, start: int) -> Callable[[int], None]:
+        """Return what counts the bytes of one reading."""
+        done = told = start
+
+        def count(size: int) -> None:
+            nonlocal done, told
+            done += size
+            if self._tell is not None and done - told >= 64 * 1024:
+                told = done
+                try:
+                    self._tell(done, self._total)
+                except Exception as error:
+                    raise _Raised(error) from error
+
+        return count
+
+    def done(self) -> None:
+        """Tell that everything is read."""
+        if self._tell is not None:
+            self._tell(self._total, self._total)
+
+
+@contextlib.contextmanager
+def _writing(file: File) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes to a file; one with a name appears under it only when it is whole."""
+    if not isinstance(file, str | os.PathLike):
+        try:
+            with _failing("the file"):
+                file.write(b"")
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
+        put = file.write
+
+        def pass_on(raw: bytes) -> None:
+            with _failing("the file"):
+                put(raw)
+
+        yield pass_on
+        return
+    try:
+        path = Path(file)
+        # A name of its own, or two exports to one path at once would write into each other.
+        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        with _failing(repr(os.fspath(file))):
+            out = part.open("xb")
+    except (TypeError, ValueError) as error:
+        raise InvalidEntry("file", f"cannot be written: {error}") from error
+
+    def write(raw: bytes) -> None:
+        with _failing(repr(os.fspath(file))):
+            out.write(raw)
+
+    try:
+        yield write
+        with _failing(repr(os.fspath(file))):
+            out.flush()
+            os.fsync(out.fileno())
+            out.close()
+            part.replace(path)
+    except BaseException:
+        # On a full disk to close means to try once more to write what is left, and to fail again.
+        with contextlib.suppress(OSError):
+            out.close()
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _failing(name: str) -> Iterator[None]:
+    """Tell what the file system refuses as an error of this library."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ValueError):
+            # It is not open for writing at all.
+            raise
+        raise StoreFailed(f"cannot write {name}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
+    """Open a file to be read twice; gives it with its start and size."""
+    if isinstance(file, str | os.PathLike):
+        if not os.path.isfile(file):
+            raise InvalidEntry("file", f"there is no file {strict.shown(os.fspath(file))}")
+        with contextlib.ExitStack() as stack:
+            try:
+                source = stack.enter_context(Path(file).open("rb"))
+            except OSError as error:
+                raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
+            yield source, 0, os.fstat(source.fileno()).st_size
+        return
+    try:
+        if not isinstance(file.read(0), bytes):
+            raise TypeError("the file gives text")
+        start = file.tell()
+        size = file.seek(0, os.SEEK_END) - start
+        file.seek(start)
+    except (OSError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidEntry("file", "must be a path or a binary file that can be read twice") from error
+    yield file, start, size

@@ -1,0 +1,1 @@
+"""The view of a tape inside a transaction: paths, messages, slots, lineage."""

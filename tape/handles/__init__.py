@@ -1,0 +1,1 @@
+"""Handles: what a program holds of a tape, by what it does with it."""
