@@ -487,7 +487,7 @@ class Writing(Remembering):
         opening = self.call.create or payloads.Open(owner=self._recorder._owner)
         stamp = max(self._recorder._clock(), 0)
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
-        row = self.tx.one(
+        self.tape_id = self.tx.value(
             self.tx.statements.create_tape,
             (
                 self.call.tape,
@@ -503,8 +503,6 @@ class Writing(Remembering):
                 None,
             ),
         )
-        assert row is not None
-        self.tape_id = row[0]
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
         intent = Plain(key=self.call.create_key or ids.new_id(), payload=opening)

@@ -19,7 +19,7 @@ from tape.core.transfer.export_format import Checker, EntryLine
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import head_values, set_status
 from tape.db.record.recorder import Call, Recorder
-from tape.db.sql.catalog import BATCH
+from tape.db.sql.removal import BATCH
 from tape.db.transfer.copy import Above, Copy
 from tape.errors import TapeExists
 
