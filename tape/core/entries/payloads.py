@@ -96,6 +96,8 @@ class Payload(Struct, omit_defaults=True):
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1
+    changes_view: ClassVar[bool] = True
+    """Whether it changes what readers see, so that a closed tape refuses it."""
 
 
 class Layer(Struct, frozen=True, array_like=True, gc=False):
@@ -332,6 +334,7 @@ class Usage(Payload):
     """Tokens and cost of one model call, and the totals of the tape with it."""
 
     kind = "usage"
+    changes_view = False
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -345,6 +348,7 @@ class Event(Payload):
     """A fact that never enters context."""
 
     kind = "event"
+    changes_view = False
     name: str
     data: Any = None
 
@@ -412,6 +416,7 @@ class Status(Payload):
     """The tape closed or opened again."""
 
     kind = "status"
+    changes_view = False
     status: str
     reason: str | None = None
     redirect: str | None = None
@@ -422,6 +427,7 @@ class Label(Payload):
     """A tape renamed, or its labels changed."""
 
     kind = "label"
+    changes_view = False
     name: str | UnsetType | None = UNSET
     add: list[str] = []
     remove: list[str] = []
