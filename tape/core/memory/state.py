@@ -307,7 +307,7 @@ class RecordUsage(Intent, kw_only=True):
 
     def content(self) -> Any:
         """Return the usage given."""
-        return payloads.content(self.used)
+        return self.used.content()
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Add to the totals that the last usage entry holds. A fork counts its own from nothing."""

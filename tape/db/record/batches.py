@@ -45,7 +45,7 @@ class Batch(Struct):
         while (member := _member(look, self.key, index)) is not None:
             found[index] = member
             index += 1
-        return [payloads.content(found[index]) for index in sorted(found)]
+        return [found[index].content() for index in sorted(found)]
 
 
 def find_batch(look: TapeLookup, intents: Sequence[Intent], key: str) -> Batch:

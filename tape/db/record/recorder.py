@@ -364,7 +364,7 @@ class Recorder:
             raise Corrupt(tape, seq, "the entry cannot be read")
         payload = payloads.decode(row[3], row[11], row[8], tape, seq)
         if intent is not None:
-            stored, given = canonical(payloads.content(payload)), canonical(intent.content_as(payload.kind))
+            stored, given = canonical(payload.content()), canonical(intent.content_as(payload.kind))
             if stored != given:
                 raise ProvenanceConflict(tape, row[4], seq, digest_of(stored), digest_of(given))
         receipt = Receipt(
