@@ -34,6 +34,7 @@ from tape.core.records import Anchor, Message
 from tape.core.strict import RESERVED
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import in_force
+from tape.core.view.slots import BLOCKS_AND_PROMPT
 from tape.db.engine.transaction import Transaction
 from tape.db.read.reader import Reader, absent
 from tape.db.read.window import PathWindow, Run
@@ -197,7 +198,7 @@ class ContextReader(Reader):
     def _prompt(self, tx: Transaction, scope: Scope) -> tuple[str | None, bool]:
         """Return the frozen prompt or the one rendered now, and whether the configuration changed since."""
         # One range of names holds the blocks and the prompt.
-        slots = self.slots_between(tx, scope, "block:", "prompu")
+        slots = self.slots_between(tx, scope, *BLOCKS_AND_PROMPT)
         frozen = next((payload for name, _, payload in slots if name == "prompt"), None)
         blocks = self._assemble(slots)
         if isinstance(frozen, payloads.Block) and frozen.text is not None:
