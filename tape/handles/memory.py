@@ -15,7 +15,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tape.core import strict
-from tape.core.context.build import Context, Policy, build, summary_message
+from tape.core.context.build import Context, build
+from tape.core.context.fenced import summary_message
+from tape.core.context.policy import Policy
 from tape.core.entries import ids, payloads
 from tape.core.memory.state import (
     Block,
