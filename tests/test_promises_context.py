@@ -19,7 +19,8 @@ from hypothesis import given, settings
 
 import tape
 from tape.core.context import window
-from tape.core.context.build import Item, Shaped, Standard, View, build, price
+from tape.core.context.build import ContextInputs, build, price
+from tape.core.context.policy import Item, Shaped, Standard
 from tape.core.context.turns import said, turn_starts
 from tape.core.context.weigh import Scale
 from tape.core.context.window import Spot, reach
@@ -510,7 +511,7 @@ class TestSameAsWhole:
 
         def shaped(items: list[Item], gap: int | None) -> Any:
             given = [Item(item.message, 0) for item in items]
-            context = build(View(given, None, [], [], None, False, 0, "t", gap, scale), budget, policy, None)
+            context = build(ContextInputs(given, None, [], [], None, False, 0, "t", gap, scale), budget, policy, None)
             return context.messages, context.tokens
 
         def ends() -> Any:

@@ -15,7 +15,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tape.core import strict
-from tape.core.context.build import Context, Policy, build, summary_message
+from tape.core.context.build import Context, build
+from tape.core.context.fenced import summary_message
+from tape.core.context.policy import Policy
 from tape.core.entries import payloads
 from tape.core.memory.state import (
     Block,
@@ -580,7 +582,7 @@ def _record_of(context: Context) -> Plain:
 def _repeated(entry: Entry) -> Receipt:
     """Return the receipt of a compaction that was recorded under the caller's key before."""
     if not isinstance(entry.payload, payloads.Compact):
-        stored = digest_of(canonical(payloads.content(entry.payload) if entry.payload is not None else None))
+        stored = digest_of(canonical(entry.payload.content() if entry.payload is not None else None))
         raise ProvenanceConflict(entry.tape, entry.key, entry.seq, stored, digest_of(canonical({"kind": "compact"})))
     return Receipt(entry.tape, entry.seq, entry.key, None, entry.hash, duplicate=True, position=entry.position)
 

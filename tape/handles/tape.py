@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 from msgspec import UNSET
 
 from tape.core import strict
-from tape.core.context.build import Context, Policy
+from tape.core.context.build import Context
+from tape.core.context.policy import Policy
 from tape.core.entries import ids, payloads
 from tape.core.merge import divergence
 from tape.core.merge.diff import Diff, compare

@@ -111,7 +111,7 @@ class Plain(Intent, kw_only=True):
 
     def content(self) -> Any:
         """Return the payload's content."""
-        return payloads.content(self.payload)
+        return self.payload.content()
 
 
 class Relabel(Intent, kw_only=True):

@@ -119,7 +119,7 @@ class Branching:
             return made.child
         given = {"kind": "fork", "child": asked, "name": name}
         raise ProvenanceConflict(
-            parent, row[4], row[2], digest_of(canonical(payloads.content(made))), digest_of(canonical(given))
+            parent, row[4], row[2], digest_of(canonical(made.content())), digest_of(canonical(given))
         )
 
     def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:

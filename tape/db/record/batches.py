@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core.entries import ids, payloads
+from tape.core.entries import ids
 from tape.core.entries.payloads import Append
 from tape.core.plan.intents import Intent
 from tape.core.plan.keys import Key, Origin
@@ -48,7 +48,7 @@ class Batch(Struct):
         while (member := _member(look, self.key, index)) is not None:
             found[index] = member
             index += 1
-        return [payloads.content(found[index]) for index in sorted(found)]
+        return [found[index].content() for index in sorted(found)]
 
 
 def find_batch(look: TapeLookup, intents: Sequence[Intent], key: str) -> Batch:

@@ -35,7 +35,7 @@ class Replay(Struct):
 
     def checked(self, intent: Intent) -> Replay:
         """Return this if the entry says what the intent says; raises ProvenanceConflict if not."""
-        stored, given = canonical(payloads.content(self.payload)), canonical(intent.content_as(self.payload.kind))
+        stored, given = canonical(self.payload.content()), canonical(intent.content_as(self.payload.kind))
         if stored != given:
             receipt = self.receipt
             raise ProvenanceConflict(receipt.tape, receipt.key, receipt.seq, digest_of(stored), digest_of(given))

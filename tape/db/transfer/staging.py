@@ -16,6 +16,7 @@ from typing import Any
 from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.transfer.export_format import Checker, EntryLine
+from tape.core.view.slots import beginning_with
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import head_values, set_status
 from tape.db.record.recorder import Recorder
@@ -27,6 +28,8 @@ from tape.errors import TapeExists
 __all__ = ["HIDDEN_NAMES", "Arriving", "Moved", "forsaken", "sweep"]
 
 _PREFIX = f"{strict.RESERVED}import:"
+HIDDEN_NAMES = beginning_with(_PREFIX)
+"""The range of names that tapes of imports under way have."""
 _FORSAKEN = 3_600_000_000
 """Microseconds without a sign of life after which an import counts as dead."""
 _SIGN = 300_000_000
@@ -64,7 +67,7 @@ class Arriving:
         now = self.recorder.shared.clock()
         if now - self._signed >= _SIGN:
             self._signed = now
-            tx.run(tx.statements.sign_tapes, (now, *_span(f"{self._name}:")))
+            tx.run(tx.statements.sign_tapes, (now, *beginning_with(f"{self._name}:")))
 
     def lock(self, tx: Transaction, tapes: Sequence[str]) -> None:
         """Lock the tapes of the file and those that they inherit from, in the one order."""
@@ -101,7 +104,7 @@ class Arriving:
 def forsaken(recorder: Recorder) -> list[tuple[int, str]]:
     """Return the hidden tapes that this owner's imports left behind when they died: number and name."""
     before = recorder.shared.clock() - _FORSAKEN
-    rows = recorder.shared.database.read(lambda tx: tx.all(tx.statements.abandoned, (*_span(_PREFIX), before)))
+    rows = recorder.shared.database.read(lambda tx: tx.all(tx.statements.abandoned, (*HIDDEN_NAMES, before)))
     return [(row[0], row[1]) for row in rows if recorder.shared.owner in (None, row[2])]
 
 
@@ -109,15 +112,6 @@ def sweep(recorder: Recorder) -> None:
     """Take away what such imports left behind."""
     for number, hidden in forsaken(recorder):
         _drop(recorder.shared.database, number, hidden, recorder.shared.clock())
-
-
-def _span(prefix: str) -> tuple[str, str]:
-    """Return the range of names that begin with a prefix: the character after its last ends it."""
-    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
-HIDDEN_NAMES = _span(_PREFIX)
-"""The range of names that tapes of imports under way have."""
 
 
 class _Arrival(Copy):

@@ -24,7 +24,8 @@ from tape.core.records import Transfer
 from tape.core.transfer import export_format
 from tape.core.transfer.citations import Citation, Citations
 from tape.core.transfer.export_format import Checker, End, EntryLine, TapeLine
-from tape.core.transfer.references import KnownTape, References, Unsound
+from tape.core.transfer.known_tape import KnownTape, Unsound
+from tape.core.transfer.references import References
 from tape.core.view.fold import fold
 from tape.db.engine.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.db.read.reader import Reader
