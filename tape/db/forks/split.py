@@ -13,6 +13,7 @@ from tape.core.plan.keys import Key, Origin, keyed
 from tape.db.engine.transaction import Transaction
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
+from tape.db.sql.rows import EntryRow
 from tape.errors import ProvenanceConflict, TapeNotFound
 
 __all__ = ["split"]
@@ -67,18 +68,18 @@ def _split(
     young.record(AddAnchor(key=Key(ids.split_key(call.tape), Origin.DERIVED), payload=begun, source=cited))
 
 
-def _check_same(tx: Transaction, tape: str, made: Any, successor: str, summary: str) -> None:
+def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summary: str) -> None:
     """Refuse a key under which something else was recorded, or a split with another summary."""
-    ended = payloads.decode(made[3], made[11], made[8])
+    ended = payloads.decode(made.kind, made.version, made.payload or b"")
     stored: dict[str, Any] = {"kind": ended.kind}
     if isinstance(ended, payloads.Status) and ended.redirect == successor:
         row = tx.one(tx.statements.head, (successor,))
-        begun = tx.one(tx.statements.entry_by_key, (row[0], ids.split_key(tape))) if row is not None else None
-        told = payloads.decode(begun[3], begun[11], begun[8]) if begun is not None else None
+        begun = tx.one(tx.statements.entry_by_key, (row.number, ids.split_key(tape))) if row is not None else None
+        told = payloads.decode(begun.kind, begun.version, begun.payload or b"") if begun is not None else None
         stored = {"kind": "split", "summary": told.summary if isinstance(told, payloads.Handoff) else None}
     given = {"kind": "split", "summary": summary}
     if stored != given:
-        raise ProvenanceConflict(tape, made[4], made[2], digest_of(canonical(stored)), digest_of(canonical(given)))
+        raise ProvenanceConflict(tape, made.key, made.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
 
 
 def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:

@@ -134,8 +134,7 @@ class Recorder:
         database, owner = self.shared.database, self.shared.owner
         for tape in tapes:
             row = database.read(lambda tx, tape=tape: tx.one(tx.statements.head, (tape,)))  # type: ignore[misc]
-            _, owned, *_ = row or (None, None)
-            if row is None or (owner is not None and owned != owner):
+            if row is None or (owner is not None and row.owner != owner):
                 # Row-level security hides the tape of another owner, but its id is taken.
                 return TapeNotFound(tape)
         return Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}")

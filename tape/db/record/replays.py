@@ -7,7 +7,6 @@ is checked, and other content under a known key is a ProvenanceConflict.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +19,7 @@ from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED
 from tape.db.record.batches import Batch, find_batch
 from tape.db.record.writing import Writing
+from tape.db.sql.rows import EntryRow
 from tape.db.view.rows import entry_from_row
 from tape.errors import Corrupt, ProvenanceConflict, TapeError
 
@@ -52,7 +52,7 @@ def entry_at(writing: Writing, seq: int, of: str | None = None) -> Replay:
     return _replay(writing, row, of)
 
 
-def _replay(writing: Writing, row: Sequence[Any], of: str | None = None) -> Replay:
+def _replay(writing: Writing, row: EntryRow, of: str | None = None) -> Replay:
     entry = entry_from_row(of or writing.tape, row, writing.family)
     if entry.payload is None:
         raise Corrupt(entry.tape, entry.seq, "the entry cannot be read")

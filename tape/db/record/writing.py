@@ -76,16 +76,15 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
     row = tx.one(tx.statements.head, (call.tape,))
     if row is None:
         return None
-    number, owner, status, *_ = row
-    if shared.owner is not None and owner != shared.owner:
+    if shared.owner is not None and row.owner != shared.owner:
         raise TapeNotFound(call.tape)
-    if status == "purged":
+    if row.tape_status == "purged":
         if call.create is None:
             raise TapeNotFound(call.tape)
         if not call.reuse:
             raise TapeExists(call.tape, purged=True)
         # The tombstone keeps the id by which it was known; its row gives up the name.
-        tx.run(tx.statements.rename_tape, (f"{strict.RESERVED}{number}:{call.tape}", number))
+        tx.run(tx.statements.rename_tape, (f"{strict.RESERVED}{row.number}:{call.tape}", row.number))
         return None
     return head_from_row(row)
 
@@ -145,8 +144,7 @@ class Writing:
     def check_open(self) -> None:
         """Raise TapeClosed, with the tape on which to go on if there is one, if the tape is closed."""
         if self.head.status in CLOSED:
-            row = self.tx.one(self.tx.statements.redirect, (self.tape,))
-            (redirect,) = (None,) if row is None else row
+            redirect = self.tx.value(self.tx.statements.redirect, (self.tape,))
             raise TapeClosed(self.tape, self.head.status, self.head.reason, redirect)
 
     def look_ahead(self, intents: Sequence[Intent]) -> None:
@@ -177,9 +175,7 @@ class Writing:
         # What the row says of the tape, the first entry says as well: only entries are covered by hashes.
         meta = self.call.tape_meta
         facts = (self.tape, opening.owner, opening.agent, opening.name, labels, meta)
-        row = self.tx.one(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
-        assert row is not None
-        (self.tape_id,) = row
+        self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
         self._add(Planned(opening, self.head.place), self.call.create_key or ids.new_id(), None, stamp, meta)
@@ -230,7 +226,7 @@ class Writing:
             rows = list(run)
             self.tx.many(self._insert(rows[0]), rows)
 
-    def _insert(self, entry: tuple[Any, ...]) -> Statement:
+    def _insert(self, entry: tuple[Any, ...]) -> Statement[Any]:
         sql = self.tx.statements
         return sql.insert_bare if len(entry) == len(BARE_COLUMNS) else sql.insert_entry
 

@@ -86,9 +86,7 @@ class Copy(Writing):
     def _create(self, line: EntryLine, opening: payloads.Open, name: str, status: str, stamp: int) -> int:
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         facts = (name, opening.owner, opening.agent, opening.name, labels, line.meta_bytes)
-        row = self.tx.one(self.tx.statements.create_tape, (*facts, status, None, stamp, None, None))
-        assert row is not None
-        return int(row[0])
+        return int(self.tx.value(self.tx.statements.create_tape, (*facts, status, None, stamp, None, None)))
 
     def _inherit(self, opening: payloads.Open) -> None:
         self.owner = opening.owner

@@ -21,7 +21,7 @@ from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import head_values, set_status
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, load
-from tape.db.sql.catalog import BATCH
+from tape.db.sql.removal import BATCH
 from tape.db.transfer.copy import Above, Copy
 from tape.errors import TapeExists
 
