@@ -20,6 +20,8 @@ from tape.core.entries.payloads import Place
 from tape.core.messages.text import text_of
 from tape.core.records import Hit, micros
 from tape.core.search import tokenizer
+from tape.core.search.query import Query, parse
+from tape.core.search.snippet import WIDTH, snippet
 from tape.db.engine.guests import Bound
 from tape.db.engine.transaction import Broken, Collision, Database, Transaction
 from tape.db.feed.feed import Feed
@@ -47,7 +49,7 @@ _PATIENCE = 0.05
 class Asked(Struct):
     """A search: the query and what narrows it."""
 
-    query: tokenizer.Query
+    query: Query
     owner: str | None
     limit: int
     kind: str | None
@@ -93,8 +95,8 @@ class Asked(Struct):
 
 
 def _hit(row: FoundRow | TextRow, id: str, role: str | None, text: str, spans: list[tuple[int, int]]) -> Hit:
-    score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), tokenizer.WIDTH)), 4)
-    return Hit(row.tape, row.seq, id, role, tokenizer.snippet(text, spans), score, row.stamp)
+    score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), WIDTH)), 4)
+    return Hit(row.tape, row.seq, id, role, snippet(text, spans), score, row.stamp)
 
 
 class Sight:
@@ -148,7 +150,7 @@ class Searcher:
             if self._owner not in (None, owner):
                 return []
         asked = Asked(
-            tokenizer.parse(query),
+            parse(query),
             self._owner if owner is None else owner,
             limit,
             kind,

@@ -6,10 +6,11 @@ import msgspec
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import ROOT, Payload, Place
-from tape.core.plan.intents import Covered, waiting
+from tape.core.plan.lookup import Covered, waiting
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import Head
+from tape.core.view.slots import beginning_with
 from tape.db.engine.transaction import Transaction
 from tape.db.record.lookup import TapeLookup
 from tape.db.sql.rows import CompactionRow
@@ -29,8 +30,7 @@ class Recall(Paths):
 
     def slots(self, tx: Transaction, scope: Scope, prefix: str) -> list[tuple[str, int, Payload]]:
         """Return every slot whose name begins so, as the nearest tape that has it holds it."""
-        # The character after the prefix's last ends the range of names that begin with it.
-        return self.slots_between(tx, scope, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))
+        return self.slots_between(tx, scope, *beginning_with(prefix))
 
     def slots_between(self, tx: Transaction, scope: Scope, low: str, high: str) -> list[tuple[str, int, Payload]]:
         """Return every slot in a range of names, as the nearest tape that has it holds it."""
@@ -111,8 +111,6 @@ def _slots_lineage(scope: Scope, *, inherited: bool = True) -> str:
 
 class Remembering(TapeLookup):
     """A tape's lookups with those that plans of summaries, state and blocks need."""
-
-    __slots__ = ()
 
     head: Head
 
