@@ -30,7 +30,7 @@ from tape.db.forks.split import split
 from tape.db.maintain import audit
 from tape.db.maintain.purge import Purging
 from tape.db.read.catalog import Catalog
-from tape.db.read.contexts import ContextReader, Settings
+from tape.db.read.contexts import Settings
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call
 from tape.db.schema.migrate import migrate
@@ -114,13 +114,12 @@ class Store:
         self._clock = clock
         self._slow = slow
         self._recorder = Recorder(database, owner=owner, clock=clock, keep_heads=not bound, slow=slow)
-        self._reader = ContextReader(database, owner=owner)
-        self._reader.settings = settings
-        self._branching = Branching(self._recorder, self._reader)
+        self._reader = Reader(database, owner=owner, settings=settings)
+        self._branching = Branching(self._recorder, settings)
         self._feed = Feed(database, owner=owner)
-        self._searcher = Searcher(database, self._reader, owner=owner)
-        self._catalog = Catalog(database, self._reader, owner, self._searcher.index)
-        self._moving = Moving(self._recorder, self._reader, owner)
+        self._searcher = Searcher(database, owner=owner)
+        self._catalog = Catalog(database, owner, self._searcher.index)
+        self._moving = Moving(self._recorder, owner)
         self._purging = Purging(self._recorder, self._reader, self._catalog, self._searcher.index)
 
     def __enter__(self) -> Store:

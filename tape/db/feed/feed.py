@@ -19,8 +19,8 @@ from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position, split_position
 from tape.db.sql.rows import FeedRow
-from tape.db.view.lineage import Family
-from tape.db.view.rows import any_text, damaged_entry, entry_from_row
+from tape.db.view.ancestry import Ancestry
+from tape.db.view.values import any_text, damaged_entry, entry_from_row
 from tape.errors import Corrupt, InvalidEntry
 
 __all__ = ["Feed", "Following", "check_position", "rebase_restored"]
@@ -46,7 +46,7 @@ class Feed:
         self._db = database
         self._sql = database.statements
         self._owner = owner
-        self._families: dict[int, Family] = {}
+        self._families: dict[int, Ancestry] = {}
 
     @property
     def database(self) -> Database:
@@ -90,15 +90,15 @@ class Feed:
             # One entry that cannot be read must not end the feed for all tapes.
             return damaged_entry(tape, stored, error.what if isinstance(error, Corrupt) else str(error))
 
-    def _family(self, tx: Transaction, tape_id: int) -> Family | None:
-        """Return the family of a fork, which never changes."""
+    def _family(self, tx: Transaction, tape_id: int) -> Ancestry | None:
+        """Return the ancestry of a fork, which never changes."""
         if tape_id not in self._families:
             lineage = tx.value(self._sql.lineage_of, (tape_id,))
             if lineage is None:
                 return None
             if len(self._families) >= _FAMILIES:
                 self._families.clear()
-            self._families[tape_id] = Family.decoded(lineage)
+            self._families[tape_id] = Ancestry.decoded(lineage)
         return self._families[tape_id]
 
     def entries(self, after: int, limit: int | None) -> Iterator[Entry]:

@@ -22,13 +22,15 @@ from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
 from tape.db.forks.merge_messages import New, Taking
 from tape.db.forks.merge_state import Carry
-from tape.db.read.contexts import ContextReader
-from tape.db.record.lookup import inherited
+from tape.db.read.memory import Settings
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.replays import message_of
 from tape.db.record.writing import Call, Writing
-from tape.db.view.paths import Point, Scope
-from tape.db.view.rows import merge_receipt
+from tape.db.sql.rows import EntryRow, ForkRow
+from tape.db.view.ancestry import place_at
+from tape.db.view.opening import Point, head_row, inherited, open_view
+from tape.db.view.tape_view import TapeView
+from tape.db.view.values import merge_receipt
 from tape.errors import (
     InvalidEntry,
     MergeConflict,
@@ -45,10 +47,11 @@ __all__ = ["Branching"]
 class Branching:
     """Makes and ends forks of tapes of one database."""
 
-    def __init__(self, recorder: Recorder, reader: ContextReader) -> None:
+    def __init__(self, recorder: Recorder, settings: Settings) -> None:
         self._recorder = recorder
-        self._reader = reader
-        self._sql = reader._sql
+        self._settings = settings
+        self._owner = recorder.shared.owner
+        self._sql = recorder.shared.database.statements
 
     # -- fork
 
@@ -91,66 +94,68 @@ class Branching:
             parent.create()
             parent.move_head()
         parent.check_head()
-        scope = self._reader.scope(tx, call.tape, at)
+        view = open_view(tx, call.tape, self._owner, at)
         facts = tx.one(self._sql.info, (call.tape,))
-        if scope is None or facts is None:
+        if view is None or facts is None:
             raise TapeNotFound(call.tape)
-        young.family = inherited(tx, scope)
-        point = self._point(tx, scope, parent.head.seq + 1)
-        born.create = payloads.Open(name=name, owner=facts[2], agent=facts[3], parent=point)
-        place = scope.head.place
+        young.ancestry = inherited(view)
+        point = self._point(view, parent.head.seq + 1)
+        born.create = payloads.Open(name=name, owner=facts.owner, agent=facts.agent, parent=point)
+        place = view.head.place
         if place != ROOT:
             place = Place(place.lane, place.ordinal, place.tape or call.tape)
         young.head.place = place
         young.create()
-        receipt = payloads.Fork(child=child, at=scope.seq, head=scope.head.place, name=name)
+        receipt = payloads.Fork(child=child, at=view.seq, head=view.head.place, name=name)
         parent.record(Plain(key=Key(key or ids.fork_key(child), Origin.GIVEN), payload=receipt))
         return child
 
-    def _forked(self, tx: Transaction, parent: str, row: Any, asked: str | None, at: Point, name: str | None) -> str:
+    def _forked(
+        self, tx: Transaction, parent: str, row: EntryRow, asked: str | None, at: Point, name: str | None
+    ) -> str:
         """Return the fork found by the caller's key, if it was made by the same call."""
-        made = payloads.decode(row[3], row[11], row[8])
+        made = _payload(row)
         if (
             isinstance(made, payloads.Fork)
             and asked in (None, made.child)
             and made.name == name
-            and self._same_point(tx, parent, at, row[2], made.at, made.head)
+            and self._same_point(tx, parent, at, row.seq, made.at, made.head)
         ):
             return made.child
         given = {"kind": "fork", "child": asked, "name": name}
         raise ProvenanceConflict(
-            parent, row[4], row[2], digest_of(canonical(made.content())), digest_of(canonical(given))
+            parent, row.key, row.seq, digest_of(canonical(made.content())), digest_of(canonical(given))
         )
 
     def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:
         """Whether a tape was made by the same call: forked off the same parent at the same point."""
         row = tx.one(self._sql.entry, (young.tape_id, 1))
-        opening = payloads.decode(row[3], row[11], row[8]) if row is not None and row[8] is not None else None
+        opening = _payload(row) if row is not None and row.payload is not None else None
         if row is None or not isinstance(opening, payloads.Open) or opening.parent is None:
             return False
         point = opening.parent
         if point.tape != parent or opening.name != name:
             return False
-        place = Place(row[14], row[15], young.family.name(row[13]) if young.family is not None else None)
+        place = place_at(row.lane, row.ordinal, row.head_tape if young.ancestry is not None else 0, young.ancestry)
         head = Place(place.lane, place.ordinal, None if place.tape == parent else place.tape)
         return self._same_point(tx, parent, at, point.receipt, point.seq, head)
 
     def _same_point(self, tx: Transaction, parent: str, at: Point, receipt: int, seq: int, head: Place) -> bool:
         """Whether ``at`` named this seq and head when the fork was made: later entries may have changed its meaning."""
         try:
-            scope = self._reader.scope(tx, parent, at, until=receipt - 1)
+            view = open_view(tx, parent, self._owner, at, until=receipt - 1)
         except (InvalidEntry, UnknownMessage):
             return False
-        return scope is not None and (scope.seq, scope.head.place) == (seq, head)
+        return view is not None and (view.seq, view.head.place) == (seq, head)
 
-    def _point(self, tx: Transaction, scope: Scope, receipt: int) -> ForkPoint:
-        row = tx.one(self._sql.entry, (scope.id, scope.seq))
+    def _point(self, view: TapeView, receipt: int) -> ForkPoint:
+        row = view.one(self._sql.entry, (view.number, view.seq))
         return ForkPoint(
-            tape=scope.tape,
-            seq=scope.seq,
-            hash=bytes(row[12]).hex() if row is not None else "",
-            layers=inherited(tx, scope).layers(),
-            lo=scope.head.lo,
+            tape=view.tape,
+            seq=view.seq,
+            hash=bytes(row.hash).hex() if row is not None else "",
+            layers=inherited(view).recorded(),
+            lo=view.head.lo,
             receipt=receipt,
         )
 
@@ -171,7 +176,7 @@ class Branching:
         row = tx.one(self._sql.entry_by_key, (child.tape_id, key))
         if row is not None:
             return self._again(call.tape, row, {"kind": "discard", "reason": reason})
-        state = self._state(tx, child)[2]
+        state = self._state(tx, child).state
         if state != "open":
             raise TapeClosed(call.tape, state, child.head.reason)
         child.check_head()
@@ -185,31 +190,31 @@ class Branching:
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
-            scope = self._reader.scope(tx, child)
-            if scope is None:
+            row = head_row(tx, child, self._owner)
+            if row is None:
                 raise TapeNotFound(child)
-            row = tx.one(self._sql.fork, (scope.id,))
-            return None if row is None else str(row[0])
+            fork = tx.one(self._sql.fork, (row.number,))
+            return None if fork is None else fork.parent
 
-        parent = self._reader._db.read(work)
+        parent = self._recorder.shared.database.read(work)
         if parent is None:
             raise _never_forked(child)
         return parent
 
-    def _state(self, tx: Transaction, child: Writing) -> Any:
+    def _state(self, tx: Transaction, child: Writing) -> ForkRow:
         row = tx.one(self._sql.fork, (child.tape_id,))
         if row is None:
             raise _never_forked(child.tape)
         return row
 
-    def _again(self, tape: str, row: Any, given: dict[str, Any]) -> Receipt:
+    def _again(self, tape: str, row: EntryRow, given: dict[str, Any]) -> Receipt:
         """Return the receipt of an entry found by the caller's key, if it says the same."""
-        payload = payloads.decode(row[3], row[11], row[8])
+        payload = _payload(row)
         stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
         if stored != given:
-            raise ProvenanceConflict(tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
-        position = join_position(row[16], row[0])
-        return Receipt(tape, row[2], row[4], message_of(payload), bytes(row[12]).hex(), True, position)
+            raise ProvenanceConflict(tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
+        position = join_position(row.xid, row.position)
+        return Receipt(tape, row.seq, row.key, message_of(payload), bytes(row.hash).hex(), True, position)
 
     # -- merge
 
@@ -241,17 +246,17 @@ class Branching:
         if not young.existed:
             raise TapeNotFound(child)
         fork = self._state(tx, young)
-        if fork[0] != call.tape:
+        if fork.parent != call.tape:
             raise InvalidEntry("child", f"{child!r} is not a fork of {call.tape!r}")
         parent = opener(call)
         if key is not None:
             row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
             if row is not None:
                 return self._merged(tx, parent, row, child, strategy, fields)
-        if fork[2] == "discarded":
+        if fork.state == "discarded":
             raise TapeClosed(child, "discarded", young.head.reason)
-        taking = Taking(self._reader, tx, parent, young, fork)
-        carry = Carry(self._reader, tx, parent, young, taking.merged, taking.merge_seq or fork[1])
+        taking = Taking(tx, parent, young, fork)
+        carry = Carry(self._settings, tx, parent, young, taking.merged, taking.merge_seq or fork.seq)
         if taking.before is not None and not taking.anything(strategy) and not carry.anything():
             row = tx.one(self._sql.entry, (parent.tape_id, taking.merge_seq))
             assert row is not None
@@ -297,10 +302,10 @@ class Branching:
         )
 
     def _merged(
-        self, tx: Transaction, parent: Writing, row: Any, child: str, strategy: str, fields: dict[str, Any]
+        self, tx: Transaction, parent: Writing, row: EntryRow, child: str, strategy: str, fields: dict[str, Any]
     ) -> MergeReceipt:
         """Return the receipt of the merge found by the caller's key, if it is one of the same."""
-        told = payloads.decode(row[3], row[11], row[8])
+        told = _payload(row)
         stored = {"kind": told.kind, "child": getattr(told, "tape", None), "strategy": getattr(told, "strategy", None)}
         given: dict[str, Any] = {"kind": "merge", "child": child, "strategy": strategy}
         if isinstance(told, payloads.Merge) and stored == given:
@@ -312,7 +317,9 @@ class Branching:
                 stored["fields"] = {name: message[name] for name in fields if name in message}
             if same(stored, given):
                 return merge_receipt(parent.tape, row, told, duplicate=True)
-        raise ProvenanceConflict(parent.tape, row[4], row[2], digest_of(canonical(stored)), digest_of(canonical(given)))
+        raise ProvenanceConflict(
+            parent.tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(given))
+        )
 
     def _replay(self, taking: Taking, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         """Write the child's messages and changes to the parent, unless there are conflicts to return."""
@@ -415,6 +422,10 @@ class Branching:
         except Taken as taken:
             raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
         told.messages.append((add.id, told.seq))
+
+
+def _payload(row: EntryRow) -> payloads.Payload:
+    return payloads.decode(row.kind, row.version, row.payload or b"")
 
 
 def _never_forked(tape: str) -> InvalidEntry:

@@ -28,10 +28,11 @@ from tape.core.plan.intents import Plain
 from tape.core.plan.keys import keyed
 from tape.core.view.slots import BLOCK, MERGED, STATE, USAGE
 from tape.db.engine.transaction import Transaction
-from tape.db.read.contexts import ContextReader
+from tape.db.read.memory import Settings
 from tape.db.record.writing import Writing
-from tape.db.view.paths import Scope
-from tape.errors import TapeNotFound
+from tape.db.view import memory
+from tape.db.view.opening import view_of
+from tape.db.view.tape_view import TapeView
 
 __all__ = ["Carry"]
 
@@ -40,10 +41,9 @@ class Carry:
     """Reads what a fork changed of state and blocks, and writes it to the parent."""
 
     def __init__(
-        self, reader: ContextReader, tx: Transaction, parent: Writing, young: Writing, merged: int, agreed: int
+        self, settings: Settings, tx: Transaction, parent: Writing, young: Writing, merged: int, agreed: int
     ) -> None:
-        self._reader = reader
-        self._settings = reader.settings
+        self._settings = settings
         self._tx = tx
         self._parent = parent
         self._young = young
@@ -58,26 +58,23 @@ class Carry:
     # Most forks change no state: the views before and after are looked up when one did.
 
     @functools.cached_property
-    def _then(self) -> Scope:
-        return self._scope(self._parent.tape, self._agreed)
+    def _then(self) -> TapeView:
+        return self._view(self._parent.tape, self._agreed)
 
     @functools.cached_property
-    def _now(self) -> Scope:
-        return self._scope(self._parent.tape)
+    def _now(self) -> TapeView:
+        return self._view(self._parent.tape)
 
     @functools.cached_property
-    def _child_then(self) -> Scope:
-        return self._scope(self._young.tape, self._merged or 1)
+    def _child_then(self) -> TapeView:
+        return self._view(self._young.tape, self._merged or 1)
 
-    def _scope(self, tape: str, point: int | None = None) -> Scope:
-        scope = self._reader.scope(self._tx, tape, point)
-        if scope is None:
-            raise TapeNotFound(tape)
-        return scope
+    def _view(self, tape: str, point: int | None = None) -> TapeView:
+        return view_of(self._tx, tape, None, point)
 
     def _own_slots(self) -> list[tuple[str, int, Payload]]:
         """Return the slots that the fork itself wrote."""
-        return self._reader.slots_between(self._tx, _bare(self._young, self._young.head.seq), *MERGED)
+        return memory.slots_between(_bare(self._young, self._young.head.seq), *MERGED)
 
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
@@ -91,7 +88,7 @@ class Carry:
         return [a - b for a, b in zip(now, then, strict=True)]
 
     def _usage(self, tape: Writing, seq: int) -> list[int]:
-        found = self._reader.slot(self._tx, _bare(tape, seq), USAGE, inherited=False)
+        found = memory.slot(_bare(tape, seq), USAGE, inherited=False)
         total = usage_of(None if found is None else found[1])
         return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
 
@@ -109,10 +106,6 @@ class Carry:
             told.totals = [a + b for a, b in zip(before, self._used, strict=True)]
         return conflicts
 
-    def _held(self, scope: Scope, slot: str) -> Payload | None:
-        found = self._reader.slot(self._tx, scope, slot)
-        return None if found is None else found[1]
-
     def _put(self, payload: Payload) -> None:
         source = (self._young.tape, self._young.head.seq)
         self._parent.record(Plain(key=keyed(None), payload=payload, source=source))
@@ -120,7 +113,7 @@ class Carry:
     def _state(self, slot: str, last: payloads.State, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         name = slot.removeprefix(STATE)
         spec = self._settings.slots.get(name)
-        then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
+        then, now, child_then = (view.slot(slot) for view in (self._then, self._now, self._child_then))
         theirs = StateSide(state_value(child_then, spec), state_value(last, spec))
         ours = StateSide(state_value(then, spec), state_value(now, spec))
         merged = merge_state(name, theirs, ours, on_conflict, spec)
@@ -142,7 +135,7 @@ class Carry:
     def _block(self, slot: str, last: payloads.Block, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         label = slot.removeprefix(BLOCK)
         spec = next((one for one in self._settings.blocks if one.label == label), None)
-        then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
+        then, now, child_then = (view.slot(slot) for view in (self._then, self._now, self._child_then))
         recorded = after = block_value(last, spec)
         if child_then is None and not last.declared:
             # The fork's program knew of no declaration, so what it did not say is as declared here.
@@ -176,6 +169,6 @@ class Carry:
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 
 
-def _bare(tape: Writing, seq: int) -> Scope:
+def _bare(tape: Writing, seq: int) -> TapeView:
     """Return a tape as of a seq without what it inherits, which is enough to find what it wrote itself."""
-    return Scope(tape.tape, tape.tape_id, seq, True, tape.head, None)
+    return TapeView(tape.tx, tape.tape, tape.tape_id, tape.head, None, seq)

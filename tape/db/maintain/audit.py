@@ -33,9 +33,9 @@ from tape.db.record.projection import (
 from tape.db.record.recorder import Recorder
 from tape.db.sql.rows import HEAD_COLUMNS
 from tape.db.transfer.citing import contradicted
-from tape.db.view.lineage import Family, Member, place_at
+from tape.db.view.ancestry import Ancestry, Layer, place_at
 from tape.db.view.paths import Scope
-from tape.db.view.rows import any_text
+from tape.db.view.values import any_text
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
 __all__ = ["Progress", "check_receipt", "in_view", "rebuild", "verify"]
@@ -287,7 +287,7 @@ class _Check:
     def _compare(self, tx: Transaction, scope: Scope) -> None:
         """Compare every row of the view with what the fold gives."""
         row = tx.one(tx.statements.head, (self.tape,))
-        if row is None or _plain(row[len(row) - len(HEAD_COLUMNS) :]) != head_values(self.view.head, scope.family):
+        if row is None or _plain(row[len(row) - len(HEAD_COLUMNS) :]) != head_values(self.view.head, scope.ancestry):
             self.wrong(scope.head.seq, "the head is not what the entries give")
         if (self.view.head.status, self.view.head.reason, self.view.head.completed) != (
             scope.head.status,
@@ -317,7 +317,7 @@ class _Check:
                 self.wrong(1, "meta or creation time are not those that the tape was opened with")
 
     def _graph(self, tx: Transaction, scope: Scope) -> None:
-        """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
+        """Check every hash that the tape's entries cite of other tapes, so that an ancestry verifies as one graph."""
         came = tx.one(tx.statements.imported, (scope.id,))
         for cited in [*self._forked_from(), *self.cited]:
             row = tx.one(tx.statements.head, (cited.tape,))
@@ -354,27 +354,27 @@ def _scope(tx: Transaction, reader: Reader, tape: str) -> Scope:
         raise TapeNotFound(tape)
     head = Head.blank(b"")
     head.seq, head.status, head.reason, head.completed = row[5], row[2], row[3], row[4] or 0
-    family = None
+    ancestry = None
     opening = tx.one(tx.statements.entry, (row[0], 1))
     with contextlib.suppress(Corrupt, TypeError):
         payload = (
             payloads.decode(opening.kind, opening.version, opening.payload or b"") if opening is not None else None
         )
         if isinstance(payload, payloads.Open) and payload.parent is not None:
-            family = Family(
+            ancestry = Ancestry(
                 [
-                    Member(found[0], layer.tape, layer.asof, layer.cleared, layer.overriding)
+                    Layer(found[0], layer.tape, layer.asof, layer.cleared, layer.overriding)
                     for layer in payload.parent.layers
                     if (found := tx.one(tx.statements.tape_row, (layer.tape,))) is not None
                 ]
             )
-    return Scope(tape, row[0], head.seq, True, head, None, family)
+    return Scope(tape, row[0], head.seq, True, head, None, ancestry)
 
 
 def _recorded_place(row: Any, scope: Scope) -> Place:
     """Return the place in an entry's row; a tape that is no ancestor is kept as it is, so that the hash tells."""
     try:
-        return place_at(row[14], row[15], row[13], scope.family)
+        return place_at(row[14], row[15], row[13], scope.ancestry)
     except Corrupt:
         return Place(row[14], row[15], str(row[13]))
 
@@ -422,20 +422,20 @@ def _seq_of(table: str, row: tuple[Any, ...]) -> int:
 
 def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
     """Return the rows that the tables must hold for a view, each without the tape's number."""
-    family = scope.family
+    ancestry = scope.ancestry
 
     def at(place: Place) -> int:
-        return tape_of(place, family)
+        return tape_of(place, ancestry)
 
     forks = set()
-    if view.fork is not None and family is not None:
+    if view.fork is not None and ancestry is not None:
         point, state, merged, merge_seq = view.fork
-        forks.add(fork_values(scope.id, point, family, state, merged, merge_seq)[1:])
+        forks.add(fork_values(scope.id, point, ancestry, state, merged, merge_seq)[1:])
     return {
         "tape_forks": forks,
         "tape_compactions": {
             (
-                0 if tape is None or family is None else family.number(tape),
+                0 if tape is None or ancestry is None else ancestry.number(tape),
                 seq,
                 since,
                 at(row.place),
@@ -456,7 +456,7 @@ def rows_of(view: View, scope: Scope) -> dict[str, set[tuple[Any, ...]]]:
                 place.ordinal,
                 since,
                 row.placed,
-                0 if row.body is None else scope.id if row.of is None or family is None else family.number(row.of),
+                0 if row.body is None else scope.id if row.of is None or ancestry is None else ancestry.number(row.of),
                 row.body,
                 row.until,
                 row.why,
@@ -540,7 +540,7 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> int:
             try:
                 payload = payloads.decode(row[3], row[11], row[8])
                 view.fold(
-                    seq, bytes(row[12]), row[10], place_at(row[14], row[15], row[13], scope.family), row[4], payload
+                    seq, bytes(row[12]), row[10], place_at(row[14], row[15], row[13], scope.ancestry), row[4], payload
                 )
             except (Corrupt, KeyError, TypeError, ValueError) as error:
                 what = error.what if isinstance(error, Corrupt) else str(error)
@@ -565,7 +565,7 @@ def _rebuild(tx: Transaction, reader: Reader, tape: str) -> int:
     }
     for name, found in rows_of(view, scope).items():
         tx.many(inserts[name], [(scope.id, *row) for row in found])
-    values = head_values(view.head, scope.family)
+    values = head_values(view.head, scope.ancestry)
     if not tx.run(tx.statements.set_head, (*values, scope.id)):
         tx.run(tx.statements.create_head, (scope.id, *values))
     set_status(tx, scope.id, view.head)

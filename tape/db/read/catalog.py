@@ -14,11 +14,11 @@ from tape.core.entries import payloads
 from tape.core.memory.state import Usage, usage_of
 from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, moment
 from tape.db.engine.transaction import Database, Transaction
-from tape.db.read.reader import Reader
 from tape.db.schema.tables import REVISION
 from tape.db.search.index import Index
 from tape.db.sql.rows import CheckRow, CountRow, HeadRow, ListedRow
-from tape.db.view.rows import info_from_facts
+from tape.db.view.opening import head_row
+from tape.db.view.values import info_from_facts
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
 __all__ = ["Catalog", "Candidate"]
@@ -34,10 +34,9 @@ Candidate = tuple[int, TapeInfo]
 class Catalog:
     """Answers questions about the tapes of one owner, or of all."""
 
-    def __init__(self, database: Database, reader: Reader, owner: str | None, index: Index) -> None:
+    def __init__(self, database: Database, owner: str | None, index: Index) -> None:
         self._db = database
         self._index = index
-        self._reader = reader
         self._owner = owner
         self._sql = database.statements
 
@@ -111,7 +110,7 @@ class Catalog:
             revision = tx.value(self._sql.revision, ())
             head = None
             if tape is not None:
-                head = self._reader.row(tx, tape)
+                head = head_row(tx, tape, self._owner)
                 if head is None:
                     raise TapeNotFound(tape)
                 check = tx.one(self._sql.check, (tape,))

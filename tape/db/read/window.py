@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,14 +15,13 @@ from tape.core.context.window import Spot, Unbounded
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
-from tape.db.engine.transaction import Transaction
-from tape.db.record.projection import call_key
-from tape.db.view.paths import Row, Scope
+from tape.db.sql.rows import PathRow, Span
+from tape.db.view import paths
+from tape.db.view.calls import call_key
+from tape.db.view.tape_view import TapeView
+from tape.db.view.values import messages_from_rows
 
-if TYPE_CHECKING:
-    from tape.db.read.contexts import ContextReader
-
-__all__ = ["PathWindow", "Run", "branch_range"]
+__all__ = ["PathWindow", "Run", "branch_range", "plain_items"]
 
 _SPAN = 1_024
 """Over how much depth rows are looked for at first; more where hardly any message is left."""
@@ -53,12 +51,10 @@ class Run(Struct, frozen=True):
 class Lanes:
     """The lanes that a path crosses, found only as far as they are asked for: a path may cross thousands."""
 
-    def __init__(self, reader: ContextReader, tx: Transaction, scope: Scope, end: Place, floor: int) -> None:
-        self._reader = reader
-        self._tx = tx
-        self._scope = scope
+    def __init__(self, view: TapeView, end: Place, floor: int) -> None:
+        self._view = view
         self._floor = floor
-        self._known = [(end, reader._lo(tx, scope, end))]
+        self._known = [(end, paths.start(view, end))]
         """From the end towards the root: each the last place on it and its start."""
         self._stretch = _SPAN
         self._trunk: tuple[Place, int] | None = None
@@ -72,9 +68,9 @@ class Lanes:
                 return trunk
         while depth <= self._known[-1][1]:
             last, lo = self._known[-1]
-            base = self._reader._base(self._tx, self._scope, last)
+            base = paths.base(self._view, last)
             floor = max(self._floor, lo - self._stretch)
-            self._known += self._reader._walk(self._tx, self._scope, base, floor)
+            self._known += paths.walk(self._view, base, floor)
             self._stretch *= 4
         low, high = 0, len(self._known) - 1
         while low < high:
@@ -86,44 +82,35 @@ class Lanes:
         """Return the part of a first lane that every path has: there must be only one, and no branch before its end."""
         if not self._sought:
             self._sought = True
-            tapes, ask = self._scope.tapes(), self._tx.statements.first_branches
+            tapes, ask = self._view.tapes(), self._view.sql.first_branches
             if len(tapes) > _MANY_TAPES:
                 return None
             roots = [
-                (number, row[0]) for number, asof in tapes for row in self._tx.all(ask, (number, 0, ROOT.lane, asof))
+                (number, row.lane)
+                for number, asof in tapes
+                for row in self._view.all(ask, (number, 0, ROOT.lane, asof))
             ]
             if len(roots) == 1:
                 root, lane = roots[0]
                 branches = [
-                    row[1]
+                    row.base_ordinal
                     for number, asof in tapes
-                    for row in self._tx.all(ask, (number, 0 if number == root else root, lane, asof))
+                    for row in self._view.all(ask, (number, 0 if number == root else root, lane, asof))
                 ]
                 if branches:
-                    self._trunk = (self._scope.at(lane, min(branches), root), 0)
+                    self._trunk = (self._view.place_at(lane, min(branches), root), 0)
         return self._trunk
 
 
 class PathWindow:
     """The messages of a path below a depth, with summaries in the place of what they cover, read from both ends."""
 
-    def __init__(
-        self,
-        reader: ContextReader,
-        tx: Transaction,
-        scope: Scope,
-        end: Place,
-        floor: int,
-        runs: Sequence[Run],
-        scale: Scale,
-    ) -> None:
-        self._reader = reader
-        self._tx = tx
-        self._scope = scope
+    def __init__(self, view: TapeView, end: Place, floor: int, runs: Sequence[Run], scale: Scale) -> None:
+        self._view = view
         self._scale = scale
         self._end = end
-        self._floor = max(floor, reader._floor(tx, scope, end)) if end != ROOT else 0
-        self._lanes = Lanes(reader, tx, scope, end, self._floor)
+        self._floor = max(floor, paths.floor_of(view, end)) if end != ROOT else 0
+        self._lanes = Lanes(view, end, self._floor)
         self._runs = list(runs)
         self._ahead, self._behind = 0, len(self._runs)
         """The runs that were read from neither end."""
@@ -167,39 +154,39 @@ class PathWindow:
                 return self._run_spots(run)
         return []
 
-    def _last_rows(self, bottom: int, count: int) -> tuple[list[Row], int]:
+    def _last_rows(self, bottom: int, count: int) -> tuple[Sequence[PathRow], int]:
         """Return the last rows between ``bottom`` and what was read from the end, and the depth down to which."""
         high = self._high
         last, lo = self._lanes.at(high)
         place = Place(last.lane, high, last.tape)
         if lo <= max(bottom, high - count):
             floor = max(lo, bottom, high - self._span)
-            rows = list(self._reader._rows(self._tx, self._scope, place, floor, count, last=True))[::-1]
+            rows = paths.rows(self._view, place, floor, count, last=True)[::-1]
             if len(rows) == count:
-                floor = rows[0][0] - 1
+                floor = rows[0].ordinal - 1
         else:
             # Of short lanes several are read in one statement.
             floor = max(bottom, high - min(max(count, self._span // 16), _MOST_LANES))
-            rows = self._reader._path(self._tx, self._scope, place, floor)
+            rows = paths.path(self._view, place, floor)
         self._widen(found=bool(rows))
         return rows, floor
 
-    def _first_rows(self, top: int, count: int) -> tuple[list[Row], int]:
+    def _first_rows(self, top: int, count: int) -> tuple[Sequence[PathRow], int]:
         """Return the first rows between what was read from the beginning and ``top``, and the depth up to which."""
         last, lo = self._lanes.at(self._low + 1)
         end = min(last.ordinal, top, self._low + self._span)
         place = Place(last.lane, end, last.tape)
-        rows = list(self._reader._rows(self._tx, self._scope, place, max(lo, self._low), count))
+        rows = paths.rows(self._view, place, max(lo, self._low), count)
         self._widen(found=bool(rows))
-        return rows, rows[-1][0] if len(rows) == count else end
+        return rows, rows[-1].ordinal if len(rows) == count else end
 
     def _widen(self, *, found: bool) -> None:
         self._span = _SPAN if found else min(self._span * 4, _LONGEST_SPAN)
 
-    def _spots(self, rows: list[Row]) -> list[Spot]:
-        items = self._reader._plain_items(self._tx, self._scope, rows)
+    def _spots(self, rows: Sequence[PathRow]) -> list[Spot]:
+        items = plain_items(self._view, rows)
         price(items, self._scale)
-        return [Spot(item, row[0]) for item, row in zip(items, rows, strict=True)]
+        return [Spot(item, row.ordinal) for item, row in zip(items, rows, strict=True)]
 
     def _run_spots(self, run: Run) -> list[Spot]:
         """Return a summary, and behind it what has come back into its run."""
@@ -208,7 +195,7 @@ class PathWindow:
         found = [Spot(item, run.lo)]
         if run.of.loose:
             covers = set(run.summary.covers)
-            rows = self._reader._path(self._tx, self._scope, run.of.place, run.lo - 1)
+            rows = paths.path(self._view, run.of.place, run.lo - 1)
             found += [one for one in self._spots(rows) if one.item.message.id not in covers]
         return found
 
@@ -219,11 +206,11 @@ class PathWindow:
         if not call:
             # Nothing is recorded of calls without an id.
             raise Unbounded
-        for lane, ordinal, of, tape in self._tx.all(
-            self._tx.statements.family_makers, (self._lineage(), call_key(call))
+        for lane, ordinal, of, tape in self._view.all(
+            self._view.sql.family_makers, (self._view.whole_lineage(), call_key(call))
         ):
             if ordinal <= self._high:
-                maker = self._shown(self._scope.at(lane, ordinal, of or tape))
+                maker = self._shown(self._view.place_at(lane, ordinal, of or tape))
                 if maker is not None and call in maker.said.calls:
                     return True
         return False
@@ -241,10 +228,17 @@ class PathWindow:
         depth, deepest = min(wanted) - 1, max(wanted)
         while depth < deepest:
             last, _ = self._lanes.at(depth + 1)
-            params = (self._lineage(), self._scope.number(last), last.lane, depth, min(last.ordinal, deepest), below)
-            for lane, ordinal, tape, maker in self._tx.all(self._tx.statements.answers_between, params):
+            params = (
+                self._view.whole_lineage(),
+                self._view.number_of(last.tape),
+                last.lane,
+                depth,
+                min(last.ordinal, deepest),
+                below,
+            )
+            for lane, ordinal, tape, maker in self._view.all(self._view.sql.answers_between, params):
                 if maker in wanted:
-                    found[self._scope.at(lane, ordinal, tape)] = None
+                    found[self._view.place_at(lane, ordinal, tape)] = None
             depth = last.ordinal
         return [shown for shown in map(self._shown, found) if shown is not None]
 
@@ -254,35 +248,33 @@ class PathWindow:
         That needs the call to be in the view. So no message may have been appended while it was not: before a revision
         made the call, between a retraction and the restore, or under a clear that was undone.
         """
-        tx, sql, message = self._tx, self._tx.statements, maker.item.message
+        view, sql, message = self._view, self._view.sql, maker.item.message
         place = self._lanes.at(maker.depth)[0]
-        number, at = self._scope.number(place), (place.lane, maker.depth)
+        number, at = self._view.number_of(place.tape), (place.lane, maker.depth)
         blind: list[tuple[int, int, int]] = []
-        for tape, asof in self._scope.tapes():
+        for tape, asof in self._view.tapes():
             own = tape == number
-            clears = tx.all(sql.undone_clears, (tape, message.seq if own else 0, asof))
+            clears = view.all(sql.undone_clears, (tape, message.seq if own else 0, asof))
             blind += [(tape, first, last) for first, last in clears]
             if own:
-                held = [tuple(row) for row in tx.all(sql.held_between, (number, *at, asof))]
-                now = tx.one(sql.held, (number, *at))
-                if now is not None and now[1] <= asof:
-                    held.append((now[1], asof + 1))
+                held = list(view.all(sql.held_between, (number, *at, asof)))
+                now = view.one(sql.held, (number, *at))
+                if now is not None and now.since <= asof:
+                    held.append(Span(now.since, asof + 1))
                 blind += [(number, end, start) for (_, end), (start, _) in pairwise(held)]
                 if len(held) > 1:
                     for call in maker.said.calls:
-                        first = tx.one(sql.first_made, (number, call_key(call), *at))
-                        blind.append((number, message.seq, asof + 1 if first is None or first[0] is None else first[0]))
+                        first = view.tx.value(sql.first_made, (number, call_key(call), *at))
+                        blind.append((number, message.seq, asof + 1 if first is None else first))
                 break
-        if place.tape is not None and tx.one(sql.last_override, (self._lineage(), number, *at)) is not None:
+        if (
+            place.tape is not None
+            and view.one(sql.last_override, (self._view.whole_lineage(), number, *at)) is not None
+        ):
             raise Unbounded
         for tape, after, before in blind:
-            if tx.one(sql.appended_between, (tape, after, before)) is not None:
+            if view.one(sql.appended_between, (tape, after, before)) is not None:
                 raise Unbounded
-
-    def _lineage(self) -> str:
-        """Return the whole family as statements take it: a message from behind a clear may be back."""
-        own = (self._scope.id, self._scope.seq, 0, 1)
-        return f"[[{own[0]},{own[1]},0,1]]" if self._scope.family is None else self._scope.family.parameter(own)
 
     def _shown(self, place: Place) -> Spot | None:
         """Return the message at a place if the window shows it."""
@@ -291,8 +283,8 @@ class PathWindow:
         last, _ = self._lanes.at(place.ordinal)
         if last.lane != place.lane or last.tape != place.tape:
             return None
-        rows = self._reader._rows(self._tx, self._scope, place, place.ordinal - 1)
-        found = self._spots(list(rows))
+        rows = paths.rows(self._view, place, place.ordinal - 1)
+        found = self._spots(rows)
         for run in self._runs:
             if found and run.lo <= place.ordinal <= run.hi:
                 return found[0] if run.of.loose and found[0].item.message.id not in run.summary.covers else None
@@ -302,11 +294,11 @@ class PathWindow:
 
     def summarised(self, run: Run) -> list[Excluded]:
         """Return what a summary stands for."""
-        return branch_range(self._scope, *self._covered(run), f"summarised by seq {run.summary.seq}")
+        return branch_range(self._view, *self._covered(run), f"summarised by seq {run.summary.seq}")
 
     def _covered(self, run: Run) -> tuple[tuple[str, int], tuple[str, int]]:
         """Return the entries that placed the first and the last message of a run."""
-        first, last = (self._lanes.at(depth)[0].tape or self._scope.tape for depth in (run.lo, run.hi))
+        first, last = (self._lanes.at(depth)[0].tape or self._view.tape for depth in (run.lo, run.hi))
         return (first, run.summary.span[0]), (last, run.summary.span[1])
 
     def _placed(self, one: Spot) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -325,12 +317,12 @@ class PathWindow:
             start = (tape, seq + 1)
         elif first is not None:
             start = self._placed(first)[0]
-        return branch_range(self._scope, start or (end[0], 1), (end[0], end[1] - 1), why)
+        return branch_range(self._view, start or (end[0], 1), (end[0], end[1] - 1), why)
 
 
-def branch_range(scope: Scope, first: tuple[str, int], last: tuple[str, int], why: str) -> list[Excluded]:
+def branch_range(view: TapeView, first: tuple[str, int], last: tuple[str, int], why: str) -> list[Excluded]:
     """Return what a branch has from one entry to another: on a fork, a range on every tape of its family between."""
-    tapes = [(scope.name(number), asof) for number, asof in reversed(scope.tapes())]
+    tapes = [(view.name_of(number), asof) for number, asof in reversed(view.tapes())]
     names = [name for name, _ in tapes]
     found = []
     for index in range(names.index(first[0]), names.index(last[0]) + 1):
@@ -340,3 +332,12 @@ def branch_range(scope: Scope, first: tuple[str, int], last: tuple[str, int], wh
         if start <= end:
             found.append(Excluded(name, start, end, why))
     return found
+
+
+def plain_items(view: TapeView, rows: Sequence[PathRow]) -> list[Item]:
+    """Return rows of a path as items of a context."""
+    items = []
+    for row, message in zip(rows, messages_from_rows(view, rows), strict=True):
+        body = view.name_of(row.body_tape) if row.body_tape else message.tape
+        items.append(Item(message, message.tokens, False, body))
+    return items

@@ -17,8 +17,8 @@ from tape.core.entries.payloads import Append
 from tape.core.plan.intents import Intent
 from tape.core.plan.keys import Key, Origin
 from tape.core.plan.messages import AddMessage
-from tape.db.record.lookup import TapeLookup
-from tape.db.view.rows import entry_from_row
+from tape.db.view.tape_view import TapeView
+from tape.db.view.values import entry_from_row
 
 __all__ = ["Batch", "find_batch"]
 
@@ -34,14 +34,14 @@ class Batch(Struct):
     members: dict[int, Append]
     """The messages that were recorded, by their index."""
 
-    def other_length(self, look: TapeLookup) -> bool:
+    def other_length(self, look: TapeView) -> bool:
         """Whether a batch of another length was recorded under the key."""
         for member in self.members.values():
             if member.batch is not None:
                 return member.batch[1] != self.length
         return bool(self.members) and _member(look, self.key, self.length) is not None
 
-    def contents(self, look: TapeLookup) -> list[Any]:
+    def contents(self, look: TapeView) -> list[Any]:
         """Return what the recorded messages say, those behind the length that was given as well."""
         found = dict(self.members)
         index = self.length
@@ -51,7 +51,7 @@ class Batch(Struct):
         return [found[index].content() for index in sorted(found)]
 
 
-def find_batch(look: TapeLookup, intents: Sequence[Intent], key: str) -> Batch:
+def find_batch(look: TapeView, intents: Sequence[Intent], key: str) -> Batch:
     """Look for a batch on a tape, and give each message the key under which it is or can be recorded."""
     messages = [intent for intent in intents if isinstance(intent, AddMessage)]
     usual = [ids.batch_key(key, index) for index in range(len(messages))]
@@ -72,13 +72,13 @@ def find_batch(look: TapeLookup, intents: Sequence[Intent], key: str) -> Batch:
     return Batch(key, len(messages), known, members)
 
 
-def _member(look: TapeLookup, key: str, index: int) -> Append | None:
+def _member(look: TapeView, key: str, index: int) -> Append | None:
     """Return the message of a batch at an index, under either of its keys."""
     return _under(look, ids.batch_key(key, index), index) or _under(look, ids.spare_batch_key(key, index), index)
 
 
-def _under(look: TapeLookup, key: str, index: int) -> Append | None:
+def _under(look: TapeView, key: str, index: int) -> Append | None:
     """Return the entry under a key if it is the message of a batch at an index."""
     row = look.tx.one(look.sql.entry_by_key, (look.tape_id, key))
-    payload = None if row is None else entry_from_row(look.tape, row, look.family).payload
+    payload = None if row is None else entry_from_row(look.tape, row, look.ancestry).payload
     return payload if isinstance(payload, Append) and payload.in_batch(index) else None

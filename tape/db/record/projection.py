@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from tape.core.entries.payloads import ROOT, ForkPoint, Place
-from tape.core.strict import MAX_ID
 from tape.core.view import fold as f
 from tape.core.view.fold import Head, Op
 from tape.db.engine.transaction import Transaction
-from tape.db.view.lineage import Family
+from tape.db.view.ancestry import Ancestry
+from tape.db.view.calls import call_key
 
 __all__ = ["apply", "call_key", "head_values", "set_labels", "set_name", "set_redirect", "set_status"]
 
 
-def call_key(call: str) -> str:
-    """Return a tool call's id as the index holds it; ids of any length come from models and frameworks."""
-    if len(call) <= MAX_ID and "\0" not in call:
-        return call
-    return "#" + blake2b(call.encode(), digest_size=32).hexdigest()
-
-
-def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
+def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
     """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
     place = head.place
     return (
         head.seq,
         head.hash,
         head.stamp,
-        0 if place.tape is None else tape_of(place, family),
+        0 if place.tape is None else tape_of(place, ancestry),
         place.lane,
         place.ordinal,
         head.lo,
@@ -45,25 +37,25 @@ def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
     )
 
 
-def tape_of(place: Place, family: Family | None) -> int:
+def tape_of(place: Place, ancestry: Ancestry | None) -> int:
     """Return the number of the tape that a place is on, or 0 for the tape itself."""
-    return 0 if place.tape is None or family is None else family.number(place.tape)
+    return 0 if place.tape is None or ancestry is None else ancestry.number(place.tape)
 
 
-def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, family: Family | None) -> None:
+def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, ancestry: Ancestry | None) -> None:
     """Change the rows of the view as the fold says, in its order, neighbours of one sort together."""
     sorts = {type(op) for op in ops}
     if len(sorts) > 1 and sorts <= _ADDING:
         # These only add rows, each to a table of its own, so their order among each other does not matter.
         ops = sorted(ops, key=lambda op: type(op).__name__)
     for sort, run in groupby(ops, type):
-        _APPLY[sort](tx, tape_id, list(run), head, family)
+        _APPLY[sort](tx, tape_id, list(run), head, ancestry)
 
 
 def _override(
     tx: Transaction,
     tape: int,
-    family: Family | None,
+    ancestry: Ancestry | None,
     place: Place,
     since: int,
     placed: int,
@@ -72,21 +64,21 @@ def _override(
     why: str,
 ) -> None:
     """Let something else hold at an inherited place, for this tape alone."""
-    origin = tape_of(place, family)
+    origin = tape_of(place, ancestry)
     tx.run(tx.statements.end_override, (since, tape, origin, place.lane, place.ordinal))
-    body_tape = 0 if body is None else tape if of is None or family is None else family.number(of)
+    body_tape = 0 if body is None else tape if of is None or ancestry is None else ancestry.number(of)
     tx.run(
         tx.statements.insert_override,
         (tape, origin, place.lane, place.ordinal, since, placed, body_tape, body, None, why),
     )
 
 
-def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, family: Family | None) -> None:
+def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, ancestry: Ancestry | None) -> None:
     rows = []
     for op in ops:
         place = op.place
         if place.tape is not None:
-            _override(tx, tape, family, place, op.since, op.placed, op.body, op.of, "")
+            _override(tx, tape, ancestry, place, op.since, op.placed, op.body, op.of, "")
         else:
             rows.append((tape, place.lane, place.ordinal, op.placed, op.since, op.body))
     if len(rows) == 1:
@@ -95,43 +87,45 @@ def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, family: 
         tx.many(tx.statements.open_row, rows)
 
 
-def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head, family: Family | None) -> None:
+def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
         if op.place.tape is not None:
-            _override(tx, tape, family, op.place, op.until, 0, None, None, op.why)
+            _override(tx, tape, ancestry, op.place, op.until, 0, None, None, op.why)
     own = [op for op in ops if op.place.tape is None]
     if own:
         tx.many(tx.statements.keep_row, [(op.until, op.why, tape, op.place.lane, op.place.ordinal) for op in own])
         tx.many(tx.statements.drop_row, [(tape, op.place.lane, op.place.ordinal) for op in own])
 
 
-def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head, family: Family | None) -> None:
+def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
         if op.place.tape is not None:
-            _override(tx, tape, family, op.place, op.seq, 0, None, None, op.why)
+            _override(tx, tape, ancestry, op.place, op.seq, 0, None, None, op.why)
         else:
             tx.run(tx.statements.mark_row, (op.seq, op.why, tape, op.place.lane, op.place.ordinal))
 
 
-def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head, family: Family | None) -> None:
-    rows = [(tape, op.lane, tape_of(op.base, family), op.base.lane, op.base.ordinal) for op in ops]
+def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head, ancestry: Ancestry | None) -> None:
+    rows = [(tape, op.lane, tape_of(op.base, ancestry), op.base.lane, op.base.ordinal) for op in ops]
     tx.many(tx.statements.insert_lane, rows)
 
 
-def _alias(tx: Transaction, tape: int, ops: list[f.AliasRow], head: Head, family: Family | None) -> None:
+def _alias(tx: Transaction, tape: int, ops: list[f.AliasRow], head: Head, ancestry: Ancestry | None) -> None:
     tx.many(tx.statements.insert_alias, [(tape, op.id, op.seq) for op in ops])
 
 
-def _call(tx: Transaction, tape: int, ops: list[f.CallRow], head: Head, family: Family | None) -> None:
-    rows = [(tape, call_key(op.call), op.seq, op.place.lane, op.place.ordinal, tape_of(op.place, family)) for op in ops]
+def _call(tx: Transaction, tape: int, ops: list[f.CallRow], head: Head, ancestry: Ancestry | None) -> None:
+    rows = [
+        (tape, call_key(op.call), op.seq, op.place.lane, op.place.ordinal, tape_of(op.place, ancestry)) for op in ops
+    ]
     tx.many(tx.statements.insert_call, rows)
 
 
-def _answer(tx: Transaction, tape: int, ops: list[f.AnswerRow], head: Head, family: Family | None) -> None:
+def _answer(tx: Transaction, tape: int, ops: list[f.AnswerRow], head: Head, ancestry: Ancestry | None) -> None:
     rows = [
         (
             tape,
-            tape_of(op.maker, family),
+            tape_of(op.maker, ancestry),
             op.maker.lane,
             op.maker.ordinal,
             op.place.lane,
@@ -143,30 +137,30 @@ def _answer(tx: Transaction, tape: int, ops: list[f.AnswerRow], head: Head, fami
     tx.many(tx.statements.insert_answer, rows)
 
 
-def _anchor(tx: Transaction, tape: int, ops: list[f.AnchorRow], head: Head, family: Family | None) -> None:
-    rows = [(tape, op.seq, op.name, tape_of(op.place, family), op.place.lane, op.place.ordinal) for op in ops]
+def _anchor(tx: Transaction, tape: int, ops: list[f.AnchorRow], head: Head, ancestry: Ancestry | None) -> None:
+    rows = [(tape, op.seq, op.name, tape_of(op.place, ancestry), op.place.lane, op.place.ordinal) for op in ops]
     tx.many(tx.statements.insert_anchor, rows)
 
 
-def _clear(tx: Transaction, tape: int, ops: list[f.ClearRow], head: Head, family: Family | None) -> None:
+def _clear(tx: Transaction, tape: int, ops: list[f.ClearRow], head: Head, ancestry: Ancestry | None) -> None:
     rows = [
-        (tape, op.seq, tape_of(op.place, family), op.place.lane, op.place.ordinal, op.hidden, 0, None) for op in ops
+        (tape, op.seq, tape_of(op.place, ancestry), op.place.lane, op.place.ordinal, op.hidden, 0, None) for op in ops
     ]
     tx.many(tx.statements.insert_clear, rows)
 
 
-def _touch(tx: Transaction, tape: int, ops: list[f.Touch], head: Head, family: Family | None) -> None:
+def _touch(tx: Transaction, tape: int, ops: list[f.Touch], head: Head, ancestry: Ancestry | None) -> None:
     counted = [(tape, op.seq) for op in ops if op.own]
     if counted:
         tx.many(tx.statements.untally_clear, counted)
     tx.run(tx.statements.touch_clears, (tape,))
 
 
-def _uncleared(tx: Transaction, tape: int, ops: list[f.Uncleared], head: Head, family: Family | None) -> None:
+def _uncleared(tx: Transaction, tape: int, ops: list[f.Uncleared], head: Head, ancestry: Ancestry | None) -> None:
     tx.many(tx.statements.end_clear, [(op.until, tape, op.seq) for op in ops])
 
 
-def _slot(tx: Transaction, tape: int, ops: list[f.SlotRow], head: Head, family: Family | None) -> None:
+def _slot(tx: Transaction, tape: int, ops: list[f.SlotRow], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
         tx.run(tx.statements.end_slot, (op.seq, tape, op.slot))
         tx.run(tx.statements.insert_slot, (tape, op.slot, op.seq, None))
@@ -174,34 +168,34 @@ def _slot(tx: Transaction, tape: int, ops: list[f.SlotRow], head: Head, family: 
         set_status(tx, tape, head)
 
 
-def _fork(tx: Transaction, tape: int, ops: list[f.ForkRow], head: Head, family: Family | None) -> None:
+def _fork(tx: Transaction, tape: int, ops: list[f.ForkRow], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
-        if family is None:
-            raise AssertionError("a fork knows its family before its first entry")
-        tx.run(tx.statements.insert_fork, fork_values(tape, op.parent, family, "open", 0, 0))
+        if ancestry is None:
+            raise AssertionError("a fork knows its ancestry before its first entry")
+        tx.run(tx.statements.insert_fork, fork_values(tape, op.parent, ancestry, "open", 0, 0))
 
 
 def fork_values(
-    tape: int, parent: ForkPoint, family: Family, state: str, merged: int, merge_seq: int
+    tape: int, parent: ForkPoint, ancestry: Ancestry, state: str, merged: int, merge_seq: int
 ) -> tuple[Any, ...]:
     """Return the row of a fork."""
-    return (tape, family.number(parent.tape), parent.seq, family.encoded(), state, merged, merge_seq)
+    return (tape, ancestry.number(parent.tape), parent.seq, ancestry.encoded(), state, merged, merge_seq)
 
 
-def _fork_state(tx: Transaction, tape: int, ops: list[f.ForkState], head: Head, family: Family | None) -> None:
+def _fork_state(tx: Transaction, tape: int, ops: list[f.ForkState], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
         tx.run(tx.statements.set_fork, (op.state, op.merged, op.merge_seq, tape))
 
 
-def _compact(tx: Transaction, tape: int, ops: list[f.CompactRow], head: Head, family: Family | None) -> None:
+def _compact(tx: Transaction, tape: int, ops: list[f.CompactRow], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
-        origin = 0 if op.tape is None or family is None else family.number(op.tape)
+        origin = 0 if op.tape is None or ancestry is None else ancestry.number(op.tape)
         now = (int(op.gone), int(op.revised), int(op.loose))
         if op.place is None and tx.run(tx.statements.change_compaction, (op.since, *now, tape, origin, op.seq)):
             tx.run(tx.statements.end_compaction, (op.since, tape, origin, op.seq))
             continue
         place = op.place or ROOT
-        at = (tape_of(place, family), place.lane, place.ordinal, op.lo)
+        at = (tape_of(place, ancestry), place.lane, place.ordinal, op.lo)
         tx.run(tx.statements.insert_compaction, (tape, origin, op.seq, op.since, *at, *now, None))
 
 
@@ -228,21 +222,21 @@ def set_redirect(tx: Transaction, tape: int, to: str | None) -> None:
     tx.run(tx.statements.set_redirect, (to, tape))
 
 
-def _renamed(tx: Transaction, tape: int, ops: list[f.Renamed], head: Head, family: Family | None) -> None:
+def _renamed(tx: Transaction, tape: int, ops: list[f.Renamed], head: Head, ancestry: Ancestry | None) -> None:
     set_name(tx, tape, ops[-1].name)
 
 
-def _labelled(tx: Transaction, tape: int, ops: list[f.Labelled], head: Head, family: Family | None) -> None:
+def _labelled(tx: Transaction, tape: int, ops: list[f.Labelled], head: Head, ancestry: Ancestry | None) -> None:
     set_labels(tx, tape, ops[-1].labels)
 
 
-def _redirected(tx: Transaction, tape: int, ops: list[f.Redirected], head: Head, family: Family | None) -> None:
+def _redirected(tx: Transaction, tape: int, ops: list[f.Redirected], head: Head, ancestry: Ancestry | None) -> None:
     set_redirect(tx, tape, ops[-1].to)
 
 
 _ADDING = {f.OpenRow, f.LaneRow, f.AliasRow, f.CallRow, f.AnswerRow, f.AnchorRow}
 
-_APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Family | None], None]] = {
+_APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Ancestry | None], None]] = {
     f.OpenRow: _open,
     f.Close: _close,
     f.Mark: _mark,

@@ -24,7 +24,6 @@ from tape.db.engine.log import log, verbose
 from tape.db.engine.transaction import Again, Collision, Database, Lost, Transaction, lock_key
 from tape.db.record import replays
 from tape.db.record.writing import Call, Shared, Stale, Writing, load
-from tape.db.view.memory import Recall
 from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeExists, TapeNotFound
 
 __all__ = ["Opener", "Recorder"]
@@ -57,7 +56,7 @@ class Recorder:
         keep_heads: bool,
         slow: float,
     ) -> None:
-        self.shared = Shared(database, owner, clock, Recall(database, owner=owner), {} if keep_heads else None)
+        self.shared = Shared(database, owner, clock, {} if keep_heads else None)
         self._slow = slow
 
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:

@@ -20,7 +20,7 @@ from tape.core.view.fold import CLOSED
 from tape.db.record.batches import Batch, find_batch
 from tape.db.record.writing import Writing
 from tape.db.sql.rows import EntryRow
-from tape.db.view.rows import entry_from_row
+from tape.db.view.values import entry_from_row
 from tape.errors import Corrupt, ProvenanceConflict, TapeError
 
 __all__ = ["Repeats", "Replay", "entry_at", "message_of", "recorded_before", "says_nothing_new"]
@@ -45,7 +45,7 @@ class Replay(Struct):
 def entry_at(writing: Writing, seq: int, of: str | None = None) -> Replay:
     """Return the entry at ``seq``, of the tape or an ancestor."""
     writing.flush()
-    number = writing.tape_id if of is None or writing.family is None else writing.family.number(of)
+    number = writing.tape_id if of is None or writing.ancestry is None else writing.ancestry.number(of)
     row = writing.tx.one(writing.tx.statements.entry, (number, seq))
     if row is None:
         raise Corrupt(of or writing.tape, seq, "the entry cannot be read")
@@ -53,7 +53,7 @@ def entry_at(writing: Writing, seq: int, of: str | None = None) -> Replay:
 
 
 def _replay(writing: Writing, row: EntryRow, of: str | None = None) -> Replay:
-    entry = entry_from_row(of or writing.tape, row, writing.family)
+    entry = entry_from_row(of or writing.tape, row, writing.ancestry)
     if entry.payload is None:
         raise Corrupt(entry.tape, entry.seq, "the entry cannot be read")
     receipt = Receipt(entry.tape, entry.seq, entry.key, message_of(entry.payload), entry.hash, True, entry.position)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -25,17 +25,18 @@ from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import apply, head_values, tape_of
 from tape.db.sql import BARE_COLUMNS
 from tape.db.sql.compiler import Statement
-from tape.db.view.lineage import Family
-from tape.db.view.memory import Recall, Remembering
-from tape.db.view.rows import head_from_row
+from tape.db.view.ancestry import Ancestry
+from tape.db.view.tape_view import NOW, TapeView
+from tape.db.view.values import head_from_row
 from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
 
 __all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "load"]
 
+T = TypeVar("T")
 _KEPT_HEADS = 10_000
 
-TapeState = tuple[int, Head, Family | None]
-"""What is kept of a tape between writes: its number, its head and, of a fork, its family."""
+TapeState = tuple[int, Head, Ancestry | None]
+"""What is kept of a tape between writes: its number, its head and, of a fork, its ancestry."""
 
 
 class Call(Struct):
@@ -62,7 +63,6 @@ class Shared(Struct):
     database: Database
     owner: str | None
     clock: Callable[[], int]
-    recall: Recall
     heads: dict[str, TapeState] | None
     """The heads as the last writes left them; None where others may write in between without a conflict."""
 
@@ -96,11 +96,11 @@ class Writing:
         "_entries",
         "_ops",
         "_was",
+        "ancestry",
         "call",
         "deferred",
         "defers",
         "existed",
-        "family",
         "free",
         "head",
         "previous",
@@ -117,7 +117,7 @@ class Writing:
         self.call = call
         self.tape = call.tape
         self.existed = state is not None
-        self.tape_id, self.head, self.family = state if state is not None else (0, Head.blank(chain.ZERO), None)
+        self.tape_id, self.head, self.ancestry = state if state is not None else (0, Head.blank(chain.ZERO), None)
         self._was = self.head.hash
         """The hash that the head's row has until it is moved."""
         self.previous: Place | None = None
@@ -133,7 +133,7 @@ class Writing:
 
     def view(self) -> PlanView:
         """Return the tape as it stands now, for a plan or whoever else has a question."""
-        return PlanView(self.tx, self.tape, self.tape_id, self.family, self.head, self)
+        return PlanView(self.tx, self.tape, self.tape_id, self.head, self.ancestry, NOW, writing=self)
 
     def check_head(self) -> None:
         """Raise HeadMoved unless the head is where the caller expects it."""
@@ -151,7 +151,7 @@ class Writing:
         """Ask for the ids of a batch all at once, if each would be asked for when its turn comes."""
         if len(intents) > 1 and self.existed:
             given = [one for one in intents if isinstance(one, AddMessage) and not one.generated]
-            if self.head.aliased or self.family is not None or any(one.key.origin is Origin.GIVEN for one in given):
+            if self.head.aliased or self.ancestry is not None or any(one.key.origin is Origin.GIVEN for one in given):
                 wanted = {one.id for one in given}
                 self.free = wanted - self.view().taken(wanted)
 
@@ -176,7 +176,7 @@ class Writing:
         meta = self.call.tape_meta
         facts = (self.tape, opening.owner, opening.agent, opening.name, labels, meta)
         self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
-        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
+        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.ancestry)))
         self.existed = True
         self._add(Planned(opening, self.head.place), self.call.create_key or ids.new_id(), None, stamp, meta)
 
@@ -195,7 +195,7 @@ class Writing:
         digest = chain.digest(raw)
         sealed = chain.link(head.hash, digest, self.tape, seq, kind, key, actor, source, meta, stamp, version, place)
         self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
-        tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.family)
+        tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.ancestry)
         # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
         body, hash = (raw, sealed) if self.tx.postgres else (bytearray(raw), bytearray(sealed))
         row: tuple[Any, ...]
@@ -219,7 +219,7 @@ class Writing:
         database.point("entry")
         self._send(entries)
         database.point("view")
-        apply(self.tx, self.tape_id, ops, self.head, self.family)
+        apply(self.tx, self.tape_id, ops, self.head, self.ancestry)
 
     def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
         for _, run in groupby(entries, len):
@@ -236,12 +236,12 @@ class Writing:
         if op is None or database.fault is not None:
             self.flush()
             database.point("head")
-            moved = tx.run(sql.move_head, (*head_values(self.head, self.family), self.tape_id, self._was))
+            moved = tx.run(sql.move_head, (*head_values(self.head, self.ancestry), self.tape_id, self._was))
         else:
             # The usual append: one entry, one row, and the head.
             (entry,), place, number = self._entries, op.place, self.tape_id
             insert = self._insert(entry)
-            head = (*head_values(self.head, self.family), number, self._was)
+            head = (*head_values(self.head, self.ancestry), number, self._was)
             self._entries, self._ops = [], []
             tx.run(insert, entry)
             tx.run(sql.open_row, (number, place.lane, place.ordinal, op.placed, op.since, op.body))
@@ -276,7 +276,7 @@ class Writing:
         if heads is not None:
             if len(heads) >= _KEPT_HEADS:
                 heads.clear()
-            heads[self.tape] = (self.tape_id, self.head, self.family)
+            heads[self.tape] = (self.tape_id, self.head, self.ancestry)
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
@@ -286,7 +286,7 @@ class Writing:
         self.shared.database.point("entry")
         params = (
             lock_key(self.tape),
-            *head_values(self.head, self.family),
+            *head_values(self.head, self.ancestry),
             self.tape_id,
             self._was,
             *self._entries[0],
@@ -299,23 +299,26 @@ class Writing:
         )
         if self.deferred is not None:
             statement = self.tx.statements.append_hot_forked or statement
-            params += (self.view()._lineage(), ids.message_key(self.deferred), self.deferred)
+            params += (self.view().whole_lineage(), ids.message_key(self.deferred), self.deferred)
         if not self.tx.hot(statement, params):
             raise Stale
 
 
-class PlanView(Remembering):
+class PlanView(TapeView, kw_only=True):
     """A tape as the transaction that writes it sees it. It has the writing and not the other way round, or every
     append would leave a cycle behind for the garbage collector."""
 
     writing: Writing
 
-    def flush(self) -> None:
-        """Send what is pending; called before every question."""
+    def one(self, statement: Statement[T], params: tuple[Any, ...]) -> T | None:
+        """Run a query, on all that was recorded so far, and return its first row, if any."""
         self.writing.flush()
+        return self.tx.one(statement, params)
 
-    def _reader(self) -> Recall:
-        return self.writing.shared.recall
+    def all(self, statement: Statement[T], params: tuple[Any, ...]) -> list[T]:
+        """Run a query, on all that was recorded so far, and return its rows."""
+        self.writing.flush()
+        return self.tx.all(statement, params)
 
     def place(self, message_id: str) -> tuple[Place, int] | None:
         """Return where a message was placed and by which entry of the tape it was placed on."""

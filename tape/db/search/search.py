@@ -26,10 +26,11 @@ from tape.db.engine.guests import Bound
 from tape.db.engine.transaction import Broken, Collision, Database, Transaction
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
-from tape.db.read.reader import Reader
 from tape.db.search.index import Excerpt, Index, large_body, place_of
 from tape.db.sql.rows import FoundRow, TextRow
-from tape.db.view.paths import Point, Scope
+from tape.db.view import paths
+from tape.db.view.opening import Point, open_view
+from tape.db.view.tape_view import TapeView
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["Asked", "Searcher"]
@@ -102,13 +103,13 @@ def _hit(row: FoundRow | TextRow, id: str, role: str | None, text: str, spans: l
 class Sight:
     """What a tape that is searched sees: itself and its ancestors, made ready once for all the hits."""
 
-    def __init__(self, scope: Scope) -> None:
-        layers = scope.layers()
+    def __init__(self, view: TapeView) -> None:
+        layers = view.layers()
         # Only tapes that say something of inherited messages are asked whether they do.
         saying = [layer for layer in layers if layer[3]]
-        self.scope = scope
-        self.plain = scope.now and scope.family is None
-        self.tapes = dict(scope.tapes())
+        self.view = view
+        self.plain = view.now and view.ancestry is None
+        self.tapes = dict(view.tapes())
         self.layers = {layer[0]: layer for layer in layers}
         self.overriding = msgspec.json.encode(saying).decode()
         self.cleared = [layer[2] for layer in saying]
@@ -117,10 +118,9 @@ class Sight:
 class Searcher:
     """Searches the tapes that one owner can see."""
 
-    def __init__(self, database: Database, reader: Reader, *, owner: str | None) -> None:
+    def __init__(self, database: Database, *, owner: str | None) -> None:
         self._db = database
         self._sql = database.statements
-        self._reader = reader
         self._owner = owner
         self._feed = Feed(database, owner=owner)
         self.index = Index(database)
@@ -198,13 +198,13 @@ class Searcher:
 
     def _ask(self, asked: Asked, tape: str | None, point: Point, *, indexed: bool) -> list[Hit]:
         def work(tx: Transaction) -> list[Hit]:
-            scope = None
+            sight = None
             if tape is not None:
-                scope = self._reader.scope(tx, tape, point)
-                if scope is None:
+                view = open_view(tx, tape, self._owner, point)
+                if view is None:
                     return []
+                sight = Sight(view)
             place = self.index.place(tx) if indexed else 0
-            sight = None if scope is None else Sight(scope)
             hits = self._scan(tx, asked, sight, place)
             if place and len(hits) < asked.limit:
                 hits += self._found(tx, asked, sight, asked.limit - len(hits))
@@ -336,9 +336,9 @@ class Searcher:
             if origin:
                 return tx.one(self._sql.holds_over, (tape_id, origin, lane, ordinal, seq)) is not None
             return tx.one(self._sql.holds_own, (tape_id, lane, ordinal, seq)) is not None
-        if sight.scope.family is None:
-            rows = self._reader._rows(tx, sight.scope, Place(lane, ordinal), ordinal - 1)
-            return bool(rows) and rows[0][2] == seq
+        if sight.view.ancestry is None:
+            rows = paths.rows(sight.view, Place(lane, ordinal), ordinal - 1)
+            return bool(rows) and rows[0].body == seq
         home = origin or tape_id
         if seq > sight.tapes[tape_id]:
             return False
@@ -352,7 +352,7 @@ class Searcher:
             return False
         _, asof, cleared, _ = sight.layers[home]
         row = tx.one(self._sql.rows_then, (home, lane, ordinal - 1, ordinal, cleared, asof, 1))
-        return row is not None and home == tape_id and row[2] == seq
+        return row is not None and home == tape_id and row.body == seq
 
 
 def _stamp(at: datetime | None, field: str, default: int) -> int:

@@ -11,6 +11,7 @@ __all__ = [
     "HEAD_COLUMNS",
     "LIVE_COLUMNS",
     "TAPE_COLUMNS",
+    "AncestorRow",
     "AnchorAt",
     "AskedBody",
     "BodyRow",
@@ -18,6 +19,7 @@ __all__ = [
     "BuriedRow",
     "BuriedTape",
     "ChangeRow",
+    "ChangedRow",
     "CheckRow",
     "ChildRow",
     "ClearRow",
@@ -43,6 +45,7 @@ __all__ = [
     "OverrideRow",
     "OwnPlace",
     "PastRow",
+    "OwnRow",
     "PathRow",
     "PlaceRow",
     "SlotRow",
@@ -227,11 +230,10 @@ class WalkRow(NamedTuple):
     hi: int
 
 
-class PathRow(NamedTuple):
-    """A body on a path: its depth, the entry that placed the message, and the entry that holds the body.
+class OwnRow(NamedTuple):
+    """A body on a path of the tape itself: its depth, the entry that placed the message, and that which holds the body.
 
-    Rows of an ancestor also say which tape placed the message; those of an override, since when and by which tape the
-    body is another, and which tape it lies in. 0 is the tape that is read.
+    What rows of ancestors say further is 0 here, which stands for the tape itself.
     """
 
     ordinal: int
@@ -242,15 +244,56 @@ class PathRow(NamedTuple):
     payload: bytes
     stamp: int
     lane: int
-    tape_id: int = 0
-    since: int = 0
-    by: int = 0
-    body_tape: int = 0
 
-    @classmethod
-    def of(cls, row: Sequence[Any]) -> PathRow:
-        """Return the row of a statement that has the first columns or all of them."""
-        return cls(*row)
+    @property
+    def tape_id(self) -> int:
+        """The tape itself."""
+        return 0
+
+    @property
+    def body_tape(self) -> int:
+        """The tape itself."""
+        return 0
+
+
+class AncestorRow(NamedTuple):
+    """A body on a path that an ancestor holds, and the tape that placed the message."""
+
+    ordinal: int
+    placed: int
+    body: int
+    kind: str
+    version: int
+    payload: bytes
+    stamp: int
+    lane: int
+    tape_id: int
+
+    @property
+    def body_tape(self) -> int:
+        """The tape that placed the message."""
+        return 0
+
+
+class ChangedRow(NamedTuple):
+    """What a tape made of an inherited message: since when and by which tape, and the tape in which its body lies."""
+
+    ordinal: int
+    placed: int
+    body: int | None
+    kind: str
+    version: int
+    payload: bytes
+    stamp: int
+    lane: int
+    tape_id: int
+    since: int
+    by: int
+    body_tape: int
+
+
+PathRow = OwnRow | AncestorRow | ChangedRow
+"""A body that holds on a path."""
 
 
 class HeldRow(NamedTuple):

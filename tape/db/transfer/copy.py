@@ -11,8 +11,8 @@ from tape.core.view.fold import fold
 from tape.db.engine.transaction import Transaction
 from tape.db.record.projection import head_values, tape_of
 from tape.db.record.writing import Call, Shared, TapeState, Writing
-from tape.db.view.lineage import Family, Member
-from tape.db.view.rows import head_from_row
+from tape.db.view.ancestry import Ancestry, Layer
+from tape.db.view.values import head_from_row
 
 __all__ = ["Above", "Copy", "absent"]
 
@@ -23,7 +23,7 @@ class Above(Struct, frozen=True):
     number: int
     owner: str | None
     seq: int
-    family: Family | None
+    ancestry: Ancestry | None
     hidden: bool = False
     """Whether it is on its way itself, with the same import."""
 
@@ -65,7 +65,7 @@ class Copy(Writing):
                 line.stamp,
                 line.version,
                 hash,
-                tape_of(place, self.family),
+                tape_of(place, self.ancestry),
                 place.lane,
                 place.ordinal,
             )
@@ -80,7 +80,7 @@ class Copy(Writing):
     def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
         self.tape_id = self._create(line, opening, self.tape, "active", line.stamp)
         self._inherit(opening)
-        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
+        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.ancestry)))
         self.existed = True
 
     def _create(self, line: EntryLine, opening: payloads.Open, name: str, status: str, stamp: int) -> int:
@@ -91,36 +91,36 @@ class Copy(Writing):
     def _inherit(self, opening: payloads.Open) -> None:
         self.owner = opening.owner
         if opening.parent is not None:
-            self.family = self._lineage_of(opening.parent, opening.owner)
+            self.ancestry = self._lineage_of(opening.parent, opening.owner)
 
-    def _lineage_of(self, point: payloads.ForkPoint, owner: str | None) -> Family:
-        """Return the family of a fork, whose ancestors are all stored by now."""
+    def _lineage_of(self, point: payloads.ForkPoint, owner: str | None) -> Ancestry:
+        """Return the ancestry of a fork, whose ancestors are all stored by now."""
         members = []
-        beyond: list[Member] | None = None
+        beyond: list[Layer] | None = None
         for layer in point.layers:
             above = self._above(layer.tape)
             if above is None or above.owner != owner or above.seq < layer.asof:
                 raise self._checker.wrong(absent(layer))
-            members.append(Member(above.number, layer.tape, layer.asof, layer.cleared, layer.overriding))
+            members.append(Layer(above.number, layer.tape, layer.asof, layer.cleared, layer.overriding))
             if beyond is None:
                 # Before its first entry a fork was nobody's child.
-                beyond = [] if above.family is None or not layer.asof else above.family.members
+                beyond = [] if above.ancestry is None or not layer.asof else above.ancestry.layers
                 if point.hash != (self._hash_at(above, point.seq) if point.seq else ""):
                     raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
         if members[1:] != beyond:
             raise self._checker.wrong(f"the fork does not inherit what tape {point.tape!r} inherits")
-        return Family(members)
+        return Ancestry(members)
 
     def _above(self, tape: str) -> Above | None:
         row = self.tx.one(self.tx.statements.head, (tape,))
-        if row is None or row[2] == "purged":
+        if row is None or row.tape_status == "purged":
             return None
-        number, head, family = head_from_row(row)
-        return Above(number, row[1], head.seq, family)
+        number, head, ancestry = head_from_row(row)
+        return Above(number, row.owner, head.seq, ancestry)
 
     def _hash_at(self, above: Above, seq: int) -> str:
         row = self.tx.one(self.tx.statements.entry, (above.number, seq))
-        return "" if row is None else bytes(row[12]).hex()
+        return "" if row is None else bytes(row.hash).hex()
 
     def settle(self) -> None:
         """Send the rest, move the head, and note how far the tape came from elsewhere."""

@@ -80,7 +80,7 @@ class Arriving:
         members = {member.tape: member for one in self._tapes.values() for member in one.inherited()}
         for name in members.keys() - self._tapes.keys():
             row = tx.one(tx.statements.head, (name,))
-            if row is None or row[2] == "purged" or row[0] != members[name].number:
+            if row is None or row.tape_status == "purged" or row.number != members[name].number:
                 raise Moved
         for name, one in self._tapes.items():
             # As for a tape that is created: this gives the id of a purged one free.
@@ -129,7 +129,7 @@ class _Arrival(Copy):
 
     def inherited(self) -> Sequence[Any]:
         """Return what the tape inherits from."""
-        return self.family.members if self.family is not None else ()
+        return self.ancestry.layers if self.ancestry is not None else ()
 
     def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
         self.shared.database.write(self.hidden, lambda tx: self._prepare(tx, line, opening))
@@ -169,7 +169,7 @@ class _Arrival(Copy):
     def show(self, tx: Transaction) -> None:
         """Become the tape that this is a copy of."""
         number, head = self.tape_id, self.head
-        values = head_values(head, self.family)
+        values = head_values(head, self.ancestry)
         if not tx.run(self.tx.statements.show_tape, (self.tape, self._created, number, self.hidden)):
             raise Moved
         set_status(tx, number, head)
@@ -185,7 +185,7 @@ class _Arrival(Copy):
         other = self._arriving.find(tape)
         if other is None:
             return super()._above(tape)
-        return Above(other.tape_id, other.owner, other.head.seq, other.family, hidden=True)
+        return Above(other.tape_id, other.owner, other.head.seq, other.ancestry, hidden=True)
 
     def _hash_at(self, above: Above, seq: int) -> str:
         if not above.hidden:

@@ -28,13 +28,13 @@ from tape.core.transfer.known_tape import KnownTape, Unsound
 from tape.core.transfer.references import References
 from tape.core.view.fold import fold
 from tape.db.engine.transaction import Again, Collision, Lost, Transaction, lock_key
-from tape.db.read.reader import Reader
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, Stale, load
 from tape.db.transfer.citing import contradicted
 from tape.db.transfer.copy import Copy, absent
 from tape.db.transfer.staging import Arriving, Moved, sweep
-from tape.db.view.lineage import Family, place_at
+from tape.db.view.ancestry import Ancestry, place_at
+from tape.db.view.opening import head_row, open_view
 from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
 __all__ = ["File", "Moving", "Progress"]
@@ -56,7 +56,7 @@ class _Part(Struct):
     number: int
     upto: int
     hash: str
-    family: Family | None
+    ancestry: Ancestry | None
 
 
 class _Stored(Struct):
@@ -71,12 +71,11 @@ class _Stored(Struct):
 class Moving:
     """Exports and imports tapes of one owner, or of all."""
 
-    def __init__(self, recorder: Recorder, reader: Reader, owner: str | None) -> None:
+    def __init__(self, recorder: Recorder, owner: str | None) -> None:
         self._recorder = recorder
-        self._reader = reader
         self._owner = owner
-        self._db = reader._db
-        self._sql = reader._sql
+        self._db = recorder.shared.database
+        self._sql = self._db.statements
 
     # -- export
 
@@ -104,41 +103,41 @@ class Moving:
 
     def _line(self, tx: Transaction, tape: str) -> list[_Part]:
         """Return a tape with all it inherits from, ancestors first."""
-        scope = self._reader.scope(tx, tape)
-        if scope is None:
+        view = open_view(tx, tape, self._owner)
+        if view is None:
             raise TapeNotFound(tape)
         found: list[_Part] = []
-        for member in reversed(scope.family.members if scope.family is not None else []):
-            above = self._reader.scope(tx, member.tape)
-            if not member.asof:
+        for layer in reversed(view.ancestry.layers if view.ancestry is not None else []):
+            above = open_view(tx, layer.tape, self._owner)
+            if not layer.asof:
                 # Nothing of it is inherited, but the fork names it: its first entry goes along, and all that it needs.
-                found += self._line(tx, member.tape)[:-1]
-            upto = max(member.asof, 1)
-            row = tx.one(self._sql.entry, (member.number, upto))
+                found += self._line(tx, layer.tape)[:-1]
+            upto = max(layer.asof, 1)
+            row = tx.one(self._sql.entry, (layer.number, upto))
             if above is None or row is None:
-                raise Corrupt(member.tape, member.asof, "the entry at which the tape was forked is missing")
-            found.append(_Part(member.tape, member.number, upto, bytes(row[12]).hex(), above.family))
-        return [*found, _Part(tape, scope.id, scope.seq, scope.head.hash.hex(), scope.family)]
+                raise Corrupt(layer.tape, layer.asof, "the entry at which the tape was forked is missing")
+            found.append(_Part(layer.tape, layer.number, upto, bytes(row.hash).hex(), above.ancestry))
+        return [*found, _Part(tape, view.number, view.seq, view.head.hash.hex(), view.ancestry)]
 
     def _whole(self, tx: Transaction, tape: str) -> list[_Part]:
         """Return the root of a family and all that descends from it, parents first, each to its end."""
         queue = [self._line(tx, tape)[0].tape]
         found = []
         for name in queue:
-            scope = self._reader.scope(tx, name)
-            if scope is None:
+            view = open_view(tx, name, self._owner)
+            if view is None:
                 raise TapeNotFound(name)
-            found.append(_Part(name, scope.id, scope.seq, scope.head.hash.hex(), scope.family))
+            found.append(_Part(name, view.number, view.seq, view.head.hash.hex(), view.ancestry))
             # In the order in which the parent tells of them, which is the same in every store.
-            children = [row[0] for row in tx.all(self._sql.forks_of, (scope.id,))]
-            told = [(self._told(tx, scope.id, child), child) for child in children]
+            children = [row.tape for row in tx.all(self._sql.forks_of, (view.number,))]
+            told = [(self._told(tx, view.number, child), child) for child in children]
             queue += [child for _, child in sorted(told)]
         return found
 
     def _told(self, tx: Transaction, number: int, child: str) -> int:
         """Return the seq at which a tape tells of a fork; one imported without that part never does."""
         row = tx.one(self._sql.entry_by_key, (number, ids.fork_key(child)))
-        return 2**63 if row is None else int(row[2])
+        return 2**63 if row is None else row.seq
 
     def _entries(self, part: _Part) -> Iterator[EntryLine]:
         """Yield the entries of a tape a page at a time; they never change, so nothing is held open in between."""
@@ -161,7 +160,7 @@ class Moving:
         if raw is None:
             raise Corrupt(part.tape, seq, "the payload was erased, so the tape cannot be exported")
         try:
-            place = place_at(head[1], head[2], head[0], part.family)
+            place = place_at(head[1], head[2], head[0], part.ancestry)
         except Corrupt as error:
             raise Corrupt(part.tape, seq, error.what) from error
         source = None if source_seq is None else (source_tape, source_seq)
@@ -271,13 +270,13 @@ class Moving:
         row = tx.one(self._sql.head, (line.tape,))
         if row is None:
             return _Stored(0, b"", line.entries)
-        if self._owner is not None and row[1] != self._owner:
+        if self._owner is not None and row.owner != self._owner:
             raise TapeNotFound(line.tape)
-        if row[2] == "purged":
+        if row.tape_status == "purged":
             if reuse:
                 return _Stored(0, b"", line.entries)
             raise checker.wrong(f"tape {line.tape!r} was purged; import it with reuse=True to use the id again")
-        return _Stored(row[6], bytes(row[7]), line.entries)
+        return _Stored(row.seq, bytes(row.hash), line.entries)
 
     def _hashes(self, tape: str, upto: int) -> Iterator[str]:
         """Yield the hashes of what is stored of a tape, a page at a time."""
@@ -304,8 +303,8 @@ class Moving:
         for layer in [] if opening.parent is None else opening.parent.layers:
             here = stored.get(layer.tape)
             if here is None:
-                row = self._db.read(lambda tx, layer=layer: self._reader.row(tx, layer.tape))  # type: ignore[misc]
-                here = None if row is None else _Stored(row[6], b"", 0, row[1])
+                row = self._db.read(lambda tx, layer=layer: head_row(tx, layer.tape, self._owner))  # type: ignore[misc]
+                here = None if row is None else _Stored(row.seq, b"", 0, row.owner)
             # A fork has its parent's owner; that another's tape is there is not told.
             if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
                 raise checker.wrong(absent(layer))
@@ -318,20 +317,20 @@ class Moving:
         """Take in what is stored of a tape behind what the file has of it."""
         while known.seq < upto:
 
-            def page(tx: Transaction) -> tuple[list[Any], Family | None]:
-                scope = self._reader.scope(tx, known.name)
-                if scope is None:
+            def page(tx: Transaction) -> tuple[list[Any], Ancestry | None]:
+                view = open_view(tx, known.name, self._owner)
+                if view is None:
                     return [], None
-                return tx.all(self._sql.entries_after, (scope.id, known.seq, upto, _PAGE)), scope.family
+                return tx.all(self._sql.entries_after, (view.number, known.seq, upto, _PAGE)), view.ancestry
 
-            rows, family = self._db.read(page)
+            rows, ancestry = self._db.read(page)
             if not rows:
                 return
             for row in rows:
                 try:
-                    payload = payloads.decode(row[3], row[11], row[8])
-                    place = place_at(row[14], row[15], row[13], family)
-                    head, ops = fold(known.head, row[2], bytes(row[12]), row[10], place, row[4], payload)
+                    payload = payloads.decode(row.kind, row.version, row.payload or b"")
+                    place = place_at(row.lane, row.ordinal, row.head_tape, ancestry)
+                    head, ops = fold(known.head, row.seq, bytes(row.hash), row.stamp, place, row.key, payload)
                     known.apply(head, payload, ops)
                 except (Corrupt, KeyError, IndexError, AttributeError, TypeError) as error:
                     raise Unsound(f"the fork needs tape {known.name!r}, which cannot be folded: {error}") from error
@@ -391,7 +390,7 @@ class Moving:
         for name, one in stored.items():
             if one.seq < one.entries:
                 row = tx.one(self._sql.head, (name,))
-                now = (0, b"") if row is None or row[2] == "purged" else (row[6], bytes(row[7]))
+                now = (0, b"") if row is None or row.tape_status == "purged" else (row.seq, bytes(row.hash))
                 if now != (one.seq, one.hash):
                     raise Moved
 

@@ -1,0 +1,101 @@
+"""Messages of a view: the path to the head, a page of it, one message, what follows one, the end of every branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tape.core import strict
+from tape.core.entries.payloads import Place
+from tape.core.records import Message, Page
+from tape.db.sql.rows import PathRow
+from tape.db.view import branches, paths
+from tape.db.view.tape_view import TapeView
+from tape.db.view.values import messages_from_rows
+from tape.errors import InvalidEntry
+
+__all__ = ["Stretch", "children", "message", "messages", "page"]
+
+
+def messages(view: TapeView, branch: str | None) -> list[Message]:
+    """Return the whole path from the root to the head or to ``branch``."""
+    return messages_from_rows(view, paths.path(view, paths.end_of(view, branch)), whole=True)
+
+
+class Stretch(Struct, frozen=True):
+    """Which stretch of a path a page is: the last messages, those before one, or those after one."""
+
+    limit: int
+    before: str | None
+    after: str | None
+    max_bytes: int | None
+
+    @classmethod
+    def checked(cls, limit: int | None, before: str | None, after: str | None, max_bytes: int | None) -> Stretch:
+        """Return the stretch that a caller asks for."""
+        count = paths.ALL - 1 if limit is None else strict.limit(limit)
+        if max_bytes is not None and (type(max_bytes) is not int or max_bytes <= 0):
+            raise InvalidEntry("max_bytes", f"must be a positive number, not {strict.shown(max_bytes)}")
+        if before is not None and after is not None:
+            raise InvalidEntry("after", "give before= or after=, not both")
+        return cls(count, before, after, max_bytes)
+
+
+def page(view: TapeView, branch: str | None, wanted: Stretch) -> Page[Message]:
+    """Return a stretch of the path."""
+    end = paths.end_of(view, branch)
+    if wanted.after is not None:
+        above = _on_path(view, end, wanted.after, "after").ordinal
+        rows, more = _bounded(lambda most: paths.first_rows(view, end, above, most), wanted)
+    else:
+        if wanted.before is not None:
+            end = paths.before(view, _on_path(view, end, wanted.before, "before"))
+        rows, more = _bounded(lambda most: paths.last_rows(view, end, most), wanted)
+        rows.reverse()
+    found = messages_from_rows(view, rows)
+    cursor = None
+    if more and found:
+        cursor = found[-1].id if wanted.after is not None else found[0].id
+    return Page(found, cursor, more)
+
+
+def _on_path(view: TapeView, end: Place, message_id: str, field: str) -> Place:
+    """Return the place of the message at which a page begins; it may be retracted, but must be on the path."""
+    place, _ = paths.place_of(view, message_id)
+    if not paths.contains(view, end, place):
+        raise InvalidEntry(field, f"message {message_id!r} is not on this path")
+    return place
+
+
+def _bounded(read: Callable[[int], list[PathRow]], wanted: Stretch) -> tuple[list[PathRow], bool]:
+    """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
+    count = wanted.limit
+    if wanted.max_bytes is None:
+        rows = read(count + 1)
+        return rows[:count], len(rows) > count
+    # How many rows fill the bytes is not known before: read few, and more as long as they all fit.
+    length = 32
+    while True:
+        rows = read(min(length, count + 1))
+        size = 0
+        for index, row in enumerate(rows[:count]):
+            size += len(row.payload or b"")
+            if size > wanted.max_bytes and index:
+                return rows[:index], True
+        if len(rows) < length or len(rows) > count:
+            return rows[:count], len(rows) > count
+        length *= 4
+
+
+def message(view: TapeView, message_id: str) -> Message:
+    """Return one message; raises UnknownMessage when it is not in the view."""
+    place, _ = paths.place_of(view, message_id)
+    return messages_from_rows(view, [paths.held(view, place, message_id)], place)[0]
+
+
+def children(view: TapeView, message_id: str) -> list[Message]:
+    """Return the messages that follow one directly in the view, oldest branch first."""
+    place, _ = paths.place_of(view, message_id)
+    paths.held(view, place, message_id)
+    return branches.children(view, place, message_id)

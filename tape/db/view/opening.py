@@ -1,0 +1,146 @@
+"""Opening a view: which tape, for which owner, as of which point."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tape.core import strict
+from tape.core.entries import payloads
+from tape.core.records import micros
+from tape.core.view.fold import CLOSED, Head
+from tape.db.engine.transaction import Transaction
+from tape.db.sql.rows import HeadRow
+from tape.db.view import paths
+from tape.db.view.ancestry import Ancestry, Layer, place_at
+from tape.db.view.tape_view import TapeView
+from tape.db.view.values import head_from_row, payload_of
+from tape.errors import Corrupt, InvalidEntry, TapeNotFound
+
+__all__ = ["Point", "as_inherited", "head_row", "inherited", "open_view", "standing", "view_of"]
+
+Point = int | datetime | str | None
+
+
+def head_row(tx: Transaction, tape: str, owner: str | None) -> HeadRow | None:
+    """Return the row of a tape that this owner sees, or None."""
+    row = tx.one(tx.statements.head, (tape,))
+    if row is None or row.tape_status == "purged" or (owner is not None and row.owner != owner):
+        return None
+    return row
+
+
+def standing(tx: Transaction, tape: str, number: int, head: Head, ancestry: Ancestry | None) -> TapeView:
+    """Return a tape as it stands, given its head."""
+    return TapeView(tx, tape, number, head, ancestry, head.seq)
+
+
+def open_view(
+    tx: Transaction, tape: str, owner: str | None, point: Point = None, *, until: int | None = None
+) -> TapeView | None:
+    """Return the tape as of ``point``, or None when there is no such tape; ``until`` a seq, as was told then."""
+    row = head_row(tx, tape, owner)
+    if row is None:
+        return None
+    view = standing(tx, tape, *head_from_row(row))
+    if until is not None:
+        view = _frozen(view, until)
+    if isinstance(point, str):
+        point = _named(view, point)
+    return view if point is None else _frozen(view, _seq_at(view, point))
+
+
+def view_of(tx: Transaction, tape: str, owner: str | None, point: Point = None) -> TapeView:
+    """Return the tape as of ``point``; raises TapeNotFound when there is no such tape."""
+    view = open_view(tx, tape, owner, point)
+    if view is None:
+        raise TapeNotFound(tape)
+    return view
+
+
+def _frozen(view: TapeView, seq: int) -> TapeView:
+    """Return the view at an earlier seq: every entry records where the head stood."""
+    if seq >= view.seq:
+        return view
+    head = Head.blank(b"")
+    # Before its first entry a fork was nobody's child.
+    then = TapeView(view.tx, view.tape, view.number, head, view.ancestry if seq else None, seq, now=False)
+    row = view.tx.one(view.sql.entry, (view.number, seq))
+    if row is not None:
+        head.seq, head.hash, head.stamp = seq, bytes(row.hash), row.stamp
+        place = place_at(row.lane, row.ordinal, row.head_tape, then.ancestry)
+        head.lo = paths.start(then, place)
+        head.place = place
+        _set_status(then)
+    clear = view.tx.one(view.sql.clear_at, (view.number, seq))
+    head.cleared = 0 if clear is None else clear.seq
+    return then
+
+
+def _set_status(view: TapeView) -> None:
+    """Set the status of a head to what it was."""
+    head, row = view.head, view.one(view.sql.slot_at, (view.number, "status", view.seq))
+    if row is None:
+        return
+    payload = payload_of(view.tape, row)
+    if isinstance(payload, payloads.Status):
+        head.status, head.reason = payload.status, payload.reason
+    elif isinstance(payload, payloads.Discard):
+        head.status, head.reason = "discarded", payload.reason
+    head.completed = row.stamp if head.status in CLOSED else 0
+
+
+def _named(view: TapeView, name: str) -> int | None:
+    """Return the seq of the newest anchor of that name; or move the head to the message of that id."""
+    unknown = InvalidEntry("point", f"tape {view.tape!r} has no anchor or message {strict.shown(name)}")
+    if not strict.is_identifier(name):
+        raise unknown
+    anchor: int | None = view.tx.value(view.sql.anchor_named, (view.number, name, view.seq))
+    found = view.place(name)
+    if anchor is not None and found is not None:
+        raise InvalidEntry("point", f"{name!r} is both an anchor and a message; give a seq")
+    if anchor is not None:
+        return anchor
+    if found is None:
+        raise unknown
+    place, _ = found
+    paths.held(view, place, name)
+    view.head.lo = paths.start(view, place)
+    view.head.place = place
+    view.head.tip = False
+    return None
+
+
+def _seq_at(view: TapeView, point: Point) -> int:
+    """Return the seq that a point names."""
+    if isinstance(point, bool) or not isinstance(point, int | datetime):
+        raise InvalidEntry("point", f"must be a seq, a datetime or a name, not {type(point).__name__}")
+    if isinstance(point, int):
+        if not 0 <= point <= view.seq:
+            raise InvalidEntry("point", f"seq {strict.shown(point)} is not between 0 and the head, {view.seq}")
+        return point
+    if point.tzinfo is None:
+        raise InvalidEntry("point", "must be a datetime with a time zone")
+    # Stamps never fall along a tape, so the last entry at or before a moment is found by halving.
+    moment, low, high = micros(point), 0, view.seq
+    while low < high:
+        middle = (low + high + 1) // 2
+        stamp = view.tx.value(view.sql.stamp_at, (view.number, middle))
+        if stamp is None:
+            raise Corrupt(view.tape, middle, "the entry is missing")
+        low, high = (middle, high) if stamp <= moment else (low, middle - 1)
+    return low
+
+
+# -- as a fork would see it
+
+
+def inherited(view: TapeView, *, clears: bool = True) -> Ancestry:
+    """Return what a fork made at this view inherits; without ``clears``, as if the tape itself had never cleared."""
+    overriding = view.ancestry is not None and view.one(view.sql.has_overrides, (view.number, view.seq)) is not None
+    nearest = Layer(view.number, view.tape, view.seq, view.cleared if clears else 0, overriding)
+    return Ancestry([nearest, *(view.ancestry.layers if view.ancestry is not None else ())])
+
+
+def as_inherited(view: TapeView, *, clears: bool = True) -> TapeView:
+    """Return a view as a fork made there would have it: every place is inherited."""
+    return TapeView(view.tx, view.tape, 0, Head.blank(b""), inherited(view, clears=clears), 0)

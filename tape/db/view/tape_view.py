@@ -1,0 +1,378 @@
+"""The view of one tape inside a transaction: all that readers and plans may ask of it.
+
+On a fork every question goes to the whole lineage: what the tape itself holds, what it made of inherited messages,
+and what its ancestors held when it was forked off. The nearest tape that says something of a message decides: here of
+one message at a time, in ``paths`` of all messages on a path.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tape.core.entries import ids, payloads
+from tape.core.entries.payloads import ROOT, Answer, Body, Payload, Place
+from tape.core.plan.lookup import Covered, Standing
+from tape.core.summaries.compaction import Summary
+from tape.core.summaries.runs import Compaction
+from tape.core.view.fold import OUT, Head
+from tape.db.engine.transaction import Transaction
+from tape.db.sql import Statement, Statements
+from tape.db.sql.rows import HeldRow, PastRow
+from tape.db.view import memory, paths
+from tape.db.view.ancestry import Ancestry, Layer, place_at
+from tape.db.view.calls import call_key
+from tape.errors import Corrupt
+
+__all__ = ["Clear", "TapeView"]
+
+T = TypeVar("T")
+NOW = 2**62
+"""Later than every seq."""
+
+
+class Clear(Struct, frozen=True):
+    """The clear in force: its seq, where the head stood, and whether messages came back from under it."""
+
+    seq: int
+    place: Place
+    touched: bool
+
+
+class TapeView(Struct):
+    """A tape as of a seq: where its head stood, which clear was in force, what it inherits, and what it holds."""
+
+    tx: Transaction
+    tape: str
+    number: int
+    head: Head
+    ancestry: Ancestry | None
+    seq: int
+    """The seq up to which the tape's own entries are seen."""
+    now: bool = True
+    """Whether that is all of them."""
+    found_clear: Clear | None = None
+    known_layers: list[tuple[int, int, int, int]] | None = None
+    known_lineage: str | None = None
+
+    # -- asking
+
+    @property
+    def sql(self) -> Statements:
+        """The statements of the transaction's database."""
+        return self.tx.statements
+
+    def one(self, statement: Statement[T], params: tuple[Any, ...]) -> T | None:
+        """Run a query and return its first row, if any."""
+        return self.tx.one(statement, params)
+
+    def all(self, statement: Statement[T], params: tuple[Any, ...]) -> list[T]:
+        """Run a query and return its rows."""
+        return self.tx.all(statement, params)
+
+    # -- which tape, as of when
+
+    @property
+    def forked(self) -> bool:
+        """Whether the tape inherits messages, so that an id may be taken by an ancestor."""
+        return self.ancestry is not None
+
+    @property
+    def cleared(self) -> int:
+        """The seq of the clear in force, up to which nothing holds, or 0."""
+        return self.head.cleared
+
+    @property
+    def clear(self) -> Clear | None:
+        """The clear in force."""
+        if self.found_clear is None and self.head.cleared:
+            row = self.one(self.sql.clear_at, (self.number, self.seq))
+            if row is not None:
+                place = self.place_at(row.lane, row.ordinal, row.head_tape)
+                self.found_clear = Clear(row.seq, place, bool(row.touched))
+        return self.found_clear
+
+    def without_clear(self) -> TapeView:
+        """Return the same view as if the tape itself had never cleared."""
+        head = copy.copy(self.head)
+        head.cleared = 0
+        return msgspec.structs.replace(self, head=head, found_clear=None, known_layers=None, known_lineage=None)
+
+    # -- the lineage
+
+    def layers(self) -> list[tuple[int, int, int, int]]:
+        """Return this tape and its ancestors, nearest first: number, seen up to, cleared up to, with overrides.
+
+        What lies behind a clear of a nearer tape is gone with it, so the list ends there.
+        """
+        if self.known_layers is None:
+            found = [(self.number, self.seq, self.cleared, 1)]
+            for layer in self.ancestry.layers if self.ancestry is not None else ():
+                if found[-1][2]:
+                    break
+                found.append((layer.number, layer.asof, layer.cleared, int(layer.overriding)))
+            self.known_layers = found
+        return self.known_layers
+
+    def lineage(self) -> str:
+        """Return the layers as statements take them."""
+        if self.known_lineage is None:
+            self.known_lineage = msgspec.json.encode(self.layers()).decode()
+        return self.known_lineage
+
+    def whole_lineage(self) -> str:
+        """Return all of the lineage as statements take it: what lies behind a clear still has its id and its slots."""
+        if self.ancestry is None:
+            return self.own_lineage()
+        return self.ancestry.parameter((self.number, self.seq, 0, 1))
+
+    def own_lineage(self) -> str:
+        """Return this tape without its ancestors, as the statements on lineages take it."""
+        return f"[[{self.number},{self.seq},0,1]]"
+
+    def tapes(self) -> list[tuple[int, int]]:
+        """Return this tape and all of its ancestors, nearest first: number, seen up to.
+
+        Also what lies behind a clear has its place: a single message of it may be back.
+        """
+        layers = self.ancestry.layers if self.ancestry is not None else ()
+        return [(self.number, self.seq), *((layer.number, layer.asof) for layer in layers)]
+
+    def number_of(self, tape: str | None) -> int:
+        """Return the number of this tape or of an ancestor."""
+        return self.number if tape is None or self.ancestry is None else self.ancestry.number(tape)
+
+    def name_of(self, number: int) -> str:
+        """Return the name of this tape or of an ancestor; 0 is this tape."""
+        if number in (0, self.number) or self.ancestry is None:
+            return self.tape
+        return self.ancestry.name(number) or self.tape
+
+    def place_at(self, lane: int, ordinal: int, number: int) -> Place:
+        """Return the place that a row names, where 0 and the tape's own number both mean this tape."""
+        return place_at(lane, ordinal, 0 if number == self.number else number, self.ancestry)
+
+    # -- ids and keys
+
+    def place(self, message_id: str) -> tuple[Place, int] | None:
+        """Return where a message was placed and by which entry of the tape it was placed on."""
+        key = ids.message_key(message_id)
+        if self.ancestry is None:
+            own = self.one(self.sql.place_by_key, (self.number, key))
+            own = own or self.one(self.sql.place_by_alias, (self.number, message_id))
+            return None if own is None or own.seq > self.seq else (Place(own.lane, own.ordinal), own.seq)
+        # Also what lies behind a clear is a known message, so ask the whole lineage.
+        rows = self.all(self.sql.family_place, (self.whole_lineage(), key, message_id))
+        row = min(rows, key=lambda one: one.n, default=None)
+        return None if row is None else (self.place_at(row.lane, row.ordinal, row.tape_id), row.seq)
+
+    def taken(self, message_ids: Iterable[str]) -> set[str]:
+        """Return those of the ids that a message of the tape or of its lineage has."""
+        names = {ids.message_key(message_id): message_id for message_id in message_ids}
+        lineage = self.whole_lineage()
+        keys = msgspec.json.encode(list(names)).decode()
+        found = {names[key] for (key,) in self.all(self.sql.taken_keys, (lineage, keys))}
+        aliases = msgspec.json.encode(list(names.values())).decode()
+        return found | {name for (name,) in self.all(self.sql.taken_aliases, (lineage, aliases))}
+
+    def known(self, keys: Iterable[str]) -> set[str]:
+        """Return those of the keys that an entry of the tape has."""
+        given = msgspec.json.encode(list(keys)).decode()
+        return {key for (key,) in self.all(self.sql.taken_keys, (self.own_lineage(), given))}
+
+    # -- how messages stand
+
+    def standing(self, place: Place) -> Standing:
+        """Return how the message at a place stands."""
+        if place.tape is not None and self.ancestry is not None:
+            return self._inherited(place, self.ancestry)
+        at = (self.number, place.lane, place.ordinal)
+        held = self.one(self.sql.held, at)
+        if held is not None:
+            return Standing(held.placed, held.since, held.body, True)
+        last = self.one(self.sql.held_last, (*at, NOW))
+        if last is None:
+            raise Corrupt(self.tape, 0, f"nothing was ever held at lane {place.lane}, depth {place.ordinal}")
+        return Standing(last.placed, last.since, last.body, False, last.why)
+
+    def _inherited(self, place: Place, ancestry: Ancestry) -> Standing:
+        """Return how an inherited message stands for this tape. Its since is 1: before any clear of the tape's own."""
+        number = self.number_of(place.tape)
+        at = (self.whole_lineage(), number, place.lane, place.ordinal)
+        overrides = {row.n: row for row in self.all(self.sql.overrides_at, at)}
+        # Whether a clear of an ancestor on the way took it. A clear takes only what is in the view: a result that is
+        # hidden with its call stays hidden, and comes back with it.
+        taken = False
+        for n, layer in enumerate(ancestry.layers):
+            row = overrides.get(n)
+            cleared = 0 if n == 0 else ancestry.layers[n - 1].cleared
+            if row is not None:
+                if row.body is None:
+                    return self._last_body(place, ancestry, row.why)
+                of = None if row.body_tape == self.number else ancestry.name(row.body_tape)
+                if taken or row.since <= cleared:
+                    return Standing(row.placed, 1, row.body, False, OUT, of)
+                return Standing(row.placed, row.since if n == 0 else 1, row.body, True, "", of)
+            taken = taken or cleared > 0
+            if layer.number == number:
+                found = self._at_origin(place, layer)
+                if taken and found.live:
+                    return Standing(found.placed, 1, found.body, False, OUT, found.of)
+                return found
+        raise Corrupt(self.tape, 0, f"tape {place.tape!r} is not an ancestor")
+
+    def _at_origin(self, place: Place, layer: Layer) -> Standing:
+        """Return how a message stood on the ancestor that placed it, when that was forked."""
+        at = (layer.number, place.lane, place.ordinal)
+        row: HeldRow | PastRow | None = self.one(self.sql.held, at)
+        if row is None or row.since > layer.asof:
+            row = self.one(self.sql.held_last, (*at, layer.asof))
+        if row is None:
+            raise Corrupt(self.tape, 0, f"nothing was held at lane {place.lane}, depth {place.ordinal} at the fork")
+        if isinstance(row, PastRow) and row.until <= layer.asof:
+            return Standing(row.placed, 1, row.body, False, row.why, layer.tape)
+        seen = row.since > layer.cleared
+        return Standing(row.placed, 1, row.body, seen, "" if seen else OUT, layer.tape)
+
+    def _last_body(self, place: Place, ancestry: Ancestry, why: str) -> Standing:
+        """Return a message that is out, with the body it would come back with."""
+        at = (self.whole_lineage(), self.number_of(place.tape), place.lane, place.ordinal)
+        row = self.one(self.sql.last_override, at)
+        if row is not None:
+            placed, body_tape, body = row
+            of = None if body_tape == self.number else ancestry.name(body_tape)
+            return Standing(placed, 1, body, False, why, of)
+        base = self._at_origin(place, ancestry.layer(place.tape or ""))
+        return Standing(base.placed, 1, base.body, False, why, base.of)
+
+    def body(self, seq: int, of: str | None = None) -> Body:
+        """Return the message in an entry."""
+        row = self.one(self.sql.body, (self.number_of(of), seq))
+        if row is None or row.payload is None:
+            raise Corrupt(of or self.tape, seq, "the entry that holds the body is missing")
+        return payloads.body_of(row.kind, row.version, row.payload, of or self.tape, seq)
+
+    def id_at(self, place: Place) -> str:
+        """Return the id of the message at a place."""
+        standing = self.standing(place)
+        return self.body(standing.body, standing.of).id
+
+    # -- tool calls
+
+    def bindings(self, place: Place, placed: int) -> list[Answer]:
+        """Return the calls that a message was bound to when it was appended."""
+        row = self.one(self.sql.body, (self.number_of(place.tape), placed))
+        if row is None or row.payload is None:
+            raise Corrupt(place.tape or self.tape, placed, "the entry that placed the message is missing")
+        entry = payloads.decode(row.kind, row.version, row.payload, place.tape or self.tape, placed)
+        found = entry.answers if isinstance(entry, payloads.Append) else []
+        if place.tape is None:
+            return found
+        # What the ancestor calls its own is inherited here.
+        return [Answer(a.call, Place(a.maker.lane, a.maker.ordinal, a.maker.tape or place.tape)) for a in found]
+
+    def makers(self, call: str) -> list[Place]:
+        """Return the places of the messages that ever made a call."""
+        if self.ancestry is None:
+            rows = self.all(self.sql.makers, (self.number, call_key(call)))
+            return [Place(lane, ordinal) for lane, ordinal in rows]
+        rows = self.all(self.sql.family_makers, (self.whole_lineage(), call_key(call)))
+        return list({self.place_at(lane, ordinal, at or tape): None for lane, ordinal, at, tape in rows})
+
+    def answers(self, maker: Place) -> list[Place]:
+        """Return the places of the messages bound to calls of the message at ``maker``, in order of place."""
+        if self.ancestry is None:
+            rows = self.all(self.sql.answers, (self.number, 0, maker.lane, maker.ordinal))
+            return [Place(lane, ordinal) for lane, ordinal in sorted(tuple(row) for row in rows)]
+        at = (self.whole_lineage(), self.number_of(maker.tape), maker.lane, maker.ordinal)
+        found = []
+        for lane, ordinal, tape, _ in sorted(tuple(row) for row in self.all(self.sql.family_answers, at)):
+            place = self.place_at(lane, ordinal, tape)
+            if place.tape is None or self._existed(place, self.ancestry.layer(place.tape)):
+                found.append(place)
+        return found
+
+    def _existed(self, place: Place, layer: Layer) -> bool:
+        """Whether an ancestor had placed the message by the time it was forked."""
+        at = (layer.number, place.lane, place.ordinal)
+        row = self.one(self.sql.held, at) or self.one(self.sql.held_last, (*at, NOW))
+        return row is not None and row.placed <= layer.asof
+
+    # -- lanes, clears, labels, anchors
+
+    def lane(self, place: Place) -> tuple[int, int]:
+        """Return the depth at which a place's lane branches off, and that of its last place if it can be extended."""
+        if place.lane == ROOT.lane:
+            return 0, -1
+        base = paths.base(self, Place(place.lane, 0, place.tape))
+        if place.tape is not None:
+            return base.ordinal, -1
+        tips = self.one(self.sql.lane_tip, (self.number, place.lane))
+        return base.ordinal, max((tip or 0 for tip in tips or ()), default=0)
+
+    def contains(self, end: Place, place: Place) -> bool:
+        """Whether ``place`` is on the path from the root to ``end``."""
+        return paths.contains(self, end, place)
+
+    def clears(self) -> list[tuple[int, int]]:
+        """Return the tape's own clears in force as (seq, messages still hidden), newest first."""
+        return [(seq, hidden) for seq, hidden in self.all(self.sql.clears, (self.number,))]
+
+    def returned(self, clear: int) -> list[Place]:
+        """Return the places of messages from before a clear that changed since by themselves, shallowest first."""
+        found = [Place(lane, ordinal) for lane, ordinal in self.all(self.sql.returned, (self.number, clear))]
+        if self.ancestry is not None:
+            rows = self.all(self.sql.returned_inherited, (self.number, clear))
+            found += [self.place_at(lane, ordinal, origin) for origin, lane, ordinal in rows]
+        return sorted(found, key=lambda place: (place.ordinal, place.lane, place.tape or ""))
+
+    def labels(self) -> list[str]:
+        """Return the tape's labels."""
+        row = self.one(self.sql.labels, (self.number,))
+        (raw,) = row if row is not None else (None,)
+        return [] if raw is None else list(msgspec.json.decode(raw))
+
+    def is_anchor(self, seq: int) -> bool:
+        """Whether the entry at ``seq`` is an anchor or a handoff."""
+        row = self.one(self.sql.body, (self.number, seq))
+        return row is not None and row.kind in ("anchor", "handoff")
+
+    def anchor_depth(self, end: Place) -> int:
+        """Return the depth of the latest anchor on the path to ``end``, or 0."""
+        anchor = paths.latest_anchor(self, end)
+        return 0 if anchor is None else anchor.ordinal
+
+    # -- what is remembered
+
+    def slot(self, name: str, *, inherited: bool = True) -> Payload | None:
+        """Return the entry that a slot holds, of the tape or (if inherited) of its nearest ancestor that has one."""
+        found = memory.slot(self, name, inherited=inherited)
+        return None if found is None else found[1]
+
+    def slots(self, prefix: str) -> list[tuple[str, int, Payload]]:
+        """Return every slot whose name begins so, as the nearest tape that has it holds it."""
+        return memory.slots(self, prefix)
+
+    def compactions(self) -> list[Compaction]:
+        """Return every compaction that is in force on some path or would be if the tape's own clears were undone."""
+        return memory.all_compactions(self.without_clear())
+
+    def compactions_on(self, end: Place) -> list[Compaction]:
+        """Return the compactions on the path to ``end``, after its latest anchor and any clear."""
+        return memory.compactions_on(self, end, self.anchor_depth(end))
+
+    def covers(self, one: Compaction) -> list[str]:
+        """Return the ids of the messages that a compaction covers."""
+        return memory.compact_entry(self, one)[0].covers
+
+    def summary(self, one: Compaction) -> Summary:
+        """Return a compaction as readers see it."""
+        return memory.summary_of(self, one)
+
+    def run(self, first: Place, last: Place) -> list[Covered]:
+        """Return the visible messages from one place to another."""
+        return memory.run(self, first, last)
