@@ -19,7 +19,7 @@ from make_old_store import DATA
 from shell import Shell, family, tape_command
 
 import tape
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.verbs import doctor
 from tape.db.engine.connect import parse_url, sqlite_loses_pages
 from tape.db.engine.file_lock import Turn
@@ -92,9 +92,9 @@ class TestHealthy:
 
     def test_the_address_is_shown_without_the_password(self, tmp_path: Path) -> None:
         """A URL is told, its password is not."""
-        desk = Desk("postgresql://ann:secret@host/db", None, None)
-        assert "secret" not in desk.shown
-        assert desk.shown.startswith("postgresql")
+        session = Session("postgresql://ann:secret@host/db", None, None)
+        assert "secret" not in session.shown
+        assert session.shown.startswith("postgresql")
 
 
 class TestDamage:

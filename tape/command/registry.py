@@ -1,4 +1,4 @@
-"""Declaring commands: the options that all of them share, examples in every help, and one place that opens the desk."""
+"""Declaring commands: the options that all of them share, the examples in every help, and the call with a session."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 import tape
-from tape.command.codes import USAGE, Failure, judge, words
-from tape.command.session import Desk
+from tape.command.exit_codes import USAGE, Failure, judge, words
+from tape.command.session import Session
 
 __all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape", "one_of"]
 
@@ -86,7 +86,7 @@ def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
     above = (context.parent.params if context.parent is not None else {}) or {}
     given = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
     try:
-        with Desk(given["store"], given["schema"], given["owner"]).open() as store:
+        with Session(given["store"], given["schema"], given["owner"]).open() as store:
             return [info.id for info in store.list(limit=200) if info.id.startswith(incomplete)]
     except Exception:
         # A shell that completes must never see a traceback.
@@ -122,7 +122,7 @@ def _check_numbers(given: dict[str, Any]) -> None:
 def command(
     section: str, *examples: str, name: str | None = None, data: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declare a command that is called with a Desk and its own arguments.
+    """Declare a command that is called with a Session and its own arguments.
 
     ``examples`` are shown at the end of its help, ``data`` tells whether it prints any and so has ``--json``.
     """
@@ -150,16 +150,16 @@ def command(
             given.pop("debug", None)
             as_json = bool(given.pop("as_json", False))
             _check_numbers(given)
-            desk = Desk(**picked, as_json=as_json)
+            session = Session(**picked, as_json=as_json)
             try:
-                work(desk, **given)
+                work(session, **given)
                 sys.stdout.flush()
             except Failure as error:
-                error.hint = error.hint and desk.here(error.hint)
+                error.hint = error.hint and session.here(error.hint)
                 raise
             except tape.TapeError as error:
                 code, hint = judge(error)
-                raise Failure(words(error), hint and desk.here(hint), code) from error
+                raise Failure(words(error), hint and session.here(hint), code) from error
             except BrokenPipeError as error:
                 raise ReaderGone from error
 

@@ -1,4 +1,4 @@
-"""The desk at which every command works: the store that was named, the tapes in it, and where output goes."""
+"""One run of a command: the store that was named, the tapes in it, and where output goes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 import sqlalchemy as sa
 
 import tape
-from tape.command.codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
+from tape.command.arguments import point
+from tape.command.exit_codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import Out, count
-from tape.command.values import point
 from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, parse_url
 from tape.db.maintain.inspect import Found, look
 from tape.db.schema.tables import REVISION
 
-__all__ = ["DEFAULT", "Desk"]
+__all__ = ["DEFAULT", "Session"]
 
 DEFAULT = "tape.db"
 """The store when none is named, as for ``tape.open``."""
@@ -29,8 +29,8 @@ _MOST = 1_000
 _SHORTEST = 4
 
 
-class Desk:
-    """One run of a command."""
+class Session:
+    """The store, schema and owner that one run of a command was given."""
 
     def __init__(self, store: str | None, schema: str | None, owner: str | None, *, as_json: bool = False) -> None:
         self.named = store or os.environ.get("TAPE_STORE") or DEFAULT

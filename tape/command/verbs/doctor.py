@@ -10,10 +10,10 @@ import typer
 from msgspec import Struct
 
 import tape
-from tape.command.codes import DAMAGED, OK, SCHEMA
+from tape.command.exit_codes import DAMAGED, OK, SCHEMA
 from tape.command.output import clean, count, flat, progress, size
 from tape.command.registry import command
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.verbs.maintain import SECTION
 from tape.core.strict import RESERVED
 from tape.db.engine.connect import sqlite_loses_pages
@@ -56,35 +56,35 @@ class Finding(Struct, frozen=True):
     "tape doctor --checkpoint",
 )
 def doctor(
-    desk: Desk,
+    session: Session,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out what reads the whole store.")] = False,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Fold a long write-ahead log into its file.")
     ] = False,
 ) -> None:
     """Examine a store, from schema to search index, and name what mends each finding."""
-    found = desk.found()
+    found = session.found()
     if found.revision is None and found.damaged is None:
-        raise desk.absent()
+        raise session.absent()
     findings = [schema_finding(found)]
     if findings[0].level == "ok":
-        with desk.open() as store:
+        with session.open() as store:
             if checkpoint and not fold_wal(store._db, PATIENCE):
-                desk.out.note("a reader keeps the write-ahead log: end it, then try again")
+                session.out.note("a reader keeps the write-ahead log: end it, then try again")
             with progress("examining") as told:
                 findings += examine(store, quick=quick, progress=told)
     worst = max(one.code for one in findings)
-    if desk.out.as_json:
+    if session.out.as_json:
         shown: list[dict[str, Any]] = [
             {"check": one.check, "level": one.level, "what": one.what, "mend": one.mend} for one in findings
         ]
-        desk.out.json({"store": desk.shown, "ok": worst == OK, "findings": shown})
+        session.out.json({"store": session.shown, "ok": worst == OK, "findings": shown})
     else:
         styles = {"ok": "good", "note": "", "warning": "warn", "error": "bad"}
         for one in findings:
-            desk.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", flat(one.what)])
+            session.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", flat(one.what)])
             if one.mend is not None:
-                desk.out.line([" " * 21, ("mend: ", "head"), clean(desk.here(one.mend))])
+                session.out.line([" " * 21, ("mend: ", "head"), clean(session.here(one.mend))])
     if worst:
         raise typer.Exit(worst)
 

@@ -13,10 +13,10 @@ from typing import IO, Annotated, Any
 import typer
 
 import tape
-from tape.command.codes import DAMAGED, NOT_FOUND, USAGE, Failure
+from tape.command.exit_codes import DAMAGED, NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, count, progress, size
 from tape.command.registry import command, one_of
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.verbs.find import TapeArgument
 from tape.transcripts import FORMATS, import_transcript
 
@@ -37,11 +37,11 @@ def _free(path: str, force: bool) -> Path:
     return found
 
 
-def _moved(desk: Desk, verb: str, done: tape.Transfer) -> None:
-    if desk.out.as_json:
-        desk.out.json({"tapes": done.tapes, "entries": done.entries})
+def _moved(session: Session, verb: str, done: tape.Transfer) -> None:
+    if session.out.as_json:
+        session.out.json({"tapes": done.tapes, "entries": done.entries})
     else:
-        desk.out.line(f"{verb} {count(done.entries, 'entry')} of {count(len(done.tapes), 'tape')}")
+        session.out.line(f"{verb} {count(done.entries, 'entry')} of {count(len(done.tapes), 'tape')}")
 
 
 @command(
@@ -51,18 +51,18 @@ def _moved(desk: Desk, verb: str, done: tape.Transfer) -> None:
     "tape export chat-1 - | gzip > chat-1.jsonl.gz",
 )
 def export(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write; - is stdout.")],
     family: Annotated[bool, typer.Option("--family", help="With the whole family, not only what it inherits.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a tape to a file of JSON lines that proves itself, with all that it inherits."""
-    if file == "-" and desk.out.as_json:
+    if file == "-" and session.out.as_json:
         raise Failure("the export itself goes to stdout", "leave out --json, or name a file", USAGE)
     target = None if file == "-" else _free(file, force)
-    with desk.open() as store, progress("exporting") as told:
-        chat = desk.find(store, tape_)
+    with session.open() as store, progress("exporting") as told:
+        chat = session.find(store, tape_)
         try:
             if target is None:
                 store.export(chat.id, sys.stdout.buffer, family=family, progress=told)
@@ -80,7 +80,7 @@ def export(
                 # The file is at fault, not the store.
                 raise Failure(str(error), None) from error
             raise
-    _moved(desk, "exported", done)
+    _moved(session, "exported", done)
 
 
 @command(
@@ -91,7 +91,7 @@ def export(
     name="import",
 )
 def import_(
-    desk: Desk,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export, or with --from a transcript; - is stdin.")],
     source: Annotated[
         str | None,
@@ -114,11 +114,11 @@ def import_(
     if source is not None:
         if reuse:
             raise Failure("--reuse is for exports", "leave it out", USAGE)
-        _transcript(desk, source, file, tape_)
+        _transcript(session, source, file, tape_)
         return
-    with _given(file) as lines, desk.open(create=True) as store, progress("importing") as told:
+    with _given(file) as lines, session.open(create=True) as store, progress("importing") as told:
         done = store.import_(lines, progress=told, reuse=reuse)
-    _moved(desk, "imported", done)
+    _moved(session, "imported", done)
 
 
 def _given(file: str) -> Any:
@@ -154,10 +154,10 @@ def _regular(file: str, into: str | None) -> Iterator[Path]:
         yield kept
 
 
-def _transcript(desk: Desk, source: str, file: str, into: str | None) -> None:
+def _transcript(session: Session, source: str, file: str, into: str | None) -> None:
     if source not in FORMATS:
         raise Failure(f"--from: {source!r} is unknown", f"one of {', '.join(FORMATS)}", USAGE)
-    with _regular(file, into) as path, desk.open(create=True) as store, progress("importing") as told:
+    with _regular(file, into) as path, session.open(create=True) as store, progress("importing") as told:
         try:
             done = import_transcript(store, source, path, tape=into, progress=told)
         except tape.ImportFailed as error:
@@ -166,28 +166,28 @@ def _transcript(desk: Desk, source: str, file: str, into: str | None) -> None:
             if "tape=" in str(error) or "import into another" in str(error):
                 hint = "name another tape with --tape"
             raise Failure(str(error).removesuffix("; name one with tape="), hint, DAMAGED) from error
-    if desk.out.as_json:
-        desk.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
+    if session.out.as_json:
+        session.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
         return
     for one in done:
         known_before = f", {one.known:,} known before" if one.known else ""
-        desk.out.line([(clean(one.tape), "seq"), f" {count(one.added, 'entry')} added{known_before}"])
+        session.out.line([(clean(one.tape), "seq"), f" {count(one.added, 'entry')} added{known_before}"])
 
 
 @command(SECTION, "tape backup before-upgrade.db", "tape --store agent.db backup agent-copy.db --force")
 def backup(
-    desk: Desk,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Copy a live SQLite store to a file, while others read and write it."""
     target = _free(file, force)
-    with desk.open() as store:
-        if target.exists() and target.samefile(Path(desk.url.database or "")):
+    with session.open() as store:
+        if target.exists() and target.samefile(Path(session.url.database or "")):
             raise Failure("a store cannot be copied onto itself", "name another file", USAGE)
         store.backup(target)
     written = target.stat().st_size
-    if desk.out.as_json:
-        desk.out.json({"file": file, "bytes": written})
+    if session.out.as_json:
+        session.out.json({"file": file, "bytes": written})
     else:
-        desk.out.line(f"wrote {size(written)} to {clean(file)}")
+        session.out.line(f"wrote {size(written)} to {clean(file)}")

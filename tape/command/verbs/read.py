@@ -12,14 +12,14 @@ import msgspec
 import typer
 
 import tape
-from tape.command.codes import NOT_FOUND, USAGE, Failure
+from tape.command.arguments import at_moment
+from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, flat, moment
 from tape.command.registry import command, one_of
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.show.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
 from tape.command.show.history import backwards, drawn, recent
-from tape.command.values import at_moment
 from tape.command.verbs.find import AtOption, TapeArgument
 from tape.core.context.build import Repair
 from tape.core.entries import payloads
@@ -59,7 +59,7 @@ def _kinds(given: list[str] | None) -> frozenset[str] | None:
     "tape log chat-1 -n 20 --json | jq '.[].payload'",
 )
 def log(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     short: Annotated[bool, typer.Option("--oneline", help="One line for each entry.")] = False,
     graphed: Annotated[bool, typer.Option("--graph", help="With its forks and merges, drawn at the side.")] = False,
@@ -77,28 +77,30 @@ def log(
         raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
     after = None if since is None else at_moment(since, "--since")
     before = None if until is None else at_moment(until, "--until")
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         if graphed:
             rows, names = drawn(store, chat, lambda one: _wanted(one, kinds, before), after)
-            _graph(desk, rows, names, limit)
+            _graph(session, rows, names, limit)
             return
         entries = recent(backwards(chat, chat.info().head), after)
         chosen: Iterator[tape.Entry] = itertools.islice((one for one in entries if _wanted(one, kinds, before)), limit)
         if reverse:
             chosen = iter(list(chosen)[::-1])
-        if desk.out.as_json:
-            desk.out.array(json_shapes.entry(one) for one in chosen)
+        if session.out.as_json:
+            session.out.array(json_shapes.entry(one) for one in chosen)
             return
         for one in chosen:
-            desk.out.lines([oneline(one)] if short else entry_lines(one))
+            session.out.lines([oneline(one)] if short else entry_lines(one))
 
 
 def _wanted(one: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
     return (kinds is None or one.kind in kinds) and (before is None or one.recorded_at <= before)
 
 
-def _graph(desk: Desk, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None) -> None:
+def _graph(
+    session: Session, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None
+) -> None:
     found = 0
 
     def chosen() -> Iterator[tuple[str, tape.Entry | None]]:
@@ -110,40 +112,40 @@ def _graph(desk: Desk, rows: Iterable[tuple[str, tape.Entry | None]], names: dic
                 found += 1
             yield drawing, entry
 
-    if desk.out.as_json:
-        desk.out.array(json_shapes.entry(entry) for _, entry in chosen() if entry is not None)
+    if session.out.as_json:
+        session.out.array(json_shapes.entry(entry) for _, entry in chosen() if entry is not None)
         return
     for drawing, entry in chosen():
-        desk.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
+        session.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
 
 
 @command(SECTION, "tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
 def show(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     seq: Annotated[int, typer.Argument(metavar="SEQ", help="The entry's seq.", min=1)],
 ) -> None:
     """Show one entry in full: its key, its hash, its payload and what it changed."""
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
-        desk.within(chat, seq)
+    with session.open() as store:
+        chat = session.find(store, tape_)
+        session.within(chat, seq)
         entry = next(chat.entries(after=seq - 1, limit=1), None)
         if entry is None or entry.seq != seq:
             raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {shlex.quote(chat.id)}", NOT_FOUND)
-        if desk.out.as_json:
-            desk.out.json(json_shapes.entry(entry))
+        if session.out.as_json:
+            session.out.json(json_shapes.entry(entry))
             return
         changed = changes(chat.diff(seq - 1, seq))
-    desk.out.lines(entry_lines(entry)[:-2])
-    desk.out.line(f"Key:     {clean(entry.key)}")
-    desk.out.line(f"Hash:    {entry.hash}")
-    desk.out.line(f"Version: {entry.version}")
-    desk.out.line()
+    session.out.lines(entry_lines(entry)[:-2])
+    session.out.line(f"Key:     {clean(entry.key)}")
+    session.out.line(f"Hash:    {entry.hash}")
+    session.out.line(f"Version: {entry.version}")
+    session.out.line()
     written = msgspec.json.format(msgspec.json.encode(entry.payload), indent=2).decode()
-    desk.out.lines(clean(line) for line in written.split("\n"))
+    session.out.lines(clean(line) for line in written.split("\n"))
     if changed:
-        desk.out.line()
-        desk.out.lines(changed)
+        session.out.line()
+        session.out.lines(changed)
 
 
 @command(
@@ -153,7 +155,7 @@ def show(
     "tape cat chat-1 --last 5 --json | jq '.[].message'",
 )
 def cat(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
     branch: Annotated[
@@ -162,16 +164,16 @@ def cat(
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only so many of the last.")] = None,
 ) -> None:
     """Print the messages of a tape, from the first to the head."""
-    with desk.open() as store:
-        view = desk.at(desk.find(store, tape_), at)
+    with session.open() as store:
+        view = session.at(session.find(store, tape_), at)
         found = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
-    if desk.out.as_json:
-        desk.out.array(json_shapes.message(one) for one in found)
+    if session.out.as_json:
+        session.out.array(json_shapes.message(one) for one in found)
         return
     for one in found:
-        desk.out.lines(message_lines(one))
+        session.out.lines(message_lines(one))
     if not found:
-        desk.out.note("no messages")
+        session.out.note("no messages")
 
 
 @command(
@@ -181,7 +183,7 @@ def cat(
     "tape context chat-1 --manifest --json | jq .excluded",
 )
 def context(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
     budget: Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="The most that it may take.")] = None,
@@ -206,19 +208,19 @@ def context(
         raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
     if manifest and format is not None:
         raise Failure("--manifest has no --format", "leave out one of them", USAGE)
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         if recorded is not None:
-            _recalled(desk, chat, recorded)
+            _recalled(session, chat, recorded)
             return
-        built = desk.at(chat, at).context(budget=budget, branch=branch)
+        built = session.at(chat, at).context(budget=budget, branch=branch)
     if manifest:
-        _manifest(desk, built.manifest)
+        _manifest(session, built.manifest)
     elif format not in (None, "text"):
         # The request itself is JSON, with or without --json.
-        desk.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
-    elif desk.out.as_json:
-        desk.out.json(
+        session.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
+    elif session.out.as_json:
+        session.out.json(
             {
                 "tape": chat.id,
                 "head": built.head,
@@ -233,7 +235,7 @@ def context(
             }
         )
     else:
-        desk.out.lines(context_lines(built))
+        session.out.lines(context_lines(built))
 
 
 def context_lines(built: tape.Context) -> Iterator[Any]:
@@ -257,21 +259,21 @@ def context_lines(built: tape.Context) -> Iterator[Any]:
         yield [("repaired ", "warn"), _repaired(repair)]
 
 
-def _manifest(desk: Desk, found: tape.Manifest) -> None:
-    if desk.out.as_json:
-        desk.out.json(msgspec.to_builtins(found))
+def _manifest(session: Session, found: tape.Manifest) -> None:
+    if session.out.as_json:
+        session.out.json(msgspec.to_builtins(found))
         return
     budget = "no budget" if found.budget is None else f"budget {found.budget}"
-    desk.out.line([("manifest ", "head"), (found.hash, "seq")])
-    desk.out.line(f"{found.policy} {found.version}, {budget}, about {found.tokens} tokens, head {found.head}")
+    session.out.line([("manifest ", "head"), (found.hash, "seq")])
+    session.out.line(f"{found.policy} {found.version}, {budget}, about {found.tokens} tokens, head {found.head}")
     for one in found.included:
-        desk.out.line(
+        session.out.line(
             [("+ ", "add"), _ranged(*one) if isinstance(one, list) else "a message made or altered for the context"]
         )
     for out in found.excluded:
-        desk.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
+        session.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
     for repair in found.repairs:
-        desk.out.line([("~ ", "change"), _repaired(repair)])
+        session.out.line([("~ ", "change"), _repaired(repair)])
 
 
 def _repaired(repair: Repair) -> str:
@@ -284,8 +286,8 @@ def _ranged(name: str, first: int, last: int) -> str:
     return f"{label(name)}:{first}" + (f"-{last}" if last != first else "")
 
 
-def _recalled(desk: Desk, chat: tape.Tape, seq: int) -> None:
-    desk.within(chat, seq)
+def _recalled(session: Session, chat: tape.Tape, seq: int) -> None:
+    session.within(chat, seq)
     found = chat.recall(seq)
     shown = {
         "tape": chat.id,
@@ -296,7 +298,7 @@ def _recalled(desk: Desk, chat: tape.Tape, seq: int) -> None:
         "manifest": found.manifest,
     }
     # What the model saw is data to compare byte for byte, so it is JSON in every case.
-    desk.out.json(shown)
+    session.out.json(shown)
 
 
 @command(
@@ -306,7 +308,7 @@ def _recalled(desk: Desk, chat: tape.Tape, seq: int) -> None:
     "tape diff worked failed --json",
 )
 def diff(
-    desk: Desk,
+    session: Session,
     a: Annotated[
         str, typer.Argument(metavar="A", help="A tape, or TAPE@POINT (a seq, a moment, an anchor, a message).")
     ],
@@ -314,23 +316,23 @@ def diff(
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
 ) -> None:
     """Show what changed from one point, or one tape, to another; of tapes that are no family, where they part."""
-    with desk.open() as store:
-        chat, before = desk.place(store, a)
-        other, after = desk.place(store, b, beside=chat)
+    with session.open() as store:
+        chat, before = session.place(store, a)
+        other, after = session.place(store, b, beside=chat)
         found = chat.diff(before, after)
         # Tapes that are no family have no ids in common, and are the same only in what they say.
         strangers = chat.id != other.id and _root(chat) != _root(other)
         aligned = align(before.messages(), after.messages()) if strangers else None
         if aligned is not None:
             found = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], found.anchored)
-    if desk.out.as_json:
-        desk.out.json(json_shapes.diff(found, aligned.parted if aligned is not None else None))
+    if session.out.as_json:
+        session.out.json(json_shapes.diff(found, aligned.parted if aligned is not None else None))
     elif not found:
-        desk.out.note("no difference")
+        session.out.note("no difference")
     else:
-        desk.out.line([(f"--- {clean(a)}", "head")])
-        desk.out.line([(f"+++ {clean(b)}", "head")])
-        desk.out.lines(changes(found) if aligned is None else side_by_side(aligned, found))
+        session.out.line([(f"--- {clean(a)}", "head")])
+        session.out.line([(f"+++ {clean(b)}", "head")])
+        session.out.lines(changes(found) if aligned is None else side_by_side(aligned, found))
     if exit_code and found:
         raise typer.Exit(1)
 
@@ -348,7 +350,7 @@ def _root(chat: tape.Tape) -> str:
     "tape follow --all --timeout 1 --json | jq -r .kind | sort | uniq -c",
 )
 def follow(
-    desk: Desk,
+    session: Session,
     tape_: Annotated[str | None, typer.Option("--tape", metavar="TAPE", help="Only this tape.")] = None,
     kind: KindOption = None,
     after: Annotated[int | None, typer.Option(metavar="POSITION", min=0, help="Go on behind this position.")] = None,
@@ -362,8 +364,8 @@ def follow(
     if everything and after is not None:
         raise Failure("--all begins before every position", "leave out --after", USAGE)
     kinds = _kinds(kind)
-    with desk.open() as store:
-        only = None if tape_ is None else desk.find(store, tape_).id
+    with session.open() as store:
+        only = None if tape_ is None else session.find(store, tape_).id
         start = after if after is not None else 0 if everything else feed_now(store._db)
         entries = (
             one
@@ -371,9 +373,9 @@ def follow(
             if (only is None or one.tape == only) and (kinds is None or one.kind in kinds)
         )
         for one in itertools.islice(entries, limit):
-            if desk.out.as_json:
-                desk.out.json_line(json_shapes.entry(one, position=True))
+            if session.out.as_json:
+                session.out.json_line(json_shapes.entry(one, position=True))
             else:
                 when = (f"{moment(one.recorded_at)} ", "quiet")
-                desk.out.line([when, *oneline(one, names={})])
-                desk.out.flush()
+                session.out.line([when, *oneline(one, names={})])
+                session.out.flush()

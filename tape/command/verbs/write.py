@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 import tape
-from tape.command.codes import USAGE, Failure
+from tape.command.arguments import json_object, json_value, point
+from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean, count
 from tape.command.registry import command, one_of
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.show import json_shapes
-from tape.command.values import json_object, json_value, point
 from tape.command.verbs.find import TapeArgument
 
 __all__ = ["append", "discard", "fork", "handoff", "merge", "retract"]
@@ -31,13 +31,13 @@ HeadOption = Annotated[
 ]
 
 
-def _told(desk: Desk, receipt: tape.Receipt) -> None:
-    if desk.out.as_json:
-        desk.out.json(json_shapes.receipt(receipt))
+def _told(session: Session, receipt: tape.Receipt) -> None:
+    if session.out.as_json:
+        session.out.json(json_shapes.receipt(receipt))
         return
     before = " (recorded before)" if receipt.duplicate else ""
     of = f" {clean(receipt.message_id)}" if receipt.message_id else ""
-    desk.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), of, before])
+    session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), of, before])
 
 
 @command(
@@ -48,7 +48,7 @@ def _told(desk: Desk, receipt: tape.Receipt) -> None:
     "tape append new-chat 'Hello' --create",
 )
 def append(
-    desk: Desk,
+    session: Session,
     tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id.")],
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The content; - reads it from stdin.")] = None,
     role: Annotated[str | None, typer.Option(help="The role [default: user].")] = None,
@@ -81,15 +81,15 @@ def append(
     else:
         content = sys.stdin.read().removesuffix("\n") if text == "-" else text
         whole = {"role": role or "user", "content": content, **({} if id is None else {"id": id})}
-    with desk.open(create=create) as store:
+    with session.open(create=create) as store:
         chat = store.tape(tape_) if create else store.get(tape_)
         receipt = chat.append(whole, expected_head=expected_head, **given)
-    _told(desk, receipt)
+    _told(session, receipt)
 
 
 @command(SECTION, "tape retract chat-1 m7 --reason 'wrong customer'", "tape retract chat-1 m7 m8 --json")
 def retract(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     messages: Annotated[list[str], typer.Argument(metavar="MESSAGE...", help="The ids of the messages.")],
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
@@ -100,10 +100,10 @@ def retract(
 ) -> None:
     """Take messages out of the view. They stay on the tape, and in the past."""
     facts = json_object(meta, "--meta")
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         receipt = chat.retract(*messages, reason=reason, key=key, actor=actor, meta=facts, expected_head=expected_head)
-    _told(desk, receipt)
+    _told(session, receipt)
 
 
 @command(
@@ -112,7 +112,7 @@ def retract(
     "tape handoff chat-1 review --summary 'Draft done' --phase review --to editor --json",
 )
 def handoff(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the checkpoint is called.")],
     summary: Annotated[str, typer.Option(help="What was done.")],
@@ -130,8 +130,8 @@ def handoff(
     """Set a handoff: from here on context starts with its summary and next steps."""
     facts = json_object(meta, "--meta")
     begun = None if state is None else json_value(state, "--state")
-    with desk.open() as store:
-        receipt = desk.find(store, tape_).handoff(
+    with session.open() as store:
+        receipt = session.find(store, tape_).handoff(
             name,
             summary=summary,
             phase=phase,
@@ -143,7 +143,7 @@ def handoff(
             meta=facts,
             expected_head=expected_head,
         )
-    _told(desk, receipt)
+    _told(session, receipt)
 
 
 @command(
@@ -153,7 +153,7 @@ def handoff(
     "tape fork chat-1 --at booking --json | jq -r .id",
 )
 def fork(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     id: Annotated[str | None, typer.Option("--id", help="The fork's id [default: a new one].")] = None,
     name: Annotated[str | None, typer.Option(help="The fork's name.")] = None,
@@ -164,9 +164,9 @@ def fork(
 ) -> None:
     """Fork a tape: a new one that inherits it up to a point, and copies nothing."""
     facts = json_object(meta, "--meta")
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
-        desk.at(chat, at)
+    with session.open() as store:
+        chat = session.find(store, tape_)
+        session.at(chat, at)
         child = chat.fork(
             id,
             name=name,
@@ -175,10 +175,10 @@ def fork(
             meta=facts,
             expected_head=expected_head,
         ).info()
-    if desk.out.as_json:
-        desk.out.json(json_shapes.info(child))
+    if session.out.as_json:
+        session.out.json(json_shapes.info(child))
     else:
-        desk.out.line(clean(child.id))
+        session.out.line(clean(child.id))
 
 
 @command(
@@ -189,7 +189,7 @@ def fork(
     "tape merge chat-1 hotels --on-conflict theirs --json",
 )
 def merge(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     child: Annotated[str, typer.Argument(metavar="FORK", help="The fork to take from.")],
     strategy: Annotated[
@@ -220,9 +220,9 @@ def merge(
     clash = sorted({"child", "strategy", "on_conflict", "summary", "actor", "meta", "expected_head"} & more.keys())
     if clash:
         raise Failure(f"--fields: a message cannot have {clash[0]!r} here", None, USAGE)
-    with desk.open() as store:
-        receipt = desk.find(store, tape_).merge(
-            desk.find(store, child),
+    with session.open() as store:
+        receipt = session.find(store, tape_).merge(
+            session.find(store, child),
             strategy=strategy,
             on_conflict=on_conflict,
             summary=summary,
@@ -231,21 +231,21 @@ def merge(
             expected_head=expected_head,
             **more,
         )
-    if desk.out.as_json:
-        desk.out.json(json_shapes.merge_receipt(receipt))
+    if session.out.as_json:
+        session.out.json(json_shapes.merge_receipt(receipt))
         return
     if receipt.duplicate:
-        desk.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), " nothing new"])
+        session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), " nothing new"])
         return
     told = [count(len(receipt.message_ids), "message")]
     told += [f"{count(len(receipt.changed), 'change')}"] if receipt.changed else []
     told += [f"{count(len(receipt.kept), 'conflict')} kept as they were"] if receipt.kept else []
-    desk.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), f" {', '.join(told)}"])
+    session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), f" {', '.join(told)}"])
 
 
 @command(SECTION, "tape discard what-if --reason 'no better'", "tape discard what-if --json")
 def discard(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
     key: KeyOption = None,
@@ -255,6 +255,8 @@ def discard(
 ) -> None:
     """Close a fork for good, with a receipt on its parent. It stays readable."""
     facts = json_object(meta, "--meta")
-    with desk.open() as store:
-        receipt = desk.find(store, tape_).discard(reason, key=key, actor=actor, meta=facts, expected_head=expected_head)
-    _told(desk, receipt)
+    with session.open() as store:
+        receipt = session.find(store, tape_).discard(
+            reason, key=key, actor=actor, meta=facts, expected_head=expected_head
+        )
+    _told(session, receipt)

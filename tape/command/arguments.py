@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tape.command.codes import USAGE, Failure
+from tape.command.exit_codes import USAGE, Failure
 
 __all__ = ["Point", "at_moment", "json_object", "json_value", "point", "span"]
 
