@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import tape
+from tape.db.engine.connect import LeftoverLog, Unreachable
 
 __all__ = [
     "DAMAGED",
@@ -46,6 +47,7 @@ class Failure(Exception):
 
 
 _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
+    # A class stands before the one it derives from.
     (tape.InvalidEntry, USAGE, None),
     (tape.TapeNotFound, NOT_FOUND, "see: tape ls"),
     (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
@@ -54,6 +56,8 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
     (tape.SchemaTooNew, SCHEMA, None),
     (tape.StoreBusy, UNAVAILABLE, "try again"),
     (tape.CommitUnknown, UNAVAILABLE, "run the same command again with --key"),
+    (Unreachable, UNAVAILABLE, "check the address, and that the server runs"),
+    (LeftoverLog, FAILED, None),
     (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
     (tape.HeadMoved, FAILED, "read the tape again, then decide"),
     (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
@@ -79,11 +83,6 @@ def judge(error: tape.TapeError) -> tuple[int, str | None]:
     cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
     if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DAMAGED, "see: tape doctor"
-    if isinstance(error, tape.StoreFailed) and str(error).startswith("cannot connect"):
-        return UNAVAILABLE, "check the address, and that the server runs"
-    if isinstance(error, tape.StoreFailed) and "was not closed" in str(error):
-        # The message says what to do, and trying again does not help.
-        return FAILED, None
     for kind, code, hint in _JUDGED:
         if isinstance(error, kind):
             return code, hint

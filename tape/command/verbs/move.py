@@ -19,6 +19,7 @@ from tape.command.registry import command, one_of
 from tape.command.session import Session
 from tape.command.verbs.find import TapeArgument
 from tape.transcripts import FORMATS, import_transcript
+from tape.transcripts.importing import TapeTaken
 
 __all__ = ["backup", "export", "import_"]
 
@@ -160,12 +161,12 @@ def _transcript(session: Session, source: str, file: str, into: str | None) -> N
     with _regular(file, into) as path, session.open(create=True) as store, progress("importing") as told:
         try:
             done = import_transcript(store, source, path, tape=into, progress=told)
+        except TapeTaken as error:
+            raise Failure(f"line {error.line}: {error.fact}", "name another tape with --tape", DAMAGED) from error
         except tape.ImportFailed as error:
             # The hint of the other import is to export the tape again.
             hint = f"nothing was imported; is it a transcript of {source}?"
-            if "tape=" in str(error) or "import into another" in str(error):
-                hint = "name another tape with --tape"
-            raise Failure(str(error).removesuffix("; name one with tape="), hint, DAMAGED) from error
+            raise Failure(str(error), hint, DAMAGED) from error
     if session.out.as_json:
         session.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
         return

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from msgspec import Struct
 
-from tape.db.engine.connect import is_memory
+from tape.db.engine.connect import Unreachable, is_memory
 from tape.db.engine.guests import open_database
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
@@ -72,7 +72,7 @@ def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> Found
         with database.engine.connect() as connection:
             return Found(True, schema_version(connection, database))
     except sa.exc.DBAPIError as error:
-        raise StoreFailed(f"cannot connect: {str(error.orig).strip()}") from error
+        raise Unreachable(f"cannot connect: {str(error.orig).strip()}") from error
     finally:
         database.close()
 
