@@ -318,18 +318,21 @@ class Store:
             audit.check_receipt(against, id)
         return audit.verify(self._db, self._reader, id, against, self._clock(), progress)
 
-    def rebuild(self, id: str | None = None, *, progress: audit.Progress | None = None) -> int:
+    def rebuild(
+        self,
+        id: str | None = None,
+        *,
+        progress: audit.Progress | None = None,
+        skipped: Callable[[Problem], object] | None = None,
+    ) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
 
         With all tapes the search index is made anew as well, unless the store has an owner: it is one for all
-        owners. Of all tapes, one whose entries cannot be read keeps its view and is not counted; ``verify`` names it.
-        ``progress`` is called as in ``verify``.
+        owners. Of all tapes, one whose entries cannot be read keeps its view and is not counted; ``verify`` names it,
+        and ``skipped`` is called with the problem. ``progress`` is called as in ``verify``.
         """
-        return self._rebuild(id, progress, [])
-
-    def _rebuild(self, id: str | None, progress: audit.Progress | None, skipped: builtins.list[Problem]) -> int:
-        """Make the view anew, and tell which tapes were passed over."""
         strict.callback(progress, "progress")
+        strict.callback(skipped, "skipped")
         if id is not None:
             id = self.get(id).id
         elif self._owner is None:

@@ -16,6 +16,8 @@ from tape.command.arguments import point
 from tape.command.exit_codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import Out, count
 from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, parse_url
+from tape.db.engine.guests import open_database
+from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import Found, look
 from tape.db.schema.tables import REVISION
 
@@ -27,6 +29,8 @@ DEFAULT = "tape.db"
 _MOST = 1_000
 """How many of the newest tapes are looked through for a name or the beginning of an id."""
 _SHORTEST = 4
+_TIMEOUT = 30.0
+"""Seconds to wait for another writer, as for ``tape.open``."""
 
 
 class Session:
@@ -103,6 +107,10 @@ class Session:
             raise Failure(what, "take a backup, then run: tape migrate", SCHEMA)
         with tape.open(self.url, owner=self.owner, schema=self.schema) as store:
             yield store
+
+    def database(self) -> contextlib.closing[Database]:
+        """Open the database itself, beside the store, for the calls of ``tape.db.maintain``."""
+        return contextlib.closing(open_database(self.url, schema=self.schema, durability="full", timeout=_TIMEOUT))
 
     @contextlib.contextmanager
     def _created(self, found: Found) -> Iterator[tape.Store]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
@@ -17,11 +18,14 @@ from tape.command.session import Session
 from tape.command.verbs.maintain import SECTION
 from tape.core.strict import RESERVED
 from tape.db.engine.connect import sqlite_loses_pages
+from tape.db.engine.transaction import Database
 from tape.db.maintain.audit import in_view
 from tape.db.maintain.audit_index import in_index
 from tape.db.maintain.inspect import Found, Oldest, integrity, missing_guards, oldest_transaction, wal_size
+from tape.db.maintain.purge import unemptied
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
+from tape.db.transfer.staging import forsaken
 
 __all__ = ["Finding", "doctor"]
 
@@ -68,11 +72,11 @@ def doctor(
         raise session.absent()
     findings = [schema_finding(found)]
     if findings[0].level == "ok":
-        with session.open() as store:
-            if checkpoint and not fold_wal(store._db, PATIENCE):
+        with session.open() as store, session.database() as database:
+            if checkpoint and not fold_wal(database, PATIENCE):
                 session.out.note("a reader keeps the write-ahead log: end it, then try again")
-            with progress("examining") as told:
-                findings += examine(store, quick=quick, progress=told)
+            with progress("examining") as bar:
+                findings += examine(store, database, quick=quick, progress=bar)
     worst = max(one.code for one in findings)
     if session.out.as_json:
         shown: list[dict[str, Any]] = [
@@ -102,15 +106,14 @@ def schema_finding(found: Found) -> Finding:
     return Finding("schema", "error", what, "tape backup FILE with the old release, then: tape migrate", SCHEMA)
 
 
-def examine(store: tape.Store, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
+def examine(store: tape.Store, database: Database, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
     """Yield what there is to say of an open store. A check that the damage itself prevents is a finding, too."""
-    database = store._db
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
         ("log", lambda: [wal_finding(found) for found in [wal_size(database)] if found is not None]),
         ("guards", lambda: [guards_finding(missing_guards(database))]),
         ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if database.postgres else []),
-        ("purges", lambda: purge_findings(store)),
+        ("purges", lambda: purge_findings(store, database)),
         ("index", lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]),
     ]
     if quick:
@@ -165,9 +168,10 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
     return Finding("transactions", "warning", what, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
 
 
-def purge_findings(store: tape.Store) -> Iterator[Finding]:
+def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
     """Tell which purged tapes, and tapes of imports that died, still have rows."""
-    left, dead = store._purging.unemptied(), store._purging.forsaken()
+    left = unemptied(database, store.owner)
+    dead = len(forsaken(database, store.owner, time.time_ns() // 1000))
     if not left and not dead:
         yield Finding("purges", "ok", "of purged tapes nothing is left")
     if dead:
@@ -176,8 +180,16 @@ def purge_findings(store: tape.Store) -> Iterator[Finding]:
     for _, name, _, _ in left[:_MOST]:
         what = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
         # When the id is in use again, to purge it would be to purge another tape; nothing is as old as this.
-        mend = FINISH if store._reader.exists(name) else f"tape purge {name}"
+        mend = FINISH if _exists(store, name) else f"tape purge {name}"
         yield Finding("purges", "warning", what, mend)
+
+
+def _exists(store: tape.Store, name: str) -> bool:
+    try:
+        store.get(name)
+    except tape.TapeNotFound:
+        return False
+    return True
 
 
 def lag_finding(lag: int) -> Finding:

@@ -106,7 +106,7 @@ def rebuild(session: Session, tape_: AnyTape = None) -> None:
     with session.open() as store, progress("rebuilding") as told:
         id = None if tape_ is None else session.find(store, tape_).id
         skipped: list[tape.Problem] = []
-        done = store._rebuild(id, told, skipped)
+        done = store.rebuild(id, progress=told, skipped=skipped.append)
     if session.out.as_json:
         session.out.json({"rebuilt": done})
     else:
@@ -135,12 +135,14 @@ def purge(
 ) -> None:
     """Remove a tape for good; a tombstone with its id, last seq and hash stays."""
     with session.open() as store:
-        # What an interrupted purge left is gone for every reader already, so that there is nothing to be sure of.
-        if store._reader.exists(tape_) or all(row[1] != tape_ for row in store._purging.unemptied()):
+        try:
             chat = store.get(tape_)
             also = chat.lineage().descendants if forks else []
             what = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
             _sure(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
+        except tape.TapeNotFound:
+            # What an interrupted purge left is gone for every reader already: there is nothing to ask, only to finish.
+            pass
         done = store.purge(tape_, forks=forks)
     _gone(session, done)
 
@@ -198,11 +200,11 @@ def migrate(
     steps = [one for one in KNOWN if found.revision is None or one > found.revision]
     lacking: list[str] = []
     if not check:
-        with tape.open(session.url, schema=session.schema) as store:
-            lacking = restore_guards(store._db)
+        with tape.open(session.url, schema=session.schema), session.database() as database:
+            lacking = restore_guards(database)
     elif found.current:
-        with session.open() as store:
-            lacking = missing_guards(store._db)
+        with session.database() as database:
+            lacking = missing_guards(database)
     if session.out.as_json:
         facts = {"found": found.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}
         session.out.json(facts)

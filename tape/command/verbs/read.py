@@ -343,6 +343,12 @@ def _root(chat: tape.Tape) -> str:
     return above[-1].tape if above else chat.id
 
 
+def _now(session: Session) -> int:
+    """Return the position behind which the feed has only what is still to come."""
+    with session.database() as database:
+        return feed_now(database)
+
+
 @command(
     SECTION,
     "tape follow",
@@ -366,7 +372,7 @@ def follow(
     kinds = _kinds(kind)
     with session.open() as store:
         only = None if tape_ is None else session.find(store, tape_).id
-        start = after if after is not None else 0 if everything else feed_now(store._db)
+        start = 0 if everything else after if after is not None else _now(session)
         entries = (
             one
             for one in store.follow(start, timeout=timeout)

@@ -490,11 +490,11 @@ def rebuild(
     recorder: Recorder,
     tape: str | None,
     progress: Progress | None = None,
-    skipped: list[Problem] | None = None,
+    skipped: Callable[[Problem], object] | None = None,
 ) -> int:
     """Replace the view of one tape or of all by what their entries give; one transaction per tape.
 
-    Of all, one whose entries cannot be read keeps the view that it has and is added to ``skipped``.
+    Of all, one whose entries cannot be read keeps the view that it has, and ``skipped`` is called with the problem.
     """
     meter = _Meter(database, reader, tape, progress)
     count = 0
@@ -510,7 +510,7 @@ def rebuild(
                 raise
             log.error("tape.unreadable", tape=name, seq=error.seq, what=error.what)
             if skipped is not None:
-                skipped.append(Problem(name, error.seq, error.what))
+                skipped(Problem(name, error.seq, error.what))
             continue
         recorder.forget(name)
         log.info("tape.rebuilt", tape=name)

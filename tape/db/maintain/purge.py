@@ -15,21 +15,27 @@ from tape.core.entries import ids, payloads
 from tape.core.plan.intents import Plain, Planned
 from tape.core.records import Retention
 from tape.db.engine.log import log
-from tape.db.engine.transaction import Transaction
+from tape.db.engine.transaction import Database, Transaction
 from tape.db.read.catalog import Catalog
 from tape.db.read.reader import Reader
 from tape.db.record.recorder import Call, Opener, Recorder, Writing
 from tape.db.search.index import Index
-from tape.db.transfer.staging import forsaken, sweep
+from tape.db.transfer.staging import sweep
 from tape.db.view.paths import Row
 from tape.errors import Corrupt, TapeInUse, TapeNotFound
 
-__all__ = ["Purging"]
+__all__ = ["Purging", "unemptied"]
 
 Check = Callable[[str, int, str], bool]
 """Whether a tape with this id, last stamp and status may go."""
 Tombstone = tuple[str, str | None, int, int, bytes]
 """Id, owner, number, seq and hash."""
+
+
+def unemptied(database: Database, owner: str | None) -> list[Row]:
+    """Return the purged tapes of an owner, or of all, whose rows are not all gone: number, id, seq and owner."""
+    rows = database.read(lambda tx: tx.all(tx.statements.unemptied, ()))
+    return [row for row in rows if owner in (None, row[3])]
 
 
 class _Young(Exception):
@@ -78,15 +84,6 @@ class Purging:
             self._empty(name, number, seq)
         return Retention(dry_run=False, tapes=[one[0] for one in buried], entries=sum(one[3] - 1 for one in buried))
 
-    def unemptied(self) -> list[Row]:
-        """Return the purged tapes whose rows are not all gone: number, id, seq and owner."""
-        rows = self._db.read(lambda tx: tx.all(self._sql.unemptied, ()))
-        return [row for row in rows if self._reader.owner in (None, row[3])]
-
-    def forsaken(self) -> int:
-        """Return how many tapes of imports that died are left, hidden."""
-        return len(forsaken(self._recorder))
-
     def _left(self, tape: str, *, forks: bool) -> list[Row]:
         """Return what an interrupted purge of a tape that is gone left unemptied."""
 
@@ -98,7 +95,7 @@ class Purging:
         if not self._db.read(gone):
             return []
         # Which of them were its forks went with their rows; but whatever is left has to go, whoever asks for it.
-        return [row for row in self.unemptied() if forks or row[1] == tape]
+        return [row for row in unemptied(self._db, self._reader.owner) if forks or row[1] == tape]
 
     def _family(self, tape: str) -> list[str]:
         """Return a tape and its descendants, parents first."""
@@ -195,7 +192,7 @@ class Purging:
     def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
         """Purge, or tell, the tapes last written before ``limit``."""
         if not dry_run:
-            for number, tape, seq, _ in self.unemptied():
+            for number, tape, seq, _ in unemptied(self._db, self._reader.owner):
                 # An earlier run was interrupted between a tombstone and the last of its rows.
                 self._empty(tape, number, seq)
             sweep(self._recorder)

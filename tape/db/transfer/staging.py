@@ -97,17 +97,17 @@ class Arriving:
                     _drop(self._db, one.tape_id, one.hidden, self.recorder._clock())
 
 
-def forsaken(recorder: Recorder) -> list[tuple[int, str]]:
-    """Return the hidden tapes that this owner's imports left behind when they died: number and name."""
-    before = recorder._clock() - _FORSAKEN
-    rows = recorder._db.read(lambda tx: tx.all(tx.statements.abandoned, (*_span(_PREFIX), before)))
-    return [(row[0], row[1]) for row in rows if recorder._owner in (None, row[2])]
+def forsaken(database: Database, owner: str | None, now: int) -> list[tuple[int, str]]:
+    """Return the hidden tapes that an owner's imports left behind when they died: number and name."""
+    rows = database.read(lambda tx: tx.all(tx.statements.abandoned, (*_span(_PREFIX), now - _FORSAKEN)))
+    return [(row[0], row[1]) for row in rows if owner in (None, row[2])]
 
 
 def sweep(recorder: Recorder) -> None:
     """Take away what such imports left behind."""
-    for number, hidden in forsaken(recorder):
-        _drop(recorder._db, number, hidden, recorder._clock())
+    now = recorder._clock()
+    for number, hidden in forsaken(recorder._db, recorder._owner, now):
+        _drop(recorder._db, number, hidden, now)
 
 
 def _span(prefix: str) -> tuple[str, str]:
