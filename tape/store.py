@@ -27,8 +27,9 @@ from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.feed import Feed, check_position, rebase_restored
 from tape.db.forks.branching import Branching
 from tape.db.forks.split import split
-from tape.db.maintain import audit
 from tape.db.maintain.purge import Purging
+from tape.db.maintain.rebuild import rebuild
+from tape.db.maintain.verify import check_receipt, verify
 from tape.db.read.catalog import Catalog
 from tape.db.read.contexts import ContextReader, Settings
 from tape.db.record.recorder import Call, Recorder
@@ -301,7 +302,7 @@ class Store:
         self._administrative("consumer", name=name)
         return found
 
-    def verify(self, id: str | None = None, *, against: Any = None, progress: audit.Progress | None = None) -> Report:
+    def verify(self, id: str | None = None, *, against: Any = None, progress: Progress | None = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
 
         Without ``id`` it also names rows that belong to no tape, wrong tombstones and wrong words in the search index.
@@ -315,14 +316,14 @@ class Store:
         else:
             self._administrative("verify")
         if against is not None:
-            audit.check_receipt(against, id)
-        return audit.verify(self._db, self._reader, id, against, self._clock(), progress)
+            check_receipt(against, id)
+        return verify(self._db, self._owner, id, against, self._clock(), progress)
 
     def rebuild(
         self,
         id: str | None = None,
         *,
-        progress: audit.Progress | None = None,
+        progress: Progress | None = None,
         skipped: Callable[[Problem], object] | None = None,
     ) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
@@ -338,7 +339,7 @@ class Store:
         elif self._owner is None:
             self._administrative("rebuild")
             self._searcher.rebuild()
-        return audit.rebuild(self._db, self._reader, self._recorder, id, progress, skipped)
+        return rebuild(self._db, self._owner, self._recorder, id, progress, skipped)
 
     def split(
         self,

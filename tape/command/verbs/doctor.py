@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,11 +16,10 @@ from tape.command.output import clean, count, flat, progress, size
 from tape.command.registry import command
 from tape.command.session import Session
 from tape.command.verbs.maintain import SECTION
+from tape.core.records import IndexProblem, ViewProblem
 from tape.core.strict import RESERVED
 from tape.db.engine.connect import sqlite_loses_pages
 from tape.db.engine.transaction import Database
-from tape.db.maintain.audit import in_view
-from tape.db.maintain.audit_index import in_index
 from tape.db.maintain.inspect import Found, Oldest, integrity, missing_guards, oldest_transaction, wal_size
 from tape.db.maintain.purge import unemptied
 from tape.db.maintain.repair import fold_wal
@@ -210,9 +209,9 @@ def integrity_finding(problems: list[str]) -> Finding:
 
 def report_findings(report: tape.Report) -> Iterator[Finding]:
     """Tell what verify found, apart for the chain and for the view."""
-    view = [one for one in report.problems if in_view(one)]
-    index = [one for one in report.problems if in_index(one)]
-    chain = [one for one in report.problems if not in_view(one) and not in_index(one)]
+    view = [problem for problem in report.problems if isinstance(problem, ViewProblem)]
+    index = [problem for problem in report.problems if isinstance(problem, IndexProblem)]
+    chain = [problem for problem in report.problems if not isinstance(problem, ViewProblem | IndexProblem)]
     if not chain:
         yield Finding("chain", "ok", f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}")
     for one in _first(chain):
@@ -229,7 +228,7 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
         yield Finding("words", "error", f"{where}{one.what}", "tape rebuild", DAMAGED)
 
 
-def _first(problems: list[tape.Problem]) -> list[tape.Problem]:
+def _first(problems: Sequence[tape.Problem]) -> list[tape.Problem]:
     """Return the first problem of each tape, and not of too many tapes."""
     by_tape = {one.tape: one for one in reversed(problems)}
     return list(reversed(by_tape.values()))[:_MOST]

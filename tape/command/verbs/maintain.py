@@ -15,9 +15,8 @@ from tape.command.output import clean, count, progress
 from tape.command.registry import command, complete_tape
 from tape.command.session import Session
 from tape.command.verbs.find import known_status
+from tape.core.records import IndexProblem, ViewProblem
 from tape.db.engine.connect import is_memory
-from tape.db.maintain.audit import in_view
-from tape.db.maintain.audit_index import in_index
 from tape.db.maintain.inspect import missing_guards
 from tape.db.maintain.repair import restore_guards
 from tape.db.schema.migrate import KNOWN
@@ -91,7 +90,7 @@ def _problem(one: tape.Problem) -> dict[str, object]:
 
 def _derived(problem: tape.Problem) -> bool:
     """Whether a rebuild makes anew what is wrong."""
-    return in_view(problem) or in_index(problem)
+    return isinstance(problem, ViewProblem | IndexProblem)
 
 
 def _advice(report: tape.Report) -> str:

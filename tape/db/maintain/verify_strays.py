@@ -7,7 +7,7 @@ from typing import Any
 
 from tape.core import strict
 from tape.core.entries import payloads
-from tape.core.records import Problem
+from tape.core.records import Problem, ViewProblem
 from tape.db.engine.transaction import Transaction
 from tape.db.transfer.staging import HIDDEN_NAMES
 from tape.errors import Corrupt
@@ -33,8 +33,11 @@ def _orphans(tx: Transaction) -> Iterator[Problem]:
         for table, statement in found.items():
             for number, count, first in tx.all(statement, ()):
                 # What is derived can be swept away; what is recorded must be looked after by someone.
-                rows = f"a row of {table} is" if table in view else f"{table} has rows"
-                yield Problem(nameless(number), first or 0, f"{rows} of a tape that is {why} ({count} in all)")
+                what = f"of a tape that is {why} ({count} in all)"
+                if table in view:
+                    yield ViewProblem(nameless(number), first or 0, f"a row of {table} is {what}")
+                else:
+                    yield Problem(nameless(number), first or 0, f"{table} has rows {what}")
     for number, count, first in tx.all(sql.stuck_arrivals, ()):
         yield Problem(nameless(number), first, f"tape_arrivals has rows of a tape that is there ({count} in all)")
 
