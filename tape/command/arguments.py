@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tape.command.exit_codes import USAGE, Failure
 
-__all__ = ["Point", "at_moment", "json_object", "json_value", "point", "span"]
+__all__ = ["Point", "at_moment", "check_choice", "json_object", "json_value", "point", "span"]
 
 Point = int | datetime | str
 
@@ -53,6 +54,12 @@ def point(text: str) -> Point:
     if _DATE.match(text):
         return at_moment(text, "--at")
     return text
+
+
+def check_choice(value: str | None, choices: Sequence[str], option: str) -> None:
+    """Raise Failure for a value that is none of the choices; None means that the option was not given."""
+    if value is not None and value not in choices:
+        raise Failure(f"{option}: {value!r} is unknown", f"one of {', '.join(choices)}", USAGE)
 
 
 def json_value(text: str, option: str) -> Any:

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import tape
+from tape.command.arguments import json_object
 from tape.command.exit_codes import USAGE, Failure, judge, words
 from tape.command.session import Session
 
@@ -98,13 +99,27 @@ def one_of(*values: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [value for value in values if value.startswith(incomplete)]
 
 
+def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
 _SHARED = [
-    ("store", str | None, _STORE, None),
-    ("schema", str | None, _SCHEMA, None),
-    ("owner", str | None, _OWNER, None),
-    ("as_json", bool, _JSON, False),
-    ("debug", bool, _DEBUG, False),
+    _parameter("store", str | None, _STORE),
+    _parameter("schema", str | None, _SCHEMA),
+    _parameter("owner", str | None, _OWNER),
+    _parameter("as_json", bool, _JSON, False),
+    _parameter("debug", bool, _DEBUG, False),
 ]
+_KEY = typer.Option("--key", help="The provenance key: the same key and content is written once.")
+_HEAD = typer.Option("--expected-head", metavar="SEQ", min=0, help="Refuse if the tape has moved on.")
+_WRITING = [
+    _parameter("key", str | None, _KEY),
+    _parameter("actor", str | None, typer.Option("--actor", help="Who does it.")),
+    _parameter("meta", str | None, typer.Option("--meta", metavar="JSON", help="Facts to keep with the entry.")),
+    _parameter("expected_head", int | None, _HEAD),
+]
+"""The options of commands that write. A command gets them as one dict, to be passed on to the call."""
 
 
 _LARGEST = 2**63 - 1
@@ -120,11 +135,12 @@ def _check_numbers(given: dict[str, Any]) -> None:
 
 
 def command(
-    section: str, *examples: str, name: str | None = None, data: bool = True
+    section: str, *examples: str, name: str | None = None, data: bool = True, writes: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command that is called with a Session and its own arguments.
 
     ``examples`` are shown at the end of its help, ``data`` tells whether it prints any and so has ``--json``.
+    ``writes`` names the options of ``_WRITING`` that it takes, as ``options``.
     """
 
     def declare(work: Callable[..., None]) -> Callable[..., None]:
@@ -132,16 +148,13 @@ def command(
         SECTIONS[section].append(called)
         EXAMPLES[called] = examples
         signature = inspect.signature(work, eval_str=True)
-        own = list(signature.parameters.values())[1:]
-        shared = [
-            inspect.Parameter(
-                title, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, option], default=default
-            )
-            for title, kind, option, default in _SHARED
-            if data or title != "as_json"
+        _, *own = signature.parameters.values()
+        parameters = [
+            inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own if one.name != "options"),
+            *(one for one in _WRITING if one.name in writes),
+            *(one for one in _SHARED if data or one.name != "as_json"),
         ]
-        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
 
         @functools.wraps(work)
         def run(context: typer.Context, **given: Any) -> None:
@@ -150,6 +163,9 @@ def command(
             given.pop("debug", None)
             as_json = bool(given.pop("as_json", False))
             _check_numbers(given)
+            if writes:
+                options = {title: given.pop(title) for title in writes}
+                given["options"] = options | {"meta": json_object(options["meta"], "--meta")}
             session = Session(**picked, as_json=as_json)
             try:
                 work(session, **given)
@@ -163,8 +179,8 @@ def command(
             except BrokenPipeError as error:
                 raise ReaderGone from error
 
-        run.__signature__ = signature.replace(parameters=[context, *own, *shared])  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in (context, *own, *shared)}
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
         del run.__wrapped__
         shown = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
         app.command(called, epilog=shown)(run)

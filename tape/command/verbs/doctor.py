@@ -15,6 +15,7 @@ from tape.command.exit_codes import DAMAGED, OK, SCHEMA
 from tape.command.output import clean, count, flat, progress, size
 from tape.command.registry import command
 from tape.command.session import Session
+from tape.command.show import json_shapes
 from tape.command.verbs.maintain import SECTION
 from tape.core.records import IndexProblem, ViewProblem
 from tape.core.strict import RESERVED
@@ -78,9 +79,7 @@ def doctor(
                 findings += examine(store, database, quick=quick, progress=bar)
     worst = max(one.code for one in findings)
     if session.out.as_json:
-        shown: list[dict[str, Any]] = [
-            {"check": one.check, "level": one.level, "what": one.what, "mend": one.mend} for one in findings
-        ]
+        shown = [json_shapes.members(finding, "check", "level", "what", "mend") for finding in findings]
         session.out.json({"store": session.shown, "ok": worst == OK, "findings": shown})
     else:
         styles = {"ok": "good", "note": "", "warning": "warn", "error": "bad"}

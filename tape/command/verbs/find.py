@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import tape
-from tape.command.arguments import at_moment
+from tape.command.arguments import at_moment, check_choice
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import Line, clean, columns, count, cut, flat, moment, size
 from tape.command.registry import command, complete_tape, one_of
@@ -32,12 +32,6 @@ TapeArgument = Annotated[
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="POINT", help="As of a seq, a moment, an anchor or a message.")
 ]
-
-
-def known_status(status: str | None) -> None:
-    """Raise Failure for a status that no tape can have."""
-    if status is not None and status not in STATUSES:
-        raise Failure(f"--status: {status!r} is unknown", f"one of {', '.join(STATUSES)}", USAGE)
 
 
 @command(
@@ -64,7 +58,7 @@ def ls(
     cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
 ) -> None:
     """List the tapes of a store, newest first."""
-    known_status(status)
+    check_choice(status, STATUSES, "--status")
     with session.open() as store:
         page = store.list(
             status=status,
@@ -77,7 +71,7 @@ def ls(
             order=order,
         )
     if session.out.as_json:
-        session.out.json({"tapes": [json_shapes.info(one) for one in page], "cursor": page.cursor})
+        session.out.json({"tapes": [json_shapes.members(about) for about in page], "cursor": page.cursor})
         return
     rows = [
         (
@@ -107,8 +101,8 @@ def info(session: Session, tape_: TapeArgument) -> None:
     if session.out.as_json:
         session.out.json(
             {
-                **json_shapes.info(about),
-                "usage": {name: getattr(used, name) for name in used.__struct_fields__},
+                **json_shapes.members(about),
+                "usage": json_shapes.members(used),
                 "lineage": json_shapes.lineage(family),
                 "anchor": None if last is None else json_shapes.anchor(last),
                 "verified": None
@@ -291,8 +285,7 @@ def stats(session: Session) -> None:
     with session.open() as store:
         found = store.stats()
     if session.out.as_json:
-        shown: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
-        session.out.json(shown)
+        session.out.json(json_shapes.members(found))
         return
     rows = [("tapes", f"{found.tapes:,}"), *((f"  {name}", f"{n:,}") for name, n in found.by_status.items())]
     rows += [("entries", f"{found.entries:,}"), ("messages", f"{found.messages:,}"), ("payloads", size(found.bytes))]

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 import tape
-from tape.command.arguments import span
+from tape.command.arguments import check_choice, span
 from tape.command.exit_codes import DAMAGED, FAILED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import clean, count, progress
 from tape.command.registry import command, complete_tape
 from tape.command.session import Session
-from tape.command.verbs.find import known_status
+from tape.command.show import json_shapes
+from tape.command.verbs.find import STATUSES
 from tape.core.records import IndexProblem, ViewProblem
 from tape.db.engine.connect import is_memory
 from tape.db.maintain.inspect import missing_guards
@@ -156,7 +157,7 @@ def retain(
 ) -> None:
     """Tell which tapes are old enough to go, and with --apply purge them."""
     age = span(older_than)
-    known_status(status)
+    check_choice(status, STATUSES, "--status")
     with session.open() as store:
         if apply:
             planned = store.retain(older_than=age, status=status)
@@ -167,7 +168,7 @@ def retain(
 
 def _gone(session: Session, done: tape.Retention) -> None:
     if session.out.as_json:
-        session.out.json({"dry_run": done.dry_run, "tapes": done.tapes, "entries": done.entries, "kept": done.kept})
+        session.out.json(json_shapes.members(done, "dry_run", "tapes", "entries", "kept"))
         return
     for name in done.tapes:
         session.out.line(clean(name))

@@ -13,10 +13,12 @@ from typing import IO, Annotated, Any
 import typer
 
 import tape
+from tape.command.arguments import check_choice
 from tape.command.exit_codes import DAMAGED, NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, count, progress, size
 from tape.command.registry import command, one_of
 from tape.command.session import Session
+from tape.command.show import json_shapes
 from tape.command.verbs.find import TapeArgument
 from tape.transcripts import FORMATS, import_transcript
 from tape.transcripts.importing import TapeTaken
@@ -40,7 +42,7 @@ def _free(path: str, force: bool) -> Path:
 
 def _moved(session: Session, verb: str, done: tape.Transfer) -> None:
     if session.out.as_json:
-        session.out.json({"tapes": done.tapes, "entries": done.entries})
+        session.out.json(json_shapes.members(done, "tapes", "entries"))
     else:
         session.out.line(f"{verb} {count(done.entries, 'entry')} of {count(len(done.tapes), 'tape')}")
 
@@ -156,8 +158,7 @@ def _regular(file: str, into: str | None) -> Iterator[Path]:
 
 
 def _transcript(session: Session, source: str, file: str, into: str | None) -> None:
-    if source not in FORMATS:
-        raise Failure(f"--from: {source!r} is unknown", f"one of {', '.join(FORMATS)}", USAGE)
+    check_choice(source, FORMATS, "--from")
     with _regular(file, into) as path, session.open(create=True) as store, progress("importing") as told:
         try:
             done = import_transcript(store, source, path, tape=into, progress=told)
@@ -168,7 +169,7 @@ def _transcript(session: Session, source: str, file: str, into: str | None) -> N
             hint = f"nothing was imported; is it a transcript of {source}?"
             raise Failure(str(error), hint, DAMAGED) from error
     if session.out.as_json:
-        session.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
+        session.out.array(json_shapes.members(one) for one in done)
         return
     for one in done:
         known_before = f", {one.known:,} known before" if one.known else ""

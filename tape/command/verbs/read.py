@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 import tape
-from tape.command.arguments import at_moment
+from tape.command.arguments import at_moment, check_choice
 from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, flat, moment
 from tape.command.registry import command, one_of
@@ -202,8 +202,7 @@ def context(
     ] = None,
 ) -> None:
     """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
-    if format is not None and format not in _FORMATS:
-        raise Failure(f"--format: {format!r} is unknown", f"one of {', '.join(_FORMATS)}", USAGE)
+    check_choice(format, _FORMATS, "--format")
     if recorded is not None and (manifest or any(one is not None for one in (at, budget, branch, format))):
         raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
     if manifest and format is not None:
