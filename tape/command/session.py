@@ -68,6 +68,16 @@ class Session:
             check_orphan(url.database or "")
         return look(url, self.schema)
 
+    def usable(self) -> Found:
+        """Look at the store without opening it; raises for one that is damaged or of a newer release."""
+        found = self.found()
+        if found.damaged is not None:
+            hint = "restore it from a backup, or name another file"
+            raise Failure(f"{self.shown!r} is not a store: {found.damaged}", hint, DAMAGED)
+        if found.newer:
+            raise tape.SchemaTooNew(found.revision or "", REVISION)
+        return found
+
     def _check_path(self, path: Path) -> None:
         """Raise Failure for a path at which no store is and none can be made."""
         if path.is_dir():
@@ -90,18 +100,13 @@ class Session:
 
         A store that a command creates appears when the command has succeeded, so that a failure leaves nothing.
         """
-        found = self.found()
-        if found.damaged is not None:
-            hint = "restore it from a backup, or name another file"
-            raise Failure(f"{self.shown!r} is not a store: {found.damaged}", hint, DAMAGED)
+        found = self.usable()
         if found.revision is None:
             if not create or is_memory(self.url):
                 raise self.absent()
             with self._created(found) as store:
                 yield store
             return
-        if found.newer:
-            raise tape.SchemaTooNew(found.revision, REVISION)
         if not found.current:
             what = f"the store has schema {found.revision}, this release needs {REVISION}"
             raise Failure(what, "take a backup, then run: tape migrate", SCHEMA)
@@ -171,9 +176,6 @@ class Session:
         """Return a tape as of a point, or as of now. A point beyond its end is an error, not the end."""
         if named is None:
             return chat
-        return self._frozen(chat, named)
-
-    def _frozen(self, chat: tape.Tape, named: str) -> tape.Snapshot:
         where = point(named)
         if isinstance(where, int):
             self.within(chat, where)
@@ -194,7 +196,7 @@ class Session:
         """Return the tape and the point that ``TAPE``, ``TAPE@POINT`` or (``beside`` another tape) ``@POINT`` names."""
         before, at, after = named.rpartition("@")
         if at and after and (not before and beside is not None):
-            return beside, self._frozen(beside, after)
+            return beside, self.at(beside, after)
         try:
             chat = self.find(store, named)
             return chat, chat
@@ -204,4 +206,4 @@ class Session:
         if not after:
             raise Failure(f"{named!r} names no point", "write it as TAPE@SEQ or TAPE@ANCHOR", USAGE)
         chat = self.find(store, before)
-        return chat, self._frozen(chat, after)
+        return chat, self.at(chat, after)

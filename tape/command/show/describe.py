@@ -59,17 +59,15 @@ def label(id: str, name: str | None = None) -> str:
 
 def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None) -> str:
     """Return what an entry says, on one line; ``names`` tells how other tapes are called."""
-
-    def called(id: str) -> str:
-        return (names or {}).get(id) or label(id)
-
     payload = entry.payload
     match payload:
         case None:
             return "(erased)" if entry.unreadable is None else f"(unreadable: {cut(entry.unreadable, most)})"
         case payloads.Open():
             start = (
-                "" if payload.parent is None else f"forked from {called(payload.parent.tape)} at {payload.parent.seq}"
+                ""
+                if payload.parent is None
+                else f"forked from {_called(payload.parent.tape, names)} at {payload.parent.seq}"
             )
             return cut(" ".join(part for part in (payload.name or "", start) if part), most)
         case payloads.Append() if isinstance(payload.message, dict):
@@ -102,11 +100,15 @@ def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None 
             return cut(f"{label(payload.child, payload.name)} at {payload.at}", most)
         case payloads.Merge():
             taken = f", {count(len(payload.messages), 'message')}" if payload.into else ""
-            return cut(f"{'of' if payload.into else 'into'} {called(payload.tape)} by {payload.strategy}{taken}", most)
+            return cut(
+                f"{'of' if payload.into else 'into'} {_called(payload.tape, names)} by {payload.strategy}{taken}", most
+            )
         case payloads.Discard():
-            return cut(f"{called(payload.tape) if payload.into else 'this fork'}{_because(payload.reason)}", most)
+            return cut(
+                f"{_called(payload.tape, names) if payload.into else 'this fork'}{_because(payload.reason)}", most
+            )
         case payloads.Status():
-            onward = f", continued on {called(payload.redirect)}" if payload.redirect else ""
+            onward = f", continued on {_called(payload.redirect, names)}" if payload.redirect else ""
             return cut(payload.status + _because(payload.reason) + onward, most)
         case payloads.Label():
             named = f"named {payload.name}" if payload.name is not UNSET else ""
@@ -114,6 +116,10 @@ def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None 
             return cut(" ".join([named, *marks]).strip(), most)
         case _:
             return cut(_short(msgspec.to_builtins(payload)), most)
+
+
+def _called(id: str, names: Mapping[str, str] | None) -> str:
+    return (names or {}).get(id) or label(id)
 
 
 def _because(reason: str | None) -> str:
@@ -124,13 +130,11 @@ def oneline(
     entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None
 ) -> list[str | tuple[str, str]]:
     """Return an entry as one line: seq, kind and gist; with ``names``, that of its tape stands in front."""
-    where = f"{entry.seq}" if names is None else f"{names.get(entry.tape) or label(entry.tape)}:{entry.seq}"
-    source = (
-        []
-        if entry.source is None
-        else [(f"  <- {(names or {}).get(entry.source.tape) or label(entry.source.tape)}:{entry.source.seq}", "quiet")]
-    )
-    return [(where, "seq"), " ", (entry.kind, "kind"), " ", gist(entry, most, names), *source]
+    where = f"{entry.seq}" if names is None else f"{_called(entry.tape, names)}:{entry.seq}"
+    line: list[str | tuple[str, str]] = [(where, "seq"), " ", (entry.kind, "kind"), " ", gist(entry, most, names)]
+    if entry.source is not None:
+        line.append((f"  <- {_called(entry.source.tape, names)}:{entry.source.seq}", "quiet"))
+    return line
 
 
 def entry_lines(entry: tape.Entry) -> list[Line]:

@@ -74,15 +74,8 @@ def ls(
         session.out.json({"tapes": [json_shapes.members(about) for about in page], "cursor": page.cursor})
         return
     rows = [
-        (
-            one.id,
-            cut(one.name or "-", 30),
-            one.status,
-            str(one.entry_count),
-            str(one.message_count),
-            moment(one.updated_at),
-        )
-        for one in page
+        (t.id, cut(t.name or "-", 30), t.status, str(t.entry_count), str(t.message_count), moment(t.updated_at))
+        for t in page
     ]
     header = ("TAPE", "NAME", "STATUS", "ENTRIES", "MESSAGES", "UPDATED")
     session.out.lines(columns(header, rows, ("seq", "", "", "", "", "quiet")))

@@ -187,12 +187,7 @@ def migrate(
     create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
 ) -> None:
     """Bring a store's schema to this release, and put back missing guards. With --check it only tells."""
-    found = session.found()
-    if found.damaged is not None:
-        hint = "restore it from a backup, or name another file"
-        raise Failure(f"{session.shown!r} is not a store: {found.damaged}", hint, DAMAGED)
-    if found.newer:
-        raise tape.SchemaTooNew(found.revision or "", REVISION)
+    found = session.usable()
     if is_memory(session.url):
         raise session.absent()
     if found.revision is None and not create:

@@ -342,12 +342,6 @@ def _root(chat: tape.Tape) -> str:
     return above[-1].tape if above else chat.id
 
 
-def _now(session: Session) -> int:
-    """Return the position behind which the feed has only what is still to come."""
-    with session.database() as database:
-        return feed_now(database)
-
-
 @command(
     SECTION,
     "tape follow",
@@ -371,7 +365,10 @@ def follow(
     kinds = _kinds(kind)
     with session.open() as store:
         only = None if tape_ is None else session.find(store, tape_).id
-        start = 0 if everything else after if after is not None else _now(session)
+        start = 0 if everything else after
+        if start is None:
+            with session.database() as database:
+                start = feed_now(database)
         entries = (
             one
             for one in store.follow(start, timeout=timeout)

@@ -104,15 +104,12 @@ class Purging:
             row = self._reader.row(tx, tape)
             if row is None:
                 raise TapeNotFound(tape)
-            return [name for name, _ in self._descendants(tx, tape, row[0])]
+            family = [(tape, row[0])]
+            for _, number in family:
+                family += [(fork[0], fork[1]) for fork in tx.all(self._sql.forks_of, (number,))]
+            return [name for name, _ in family]
 
         return self._db.read(work)
-
-    def _descendants(self, tx: Transaction, tape: str, number: int) -> list[tuple[str, int]]:
-        found = [(tape, number)]
-        for _, above in found:
-            found += [(row[0], row[1]) for row in tx.all(self._sql.forks_of, (above,))]
-        return found
 
     def _bury(
         self, tx: Transaction, opener: Opener, keys: dict[str, str], check: Check | None, *, forks: bool

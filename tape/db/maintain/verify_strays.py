@@ -35,14 +35,14 @@ def _orphans(tx: Transaction) -> Iterator[Problem]:
                 # What is derived can be swept away; what is recorded must be looked after by someone.
                 what = f"of a tape that is {why} ({count} in all)"
                 if table in view:
-                    yield ViewProblem(nameless(number), first or 0, f"a row of {table} is {what}")
+                    yield ViewProblem(_nameless(number), first or 0, f"a row of {table} is {what}")
                 else:
-                    yield Problem(nameless(number), first or 0, f"{table} has rows {what}")
+                    yield Problem(_nameless(number), first or 0, f"{table} has rows {what}")
     for number, count, first in tx.all(sql.stuck_arrivals, ()):
-        yield Problem(nameless(number), first, f"tape_arrivals has rows of a tape that is there ({count} in all)")
+        yield Problem(_nameless(number), first, f"tape_arrivals has rows of a tape that is there ({count} in all)")
 
 
-def nameless(number: int) -> str:
+def _nameless(number: int) -> str:
     """Return how a tape is called of which only the number is known: no tape can have such an id."""
     return f"{strict.RESERVED}{number}"
 
