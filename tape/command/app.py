@@ -44,8 +44,8 @@ def _stand_in() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. Nothing but an exit code leaves this function."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
     _stand_in()
     logger = logging.getLogger("tape")
     if debug:
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # Without a handler Python would print the library's warnings among the output.
         logger.addHandler(logging.NullHandler())
     try:
-        code = _built().main(args=given, prog_name="tape", standalone_mode=False)
+        code = _built().main(args=list(arguments), prog_name="tape", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except ReaderGone:

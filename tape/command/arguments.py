@@ -33,12 +33,12 @@ def at_moment(text: str, option: str, now: datetime | None = None) -> datetime:
     """Return an ISO date or time, or a span before now, as a moment. Without a time zone it is UTC."""
     if _DATE.match(text):
         try:
-            found = datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(text)
         except ValueError:
             raise Failure(
                 f"{option}: {text!r} is no date", "write it as 2026-03-01 or 2026-03-01T09:30Z", USAGE
             ) from None
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     if not re.fullmatch(r"\d+[smhdw]", text.strip()):
         raise Failure(f"{option}: {text!r} is no moment", "write it as 2h, 7d, 2026-03-01 or 2026-03-01T09:30Z", USAGE)
     try:

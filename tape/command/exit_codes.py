@@ -70,7 +70,7 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
 def words(error: tape.TapeError) -> str:
     """Return what a library's error says, for the one line of the command."""
     if isinstance(error, tape.MergeConflict):
-        named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
+        named = ", ".join(str(getattr(conflict, "message_id", conflict)) for conflict in error.conflicts[:5])
         return f"{error}: {named}"
     if isinstance(error, tape.InvalidEntry) and error.field == "tape":
         # The line begins with the name of the command, which is the same word.

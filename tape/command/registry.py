@@ -85,9 +85,9 @@ def tape_command(
 def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of tapes that begin as the word that is being typed; a store that cannot be read has none."""
     above = (context.parent.params if context.parent is not None else {}) or {}
-    given = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
+    options = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
     try:
-        with Session(given["store"], given["schema"], given["owner"]).open() as store:
+        with Session(options["store"], options["schema"], options["owner"]).open() as store:
             return [info.id for info in store.list(limit=200) if info.id.startswith(incomplete)]
     except Exception:
         # A shell that completes must never see a traceback.
@@ -126,9 +126,9 @@ _LARGEST = 2**63 - 1
 """The largest number that a database holds."""
 
 
-def _check_numbers(given: dict[str, Any]) -> None:
+def _check_numbers(arguments: dict[str, Any]) -> None:
     """Raise Failure for a number that nothing can be counted with."""
-    for value in given.values():
+    for value in arguments.values():
         if isinstance(value, int | float) and not abs(value) <= _LARGEST:
             shown = str(value) if len(str(value)) < 40 else f"{str(value)[:20]}..."
             raise Failure(f"{shown} is no number that can be used", "give a smaller one", USAGE)
@@ -151,24 +151,28 @@ def command(
         _, *own = signature.parameters.values()
         parameters = [
             inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own if one.name != "options"),
-            *(one for one in _WRITING if one.name in writes),
-            *(one for one in _SHARED if data or one.name != "as_json"),
+            *(
+                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+                for parameter in own
+                if parameter.name != "options"
+            ),
+            *(parameter for parameter in _WRITING if parameter.name in writes),
+            *(parameter for parameter in _SHARED if data or parameter.name != "as_json"),
         ]
 
         @functools.wraps(work)
-        def run(context: typer.Context, **given: Any) -> None:
+        def run(context: typer.Context, **arguments: Any) -> None:
             above = context.obj if isinstance(context.obj, dict) else {}
-            picked = {title: given.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
-            given.pop("debug", None)
-            as_json = bool(given.pop("as_json", False))
-            _check_numbers(given)
+            picked = {title: arguments.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
+            arguments.pop("debug", None)
+            as_json = bool(arguments.pop("as_json", False))
+            _check_numbers(arguments)
             if writes:
-                options = {title: given.pop(title) for title in writes}
-                given["options"] = options | {"meta": json_object(options["meta"], "--meta")}
+                options = {title: arguments.pop(title) for title in writes}
+                arguments["options"] = options | {"meta": json_object(options["meta"], "--meta")}
             session = Session(**picked, as_json=as_json)
             try:
-                work(session, **given)
+                work(session, **arguments)
                 sys.stdout.flush()
             except Failure as error:
                 error.hint = error.hint and session.here(error.hint)
@@ -180,7 +184,7 @@ def command(
                 raise ReaderGone from error
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         del run.__wrapped__
         shown = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
         app.command(called, epilog=shown)(run)

@@ -18,7 +18,7 @@ from tape.command.output import Out, count
 from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, parse_url
 from tape.db.engine.guests import open_database
 from tape.db.engine.transaction import Database
-from tape.db.maintain.inspect import Found, look
+from tape.db.maintain.inspect import DatabaseState, look
 from tape.db.schema.tables import REVISION
 
 __all__ = ["DEFAULT", "Session"]
@@ -57,10 +57,10 @@ class Session:
         """Return a hint so that a command at its end can be typed as it is: with the store that this one was given."""
         if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
             return hint
-        told = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
-        return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *told]))
+        options = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
+        return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *options]))
 
-    def found(self) -> Found:
+    def look(self) -> DatabaseState:
         """Look at the store without opening it."""
         url = self.url
         if url.get_backend_name() == "sqlite" and not is_memory(url):
@@ -68,15 +68,15 @@ class Session:
             check_orphan(url.database or "")
         return look(url, self.schema)
 
-    def usable(self) -> Found:
+    def usable(self) -> DatabaseState:
         """Look at the store without opening it; raises for one that is damaged or of a newer release."""
-        found = self.found()
-        if found.damaged is not None:
+        state = self.look()
+        if state.damaged is not None:
             hint = "restore it from a backup, or name another file"
-            raise Failure(f"{self.shown!r} is not a store: {found.damaged}", hint, DAMAGED)
-        if found.newer:
-            raise tape.SchemaTooNew(found.revision or "", REVISION)
-        return found
+            raise Failure(f"{self.shown!r} is not a store: {state.damaged}", hint, DAMAGED)
+        if state.newer:
+            raise tape.SchemaTooNew(state.revision or "", REVISION)
+        return state
 
     def _check_path(self, path: Path) -> None:
         """Raise Failure for a path at which no store is and none can be made."""
@@ -100,15 +100,15 @@ class Session:
 
         A store that a command creates appears when the command has succeeded, so that a failure leaves nothing.
         """
-        found = self.usable()
-        if found.revision is None:
+        state = self.usable()
+        if state.revision is None:
             if not create or is_memory(self.url):
                 raise self.absent()
-            with self._created(found) as store:
+            with self._created(state) as store:
                 yield store
             return
-        if not found.current:
-            what = f"the store has schema {found.revision}, this release needs {REVISION}"
+        if not state.current:
+            what = f"the store has schema {state.revision}, this release needs {REVISION}"
             raise Failure(what, "take a backup, then run: tape migrate", SCHEMA)
         with tape.open(self.url, owner=self.owner, schema=self.schema) as store:
             yield store
@@ -118,10 +118,10 @@ class Session:
         return contextlib.closing(open_database(self.url, schema=self.schema, durability="full", timeout=_TIMEOUT))
 
     @contextlib.contextmanager
-    def _created(self, found: Found) -> Iterator[tape.Store]:
+    def _created(self, state: DatabaseState) -> Iterator[tape.Store]:
         if self.url.get_backend_name() != "sqlite":
             raise Failure(f"there is no store at {self.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
-        if found.there:
+        if state.there:
             # Somebody's database, or an empty file: tables appear in it only when that was asked for.
             raise Failure(f"{self.shown!r} holds no store", "create one in it with: tape migrate --create", NOT_FOUND)
         target = Path(self.url.database or "")
@@ -164,13 +164,13 @@ class Session:
 
     def _close(self, store: tape.Store, named: str) -> list[tape.TapeInfo]:
         page = store.list(limit=_MOST)
-        found = [info for info in page if info.name == named]
-        if not found and len(named) >= _SHORTEST:
-            found = [info for info in page if info.id.startswith(named)]
-        if not found and named.startswith("..") and len(named) >= _SHORTEST + 2:
+        close = [info for info in page if info.name == named]
+        if not close and len(named) >= _SHORTEST:
+            close = [info for info in page if info.id.startswith(named)]
+        if not close and named.startswith("..") and len(named) >= _SHORTEST + 2:
             # So a long id is shown where there is little room.
-            found = [info for info in page if info.id.endswith(named[2:])]
-        return found
+            close = [info for info in page if info.id.endswith(named[2:])]
+        return close
 
     def at(self, chat: tape.Tape, named: str | None) -> tape.Snapshot:
         """Return a tape as of a point, or as of now. A point beyond its end is an error, not the end."""

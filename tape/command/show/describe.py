@@ -15,7 +15,17 @@ from tape.core.entries import payloads
 from tape.core.merge.diff import Aligned
 from tape.core.messages import shapes
 
-__all__ = ["body", "changes", "entry_lines", "gist", "label", "message_lines", "oneline", "side_by_side", "told"]
+__all__ = [
+    "body",
+    "changes",
+    "entry_lines",
+    "gist",
+    "label",
+    "message_lines",
+    "oneline",
+    "side_by_side",
+    "message_line",
+]
 
 _SHOWN = 80
 
@@ -45,7 +55,7 @@ def _short(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def told(data: dict[str, Any], most: int = _SHOWN) -> str:
+def message_line(data: dict[str, Any], most: int = _SHOWN) -> str:
     """Return a message on one line: its role and how it begins."""
     return f"{cut(str(data.get('role') or data.get('type') or 'item'), 20)}: {cut(body(data), most)}"
 
@@ -71,9 +81,9 @@ def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None 
             )
             return cut(" ".join(part for part in (payload.name or "", start) if part), most)
         case payloads.Append() if isinstance(payload.message, dict):
-            return told(payload.message, most)
+            return message_line(payload.message, most)
         case payloads.Revise() if isinstance(payload.message, dict):
-            return cut(f"{payload.id} -> {told(payload.message, most)}", most + 20)
+            return cut(f"{payload.id} -> {message_line(payload.message, most)}", most + 20)
         case payloads.Retract():
             return cut(", ".join(payload.ids) + _because(payload.reason), most)
         case payloads.Restore():
@@ -112,7 +122,7 @@ def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None 
             return cut(payload.status + _because(payload.reason) + onward, most)
         case payloads.Label():
             named = f"named {payload.name}" if payload.name is not UNSET else ""
-            marks = [f"+{one}" for one in payload.add] + [f"-{one}" for one in payload.remove]
+            marks = [f"+{mark}" for mark in payload.add] + [f"-{mark}" for mark in payload.remove]
             return cut(" ".join([named, *marks]).strip(), most)
         case _:
             return cut(_short(msgspec.to_builtins(payload)), most)
@@ -152,21 +162,21 @@ def entry_lines(entry: tape.Entry) -> list[Line]:
     return [*lines, f"    {gist(entry, 100)}", ""]
 
 
-def message_lines(one: tape.Message) -> list[Line]:
+def message_lines(message: tape.Message) -> list[Line]:
     """Return a message in full: a heading, then what it says."""
-    revised = f", revised at {one.revision}" if one.revision != one.seq else ""
-    role = flat(str(one.role or one.data.get("type") or "item"))
-    heading: Line = [(f"{one.seq} ", "seq"), (role, "head"), (f"  {clean(one.id)}{revised}", "quiet")]
-    return [heading, *(f"    {line}" for line in clean(body(one.data)).split("\n")), ""]
+    revised = f", revised at {message.revision}" if message.revision != message.seq else ""
+    role = flat(str(message.role or message.data.get("type") or "item"))
+    heading: Line = [(f"{message.seq} ", "seq"), (role, "head"), (f"  {clean(message.id)}{revised}", "quiet")]
+    return [heading, *(f"    {line}" for line in clean(body(message.data)).split("\n")), ""]
 
 
 def changes(diff: tape.Diff, most: int = _SHOWN) -> list[Line]:
     """Return a difference as a patch is shown: added, changed, gone, left on another branch, anchored."""
-    lines: list[Line] = [[(f"+ {_named(one, most)}", "add")] for one in diff.added]
+    lines: list[Line] = [[(f"+ {_named(message, most)}", "add")] for message in diff.added]
     for change in diff.revised:
         lines += [[(f"- {_named(change.before, most)}", "remove")], [(f"+ {_named(change.after, most)}", "add")]]
-    lines += [[(f"- {_named(one, most)}", "remove")] for one in diff.retracted]
-    lines += [[(f"< {_named(one, most)}", "quiet")] for one in diff.left]
+    lines += [[(f"- {_named(message, most)}", "remove")] for message in diff.retracted]
+    lines += [[(f"< {_named(message, most)}", "quiet")] for message in diff.left]
     return lines + _anchored(diff, most)
 
 
@@ -176,18 +186,18 @@ def side_by_side(aligned: Aligned, diff: tape.Diff, most: int = _SHOWN) -> list[
     if aligned.parted is not None:
         before, after = aligned.parted
         where = f"{before.seq}" if before.seq == after.seq else f"{before.seq} and {after.seq}"
-        first = [(f"  same up to {where} {told(before.data, most)}", "quiet")]
+        first = [(f"  same up to {where} {message_line(before.data, most)}", "quiet")]
     styles = {"-": "remove", "+": "add"}
-    lines: list[Line] = [[(f"{side} {_named(one, most)}", styles[side])] for side, one in aligned.changes]
+    lines: list[Line] = [[(f"{side} {_named(message, most)}", styles[side])] for side, message in aligned.changes]
     return [first, *lines, *_anchored(diff, most)]
 
 
 def _anchored(diff: tape.Diff, most: int) -> list[Line]:
     return [
-        [(f"@ {flat(one.name)}{f': {cut(one.summary, most)}' if one.summary else ''}", "change")]
-        for one in diff.anchored
+        [(f"@ {flat(anchor.name)}{f': {cut(anchor.summary, most)}' if anchor.summary else ''}", "change")]
+        for anchor in diff.anchored
     ]
 
 
-def _named(one: tape.Message, most: int) -> str:
-    return f"{one.seq} {told(one.data, most)}"
+def _named(message: tape.Message, most: int) -> str:
+    return f"{message.seq} {message_line(message.data, most)}"

@@ -31,11 +31,11 @@ def demo(
         return
     # The store of the environment is not used: a demo has no business in somebody's real one, named or not.
     place = Session(path, session.schema, None)
-    found = place.found()
+    state = place.look()
     file = place.url.get_backend_name() == "sqlite"
     if is_memory(place.url):
         raise Failure("a demo in memory leaves nothing to look at", "name a file, or none", USAGE)
-    if found.revision is not None or (file and found.there):
+    if state.revision is not None or (file and state.there):
         raise Failure(f"{place.shown!r} is there already", "name a new file for the demo")
     with tape.open(place.url, schema=place.schema) as store:
         session.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")

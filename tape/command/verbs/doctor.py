@@ -21,7 +21,7 @@ from tape.core.records import IndexProblem, ViewProblem
 from tape.core.strict import RESERVED
 from tape.db.engine.connect import sqlite_loses_pages
 from tape.db.engine.transaction import Database
-from tape.db.maintain.inspect import Found, Oldest, integrity, missing_guards, oldest_transaction, wal_size
+from tape.db.maintain.inspect import DatabaseState, Oldest, integrity, missing_guards, oldest_transaction, wal_size
 from tape.db.maintain.purge import unemptied
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
@@ -67,40 +67,42 @@ def doctor(
     ] = False,
 ) -> None:
     """Examine a store, from schema to search index, and name what mends each finding."""
-    found = session.found()
-    if found.revision is None and found.damaged is None:
+    state = session.look()
+    if state.revision is None and state.damaged is None:
         raise session.absent()
-    findings = [schema_finding(found)]
+    findings = [schema_finding(state)]
     if findings[0].level == "ok":
         with session.open() as store, session.database() as database:
             if checkpoint and not fold_wal(database, PATIENCE):
                 session.out.note("a reader keeps the write-ahead log: end it, then try again")
             with progress("examining") as bar:
                 findings += examine(store, database, quick=quick, progress=bar)
-    worst = max(one.code for one in findings)
+    worst = max(finding.code for finding in findings)
     if session.out.as_json:
         shown = [json_shapes.members(finding, "check", "level", "what", "mend") for finding in findings]
         session.out.json({"store": session.shown, "ok": worst == OK, "findings": shown})
     else:
         styles = {"ok": "good", "note": "", "warning": "warn", "error": "bad"}
-        for one in findings:
-            session.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", flat(one.what)])
-            if one.mend is not None:
-                session.out.line([" " * 21, ("mend: ", "head"), clean(session.here(one.mend))])
+        for finding in findings:
+            session.out.line(
+                [(f"{finding.level:<8}", styles[finding.level]), f"{finding.check:<13}", flat(finding.what)]
+            )
+            if finding.mend is not None:
+                session.out.line([" " * 21, ("mend: ", "head"), clean(session.here(finding.mend))])
     if worst:
         raise typer.Exit(worst)
 
 
-def schema_finding(found: Found) -> Finding:
-    """Tell whether this release can work with what a look found."""
-    if found.damaged is not None:
-        return Finding("schema", "error", found.damaged, "restore the file from a backup", DAMAGED)
-    if found.current:
+def schema_finding(state: DatabaseState) -> Finding:
+    """Tell whether this release can work with what is at the address of the store."""
+    if state.damaged is not None:
+        return Finding("schema", "error", state.damaged, "restore the file from a backup", DAMAGED)
+    if state.current:
         return Finding("schema", "ok", f"revision {REVISION}")
-    if found.newer:
-        what = f"revision {found.revision} is of a newer release; this one knows up to {REVISION}"
+    if state.newer:
+        what = f"revision {state.revision} is of a newer release; this one knows up to {REVISION}"
         return Finding("schema", "error", what, "pip install --upgrade tape-store", SCHEMA)
-    what = f"revision {found.revision}, this release needs {REVISION}"
+    what = f"revision {state.revision}, this release needs {REVISION}"
     return Finding("schema", "error", what, "tape backup FILE with the old release, then: tape migrate", SCHEMA)
 
 
@@ -108,7 +110,7 @@ def examine(store: tape.Store, database: Database, *, quick: bool = False, progr
     """Yield what there is to say of an open store. A check that the damage itself prevents is a finding, too."""
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
-        ("log", lambda: [wal_finding(found) for found in [wal_size(database)] if found is not None]),
+        ("log", lambda: [wal_finding(length) for length in [wal_size(database)] if length is not None]),
         ("guards", lambda: [guards_finding(missing_guards(database))]),
         ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if database.postgres else []),
         ("purges", lambda: purge_findings(store, database)),
@@ -135,11 +137,11 @@ def engine_finding(engine: str, version: str) -> Finding:
     return Finding("engine", "ok", f"{engine} {version}")
 
 
-def wal_finding(found: int) -> Finding:
+def wal_finding(length: int) -> Finding:
     """Tell the size of the write-ahead log."""
-    if found <= LONG_WAL:
-        return Finding("log", "ok", f"write-ahead log of {size(found)}")
-    what = f"write-ahead log of {size(found)}: a reader keeps it from being folded into the file"
+    if length <= LONG_WAL:
+        return Finding("log", "ok", f"write-ahead log of {size(length)}")
+    what = f"write-ahead log of {size(length)}: a reader keeps it from being folded into the file"
     return Finding("log", "warning", what, "end long reads, then: tape doctor --checkpoint")
 
 
@@ -213,21 +215,21 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
     chain = [problem for problem in report.problems if not isinstance(problem, ViewProblem | IndexProblem)]
     if not chain:
         yield Finding("chain", "ok", f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}")
-    for one in _first(chain):
+    for problem in _first(chain):
         mend = "restore the tape from a backup or an export"
-        yield Finding("chain", "error", f"{one.tape}:{one.seq} {one.what}", mend, DAMAGED)
+        yield Finding("chain", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
     if not view:
         yield Finding("view", "ok", "as the entries give it")
-    for one in _first(view):
+    for problem in _first(view):
         # A row of no tape goes when all tapes are rebuilt.
-        mend = "tape rebuild" if one.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(one.tape)}"
-        yield Finding("view", "error", f"{one.tape}:{one.seq} {one.what}", mend, DAMAGED)
-    for one in _first(index)[:1]:
-        where = f"{one.tape}:{one.seq} " if one.tape else ""
-        yield Finding("words", "error", f"{where}{one.what}", "tape rebuild", DAMAGED)
+        mend = "tape rebuild" if problem.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(problem.tape)}"
+        yield Finding("view", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
+    for problem in _first(index)[:1]:
+        where = f"{problem.tape}:{problem.seq} " if problem.tape else ""
+        yield Finding("words", "error", f"{where}{problem.what}", "tape rebuild", DAMAGED)
 
 
 def _first(problems: Sequence[tape.Problem]) -> list[tape.Problem]:
     """Return the first problem of each tape, and not of too many tapes."""
-    by_tape = {one.tape: one for one in reversed(problems)}
+    by_tape = {problem.tape: problem for problem in reversed(problems)}
     return list(reversed(by_tape.values()))[:_MOST]

@@ -14,7 +14,7 @@ from tape.command.output import Line, clean, columns, count, cut, flat, moment, 
 from tape.command.registry import command, complete_tape, one_of
 from tape.command.session import Session
 from tape.command.show import json_shapes
-from tape.command.show.describe import label, told
+from tape.command.show.describe import label, message_line
 from tape.core.view.fold import CLOSED
 
 __all__ = ["anchors", "info", "ls", "search", "stats", "tree"]
@@ -166,11 +166,11 @@ def search(
             until=None if until is None else at_moment(until, "--until"),
         )
     if session.out.as_json:
-        session.out.array(json_shapes.hit(one) for one in hits)
+        session.out.array(json_shapes.hit(hit) for hit in hits)
         return
-    for one in hits:
+    for hit in hits:
         session.out.line(
-            [(f"{clean(one.tape)}:{one.seq}", "seq"), " ", (flat(one.role or "item"), "kind"), " ", flat(one.snippet)]
+            [(f"{clean(hit.tape)}:{hit.seq}", "seq"), " ", (flat(hit.role or "item"), "kind"), " ", flat(hit.snippet)]
         )
     if not hits:
         session.out.note("nothing found")
@@ -185,17 +185,17 @@ def anchors(
 ) -> None:
     """List a tape's anchors and handoffs, oldest first."""
     with session.open() as store:
-        found = session.at(session.find(store, tape_), at).anchors(limit=limit)
+        listed = session.at(session.find(store, tape_), at).anchors(limit=limit)
     if session.out.as_json:
-        session.out.array(json_shapes.anchor(one) for one in found)
+        session.out.array(json_shapes.anchor(anchor) for anchor in listed)
         return
-    for one in found:
-        stale = " (stale: a message it was made from has changed)" if one.stale else ""
-        session.out.line([(f"{label(one.tape)}:{one.seq}", "seq"), " ", (flat(one.name), "head"), stale])
-        if one.summary:
-            session.out.line(f"    {cut(one.summary, 200)}")
-        session.out.lines(f"    next: {cut(step, 200)}" for step in one.next_steps)
-    if not found:
+    for anchor in listed:
+        stale = " (stale: a message it was made from has changed)" if anchor.stale else ""
+        session.out.line([(f"{label(anchor.tape)}:{anchor.seq}", "seq"), " ", (flat(anchor.name), "head"), stale])
+        if anchor.summary:
+            session.out.line(f"    {cut(anchor.summary, 200)}")
+        session.out.lines(f"    next: {cut(step, 200)}" for step in anchor.next_steps)
+    if not listed:
         session.out.note("no anchors")
 
 
@@ -212,43 +212,50 @@ def tree(
     with session.open() as store:
         chat = session.find(store, tape_)
         if forks:
-            _family(session, chat)
+            _print_family(session, chat)
             return
         view = session.at(chat, at)
         active = view.messages()
-        found = {one.id: one for one in active}
+        messages = {message.id: message for message in active}
         for end in view.heads():
-            if end.id not in found:
-                found.update((one.id, one) for one in view.messages(branch=end.id))
-    on_path = {one.id for one in active}
+            if end.id not in messages:
+                messages.update((message.id, message) for message in view.messages(branch=end.id))
+    on_path = {message.id for message in active}
     if session.out.as_json:
-        ordered = sorted(found.values(), key=lambda one: (one.tape != chat.id, one.seq))
-        session.out.array({**json_shapes.message(one), "active": one.id in on_path} for one in ordered)
+        ordered = sorted(messages.values(), key=lambda message: (message.tape != chat.id, message.seq))
+        session.out.array({**json_shapes.message(message), "active": message.id in on_path} for message in ordered)
         return
     children: dict[str | None, list[tape.Message]] = {}
-    for one in found.values():
-        children.setdefault(one.parent if one.parent in found else None, []).append(one)
-    session.out.lines(_branches(children, on_path))
-    if not found:
+    for message in messages.values():
+        children.setdefault(message.parent if message.parent in messages else None, []).append(message)
+    session.out.lines(_branch_lines(children, on_path))
+    if not messages:
         session.out.note("no messages")
 
 
-def _branches(children: dict[str | None, list[tape.Message]], active: set[str]) -> list[Line]:
+def _branch_lines(children: dict[str | None, list[tape.Message]], active: set[str]) -> list[Line]:
     """Return the tree as lines. Only a branching indents, so that a long conversation does not run off to the right."""
     lines: list[Line] = []
     # The branch that goes on straight down comes last, or it would run through the others.
-    waiting = [(one, 0) for one in reversed(children.get(None, []))]
+    waiting = [(message, 0) for message in reversed(children.get(None, []))]
     while waiting:
-        one, depth = waiting.pop()
-        mark = "*" if one.id in active else "o"
-        lines.append(["| " * depth, (f"{mark} {one.seq}", "seq" if mark == "*" else "quiet"), " ", told(one.data)])
-        below = sorted(children.get(one.id, []), key=lambda child: (child.id not in active, child.seq))
+        message, depth = waiting.pop()
+        mark = "*" if message.id in active else "o"
+        lines.append(
+            [
+                "| " * depth,
+                (f"{mark} {message.seq}", "seq" if mark == "*" else "quiet"),
+                " ",
+                message_line(message.data),
+            ]
+        )
+        below = sorted(children.get(message.id, []), key=lambda child: (child.id not in active, child.seq))
         for index, child in enumerate(below):
             waiting.append((child, depth + (index > 0)))
     return lines
 
 
-def _family(session: Session, chat: tape.Tape) -> None:
+def _print_family(session: Session, chat: tape.Tape) -> None:
     about, family = chat.info(), chat.lineage()
     if session.out.as_json:
         session.out.json({"tape": about.id, **json_shapes.lineage(family)})
@@ -276,11 +283,11 @@ def _family(session: Session, chat: tape.Tape) -> None:
 def stats(session: Session) -> None:
     """Count the tapes, entries, messages and bytes of a store."""
     with session.open() as store:
-        found = store.stats()
+        counts = store.stats()
     if session.out.as_json:
-        session.out.json(json_shapes.members(found))
+        session.out.json(json_shapes.members(counts))
         return
-    rows = [("tapes", f"{found.tapes:,}"), *((f"  {name}", f"{n:,}") for name, n in found.by_status.items())]
-    rows += [("entries", f"{found.entries:,}"), ("messages", f"{found.messages:,}"), ("payloads", size(found.bytes))]
+    rows = [("tapes", f"{counts.tapes:,}"), *((f"  {name}", f"{n:,}") for name, n in counts.by_status.items())]
+    rows += [("entries", f"{counts.entries:,}"), ("messages", f"{counts.messages:,}"), ("payloads", size(counts.bytes))]
     for name, value in rows:
         session.out.line([(f"{name:<12}", "quiet"), value])

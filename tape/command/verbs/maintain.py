@@ -56,37 +56,42 @@ def verify(
     if hash is not None and not re.fullmatch("[0-9a-fA-F]{64}", hash):
         # A mistyped hash is no evidence of damage.
         raise Failure(f"--hash: {hash!r} is no hash", "give all 64 digits of the receipt's", USAGE)
-    with session.open() as store, progress("verifying") as told:
+    with session.open() as store, progress("verifying") as bar:
         id = None if tape_ is None else session.find(store, tape_).id
         kept = None
         if id is not None and seq is not None and hash is not None:
             kept = tape.Receipt(id, seq, "", None, hash.lower())
-        report = store.verify(id, against=kept, progress=told)
+        report = store.verify(id, against=kept, progress=bar)
     if session.out.as_json:
         session.out.json(
             {
                 "ok": report.ok,
                 "tapes": report.tapes,
                 "entries": report.entries,
-                "problems": [_problem(one) for one in report.problems],
-                "erased": [{"tape": one.tape, "seq": one.seq} for one in report.erased],
+                "problems": [_problem_shape(problem) for problem in report.problems],
+                "erased": [{"tape": problem.tape, "seq": problem.seq} for problem in report.erased],
             }
         )
     else:
-        for one in report.problems[:_MOST]:
-            session.out.line([(f"{clean(one.tape)}:{one.seq}", "seq"), " ", (clean(one.what), "bad")])
+        for problem in report.problems[:_MOST]:
+            session.out.line([(f"{clean(problem.tape)}:{problem.seq}", "seq"), " ", (clean(problem.what), "bad")])
         if len(report.problems) > _MOST:
             session.out.line(f"... and {len(report.problems) - _MOST} more")
-        found = "nothing wrong" if report.ok else count(len(report.problems), "problem")
-        session.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {found}")
+        verdict = "nothing wrong" if report.ok else count(len(report.problems), "problem")
+        session.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {verdict}")
     if not report.ok:
         if not session.out.as_json:
             session.out.note(session.here(_advice(report)))
         raise typer.Exit(DAMAGED)
 
 
-def _problem(one: tape.Problem) -> dict[str, object]:
-    return {"tape": one.tape, "seq": one.seq, "what": one.what, "mend": "rebuild" if _derived(one) else "restore"}
+def _problem_shape(problem: tape.Problem) -> dict[str, object]:
+    return {
+        "tape": problem.tape,
+        "seq": problem.seq,
+        "what": problem.what,
+        "mend": "rebuild" if _derived(problem) else "restore",
+    }
 
 
 def _derived(problem: tape.Problem) -> bool:
@@ -95,7 +100,7 @@ def _derived(problem: tape.Problem) -> bool:
 
 
 def _advice(report: tape.Report) -> str:
-    if all(_derived(one) for one in report.problems):
+    if all(_derived(problem) for problem in report.problems):
         return "the entries are sound: mend the view with: tape rebuild"
     return "entries are damaged: restore them from a backup or an export"
 
@@ -103,20 +108,20 @@ def _advice(report: tape.Report) -> str:
 @command(SECTION, "tape rebuild chat-1", "tape rebuild --json")
 def rebuild(session: Session, tape_: AnyTape = None) -> None:
     """Make the view anew from the entries, of one tape or of all (then with the search index)."""
-    with session.open() as store, progress("rebuilding") as told:
+    with session.open() as store, progress("rebuilding") as bar:
         id = None if tape_ is None else session.find(store, tape_).id
         skipped: list[tape.Problem] = []
-        done = store.rebuild(id, progress=told, skipped=skipped.append)
+        done = store.rebuild(id, progress=bar, skipped=skipped.append)
     if session.out.as_json:
         session.out.json({"rebuilt": done})
     else:
         session.out.line(f"rebuilt {count(done, 'tape')}")
     if skipped:
-        named = ", ".join(repr(one.tape) for one in skipped[:5]) + (", …" if len(skipped) > 5 else "")
+        named = ", ".join(repr(problem.tape) for problem in skipped[:5]) + (", …" if len(skipped) > 5 else "")
         raise Failure(f"the entries of {clean(named)} cannot be read", "see: tape verify", DAMAGED)
 
 
-def _sure(question: str, yes: bool) -> None:
+def _confirm(question: str, yes: bool) -> None:
     """Ask before what cannot be undone. Without a terminal nobody can answer, so --yes has to be there."""
     if yes:
         return
@@ -139,12 +144,12 @@ def purge(
             chat = store.get(tape_)
             also = chat.lineage().descendants if forks else []
             what = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
-            _sure(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
+            _confirm(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
         except tape.TapeNotFound:
             # What an interrupted purge left is gone for every reader already: there is nothing to ask, only to finish.
             pass
         done = store.purge(tape_, forks=forks)
-    _gone(session, done)
+    _print_purged(session, done)
 
 
 @command(SECTION, "tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")
@@ -161,12 +166,12 @@ def retain(
     with session.open() as store:
         if apply:
             planned = store.retain(older_than=age, status=status)
-            _sure(f"Purge {count(len(planned.tapes), 'tape')}, {count(planned.entries, 'entry')}?", yes)
+            _confirm(f"Purge {count(len(planned.tapes), 'tape')}, {count(planned.entries, 'entry')}?", yes)
         done = store.retain(older_than=age, status=status, dry_run=not apply)
-    _gone(session, done)
+    _print_purged(session, done)
 
 
-def _gone(session: Session, done: tape.Retention) -> None:
+def _print_purged(session: Session, done: tape.Retention) -> None:
     if session.out.as_json:
         session.out.json(json_shapes.members(done, "dry_run", "tapes", "entries", "kept"))
         return
@@ -187,26 +192,26 @@ def migrate(
     create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
 ) -> None:
     """Bring a store's schema to this release, and put back missing guards. With --check it only tells."""
-    found = session.usable()
+    state = session.usable()
     if is_memory(session.url):
         raise session.absent()
-    if found.revision is None and not create:
+    if state.revision is None and not create:
         raise Failure(f"there is no store at {session.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
-    steps = [one for one in KNOWN if found.revision is None or one > found.revision]
+    steps = [revision for revision in KNOWN if state.revision is None or revision > state.revision]
     lacking: list[str] = []
     if not check:
         with tape.open(session.url, schema=session.schema), session.database() as database:
             lacking = restore_guards(database)
-    elif found.current:
+    elif state.current:
         with session.database() as database:
             lacking = missing_guards(database)
     if session.out.as_json:
-        facts = {"found": found.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}
+        facts = {"found": state.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}
         session.out.json(facts)
-    elif found.revision is None:
+    elif state.revision is None:
         session.out.line(f"{'would create' if check else 'created'} {clean(session.shown)} with schema {REVISION}")
     elif steps:
-        session.out.line(f"schema {found.revision}, {'to be upgraded' if check else 'upgraded'} to {REVISION}")
+        session.out.line(f"schema {state.revision}, {'to be upgraded' if check else 'upgraded'} to {REVISION}")
     else:
         session.out.line(f"schema {REVISION} is that of this release")
     if lacking and not session.out.as_json:

@@ -28,19 +28,19 @@ __all__ = ["backup", "export", "import_"]
 SECTION = "Move and keep"
 
 
-def _free(path: str, force: bool) -> Path:
+def _check_target(path: str, force: bool) -> Path:
     """Return the path of a file to write; one that is there is not overwritten unasked."""
-    found = Path(path)
-    if found.is_dir():
+    target = Path(path)
+    if target.is_dir():
         raise Failure(f"{path!r} is a folder", "name a file in it", USAGE)
-    if found.exists() and not force:
+    if target.exists() and not force:
         raise Failure(f"{path!r} is there already", "add --force to replace it")
-    if not found.resolve().parent.is_dir():
+    if not target.resolve().parent.is_dir():
         raise Failure(f"the folder of {path!r} is not there", "create it first", NOT_FOUND)
-    return found
+    return target
 
 
-def _moved(session: Session, verb: str, done: tape.Transfer) -> None:
+def _print_transfer(session: Session, verb: str, done: tape.Transfer) -> None:
     if session.out.as_json:
         session.out.json(json_shapes.members(done, "tapes", "entries"))
     else:
@@ -63,15 +63,15 @@ def export(
     """Write a tape to a file of JSON lines that proves itself, with all that it inherits."""
     if file == "-" and session.out.as_json:
         raise Failure("the export itself goes to stdout", "leave out --json, or name a file", USAGE)
-    target = None if file == "-" else _free(file, force)
-    with session.open() as store, progress("exporting") as told:
+    target = None if file == "-" else _check_target(file, force)
+    with session.open() as store, progress("exporting") as bar:
         chat = session.find(store, tape_)
         try:
             if target is None:
-                store.export(chat.id, sys.stdout.buffer, family=family, progress=told)
+                store.export(chat.id, sys.stdout.buffer, family=family, progress=bar)
                 sys.stdout.buffer.flush()
                 return
-            done = store.export(chat.id, target, family=family, progress=told)
+            done = store.export(chat.id, target, family=family, progress=bar)
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
@@ -83,7 +83,7 @@ def export(
                 # The file is at fault, not the store.
                 raise Failure(str(error), None) from error
             raise
-    _moved(session, "exported", done)
+    _print_transfer(session, "exported", done)
 
 
 @command(
@@ -117,14 +117,14 @@ def import_(
     if source is not None:
         if reuse:
             raise Failure("--reuse is for exports", "leave it out", USAGE)
-        _transcript(session, source, file, tape_)
+        _import_transcript(session, source, file, tape_)
         return
-    with _given(file) as lines, session.open(create=True) as store, progress("importing") as told:
-        done = store.import_(lines, progress=told, reuse=reuse)
-    _moved(session, "imported", done)
+    with _open_input(file) as lines, session.open(create=True) as store, progress("importing") as bar:
+        done = store.import_(lines, progress=bar, reuse=reuse)
+    _print_transfer(session, "imported", done)
 
 
-def _given(file: str) -> Any:
+def _open_input(file: str) -> Any:
     """Return the file to read. Stdin is kept in a temporary one, since an import reads twice."""
     if file == "-":
         kept: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever asked for it
@@ -141,7 +141,7 @@ def _given(file: str) -> Any:
 
 
 @contextlib.contextmanager
-def _regular(file: str, into: str | None) -> Iterator[Path]:
+def _transcript_file(file: str, into: str | None) -> Iterator[Path]:
     """Give a file to read a transcript from, twice. What can be read only once is kept in a temporary one meanwhile."""
     path = Path(file)
     if file != "-" and path.is_file():
@@ -150,18 +150,18 @@ def _regular(file: str, into: str | None) -> Iterator[Path]:
     if into is None and (file == "-" or path.exists()) and not path.is_dir():
         # Its name would be the tape's.
         raise Failure(f"{'stdin' if file == '-' else repr(file)} has no name for a tape", "name one with --tape", USAGE)
-    with _given(file) as source, tempfile.TemporaryDirectory() as folder:
+    with _open_input(file) as source, tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / ("stdin" if file == "-" else path.name)
         with kept.open("wb") as copy:
             shutil.copyfileobj(source, copy)
         yield kept
 
 
-def _transcript(session: Session, source: str, file: str, into: str | None) -> None:
+def _import_transcript(session: Session, source: str, file: str, into: str | None) -> None:
     check_choice(source, FORMATS, "--from")
-    with _regular(file, into) as path, session.open(create=True) as store, progress("importing") as told:
+    with _transcript_file(file, into) as path, session.open(create=True) as store, progress("importing") as bar:
         try:
-            done = import_transcript(store, source, path, tape=into, progress=told)
+            done = import_transcript(store, source, path, tape=into, progress=bar)
         except TapeTaken as error:
             raise Failure(f"line {error.line}: {error.fact}", "name another tape with --tape", DAMAGED) from error
         except tape.ImportFailed as error:
@@ -169,11 +169,11 @@ def _transcript(session: Session, source: str, file: str, into: str | None) -> N
             hint = f"nothing was imported; is it a transcript of {source}?"
             raise Failure(str(error), hint, DAMAGED) from error
     if session.out.as_json:
-        session.out.array(json_shapes.members(one) for one in done)
+        session.out.array(json_shapes.members(imported) for imported in done)
         return
-    for one in done:
-        known_before = f", {one.known:,} known before" if one.known else ""
-        session.out.line([(clean(one.tape), "seq"), f" {count(one.added, 'entry')} added{known_before}"])
+    for imported in done:
+        known_before = f", {imported.known:,} known before" if imported.known else ""
+        session.out.line([(clean(imported.tape), "seq"), f" {count(imported.added, 'entry')} added{known_before}"])
 
 
 @command(SECTION, "tape backup before-upgrade.db", "tape --store agent.db backup agent-copy.db --force")
@@ -183,7 +183,7 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Copy a live SQLite store to a file, while others read and write it."""
-    target = _free(file, force)
+    target = _check_target(file, force)
     with session.open() as store:
         if target.exists() and target.samefile(Path(session.url.database or "")):
             raise Failure("a store cannot be copied onto itself", "name another file", USAGE)

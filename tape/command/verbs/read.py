@@ -44,11 +44,11 @@ KindOption = Annotated[
 ]
 
 
-def _kinds(given: list[str] | None) -> frozenset[str] | None:
-    for kind in given or ():
+def _known_kinds(kinds: list[str] | None) -> frozenset[str] | None:
+    for kind in kinds or ():
         if kind not in payloads.KINDS:
             raise Failure(f"{kind!r} is not a kind of entry", f"one of {', '.join(payloads.KINDS)}", USAGE)
-    return frozenset(given) if given else None
+    return frozenset(kinds) if kinds else None
 
 
 @command(
@@ -72,7 +72,7 @@ def log(
     reverse: Annotated[bool, typer.Option("--reverse", help="Oldest first.")] = False,
 ) -> None:
     """Show the entries of a tape, newest first, as git log shows commits."""
-    kinds = _kinds(kind)
+    kinds = _known_kinds(kind)
     if graphed and reverse:
         raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
     after = None if since is None else at_moment(since, "--since")
@@ -80,36 +80,38 @@ def log(
     with session.open() as store:
         chat = session.find(store, tape_)
         if graphed:
-            rows, names = drawn(store, chat, lambda one: _wanted(one, kinds, before), after)
-            _graph(session, rows, names, limit)
+            rows, names = drawn(store, chat, lambda entry: _wanted(entry, kinds, before), after)
+            _print_graph(session, rows, names, limit)
             return
         entries = recent(backwards(chat, chat.info().head), after)
-        chosen: Iterator[tape.Entry] = itertools.islice((one for one in entries if _wanted(one, kinds, before)), limit)
+        chosen: Iterator[tape.Entry] = itertools.islice(
+            (entry for entry in entries if _wanted(entry, kinds, before)), limit
+        )
         if reverse:
             chosen = iter(list(chosen)[::-1])
         if session.out.as_json:
-            session.out.array(json_shapes.entry(one) for one in chosen)
+            session.out.array(json_shapes.entry(entry) for entry in chosen)
             return
-        for one in chosen:
-            session.out.lines([oneline(one)] if short else entry_lines(one))
+        for entry in chosen:
+            session.out.lines([oneline(entry)] if short else entry_lines(entry))
 
 
-def _wanted(one: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
-    return (kinds is None or one.kind in kinds) and (before is None or one.recorded_at <= before)
+def _wanted(entry: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
+    return (kinds is None or entry.kind in kinds) and (before is None or entry.recorded_at <= before)
 
 
-def _graph(
+def _print_graph(
     session: Session, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None
 ) -> None:
-    found = 0
+    shown = 0
 
     def chosen() -> Iterator[tuple[str, tape.Entry | None]]:
-        nonlocal found
+        nonlocal shown
         for drawing, entry in rows:
             if entry is not None:
-                if limit is not None and found >= limit:
+                if limit is not None and shown >= limit:
                     return
-                found += 1
+                shown += 1
             yield drawing, entry
 
     if session.out.as_json:
@@ -166,13 +168,13 @@ def cat(
     """Print the messages of a tape, from the first to the head."""
     with session.open() as store:
         view = session.at(session.find(store, tape_), at)
-        found = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
+        messages = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
     if session.out.as_json:
-        session.out.array(json_shapes.message(one) for one in found)
+        session.out.array(json_shapes.message(message) for message in messages)
         return
-    for one in found:
-        session.out.lines(message_lines(one))
-    if not found:
+    for message in messages:
+        session.out.lines(message_lines(message))
+    if not messages:
         session.out.note("no messages")
 
 
@@ -210,11 +212,11 @@ def context(
     with session.open() as store:
         chat = session.find(store, tape_)
         if recorded is not None:
-            _recalled(session, chat, recorded)
+            _print_recalled(session, chat, recorded)
             return
         built = session.at(chat, at).context(budget=budget, branch=branch)
     if manifest:
-        _manifest(session, built.manifest)
+        _print_manifest(session, built.manifest)
     elif format not in (None, "text"):
         # The request itself is JSON, with or without --json.
         session.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
@@ -252,49 +254,54 @@ def context_lines(built: tape.Context) -> Iterator[Any]:
             yield from (f"    {line}" for line in clean(built.anchor.summary).split("\n"))
         yield from (f"    next: {flat(step)}" for step in built.anchor.next_steps)
         yield ""
-    for one in built.messages:
-        yield from message_lines(one)
+    for message in built.messages:
+        yield from message_lines(message)
     for repair in built.repairs:
-        yield [("repaired ", "warn"), _repaired(repair)]
+        yield [("repaired ", "warn"), _repair_line(repair)]
 
 
-def _manifest(session: Session, found: tape.Manifest) -> None:
+def _print_manifest(session: Session, manifest: tape.Manifest) -> None:
     if session.out.as_json:
-        session.out.json(msgspec.to_builtins(found))
+        session.out.json(msgspec.to_builtins(manifest))
         return
-    budget = "no budget" if found.budget is None else f"budget {found.budget}"
-    session.out.line([("manifest ", "head"), (found.hash, "seq")])
-    session.out.line(f"{found.policy} {found.version}, {budget}, about {found.tokens} tokens, head {found.head}")
-    for one in found.included:
+    budget = "no budget" if manifest.budget is None else f"budget {manifest.budget}"
+    session.out.line([("manifest ", "head"), (manifest.hash, "seq")])
+    session.out.line(
+        f"{manifest.policy} {manifest.version}, {budget}, about {manifest.tokens} tokens, head {manifest.head}"
+    )
+    for included in manifest.included:
         session.out.line(
-            [("+ ", "add"), _ranged(*one) if isinstance(one, list) else "a message made or altered for the context"]
+            [
+                ("+ ", "add"),
+                _range(*included) if isinstance(included, list) else "a message made or altered for the context",
+            ]
         )
-    for out in found.excluded:
-        session.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
-    for repair in found.repairs:
-        session.out.line([("~ ", "change"), _repaired(repair)])
+    for out in manifest.excluded:
+        session.out.line([("- ", "remove"), f"{_range(out.tape, out.first, out.last)}  {out.why}"])
+    for repair in manifest.repairs:
+        session.out.line([("~ ", "change"), _repair_line(repair)])
 
 
-def _repaired(repair: Repair) -> str:
+def _repair_line(repair: Repair) -> str:
     call = f" {flat(repair.call)}" if repair.call else ""
     only = f" ({', '.join(repair.apis)} only)" if repair.apis else ""
     return f"{flat(repair.what)}{call} in {clean(repair.message_id)}{only}"
 
 
-def _ranged(name: str, first: int, last: int) -> str:
+def _range(name: str, first: int, last: int) -> str:
     return f"{label(name)}:{first}" + (f"-{last}" if last != first else "")
 
 
-def _recalled(session: Session, chat: tape.Tape, seq: int) -> None:
+def _print_recalled(session: Session, chat: tape.Tape, seq: int) -> None:
     session.within(chat, seq)
-    found = chat.recall(seq)
+    context = chat.recall(seq)
     shown = {
         "tape": chat.id,
         "seq": seq,
-        "prompt": found.prompt,
-        "anchor": None if found.anchor is None else json_shapes.anchor(found.anchor),
-        "messages": found.messages,
-        "manifest": found.manifest,
+        "prompt": context.prompt,
+        "anchor": None if context.anchor is None else json_shapes.anchor(context.anchor),
+        "messages": context.messages,
+        "manifest": context.manifest,
     }
     # What the model saw is data to compare byte for byte, so it is JSON in every case.
     session.out.json(shown)
@@ -318,21 +325,21 @@ def diff(
     with session.open() as store:
         chat, before = session.place(store, a)
         other, after = session.place(store, b, beside=chat)
-        found = chat.diff(before, after)
+        changed = chat.diff(before, after)
         # Tapes that are no family have no ids in common, and are the same only in what they say.
         strangers = chat.id != other.id and _root(chat) != _root(other)
         aligned = align(before.messages(), after.messages()) if strangers else None
         if aligned is not None:
-            found = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], found.anchored)
+            changed = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], changed.anchored)
     if session.out.as_json:
-        session.out.json(json_shapes.diff(found, aligned.parted if aligned is not None else None))
-    elif not found:
+        session.out.json(json_shapes.diff(changed, aligned.parted if aligned is not None else None))
+    elif not changed:
         session.out.note("no difference")
     else:
         session.out.line([(f"--- {clean(a)}", "head")])
         session.out.line([(f"+++ {clean(b)}", "head")])
-        session.out.lines(changes(found) if aligned is None else side_by_side(aligned, found))
-    if exit_code and found:
+        session.out.lines(changes(changed) if aligned is None else side_by_side(aligned, changed))
+    if exit_code and changed:
         raise typer.Exit(1)
 
 
@@ -362,7 +369,7 @@ def follow(
     """Print entries as they are recorded, by whichever process, until interrupted."""
     if everything and after is not None:
         raise Failure("--all begins before every position", "leave out --after", USAGE)
-    kinds = _kinds(kind)
+    kinds = _known_kinds(kind)
     with session.open() as store:
         only = None if tape_ is None else session.find(store, tape_).id
         start = 0 if everything else after
@@ -370,14 +377,14 @@ def follow(
             with session.database() as database:
                 start = feed_now(database)
         entries = (
-            one
-            for one in store.follow(start, timeout=timeout)
-            if (only is None or one.tape == only) and (kinds is None or one.kind in kinds)
+            entry
+            for entry in store.follow(start, timeout=timeout)
+            if (only is None or entry.tape == only) and (kinds is None or entry.kind in kinds)
         )
-        for one in itertools.islice(entries, limit):
+        for entry in itertools.islice(entries, limit):
             if session.out.as_json:
-                session.out.json_line(json_shapes.entry(one, position=True))
+                session.out.json_line(json_shapes.entry(entry, position=True))
             else:
-                when = (f"{moment(one.recorded_at)} ", "quiet")
-                session.out.line([when, *oneline(one, names={})])
+                when = (f"{moment(entry.recorded_at)} ", "quiet")
+                session.out.line([when, *oneline(entry, names={})])
                 session.out.flush()

@@ -60,11 +60,11 @@ def replay(
             raise Failure(f"--from {begin} is behind --to {end}", "swap them", USAGE)
         where = None if at is None else session.at(chat, at).info().head
         if step:
-            _step(session, chat, Stepper(begin, end, where))
+            _ask(session, chat, Stepper(begin, end, where))
         elif where is not None:
-            _view(session, chat, where)
+            _print_view(session, chat, where)
         else:
-            _all(session, chat, begin, end)
+            _print_all(session, chat, begin, end)
 
 
 def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
@@ -77,7 +77,7 @@ def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
         # It went behind the head, so nothing else moved.
         return tape.Diff([chat.at(seq).message(payload.id)], [], [], [], [])
     if isinstance(payload, payloads.Anchor | payloads.Handoff):
-        return tape.Diff([], [], [], [], [one for one in chat.at(seq).anchors(limit=1) if one.seq == seq])
+        return tape.Diff([], [], [], [], [anchor for anchor in chat.at(seq).anchors(limit=1) if anchor.seq == seq])
     if isinstance(payload, payloads.Merge) and not payload.into:
         return nothing
     return chat.diff(seq - 1, seq)
@@ -87,28 +87,28 @@ def _entry(chat: tape.Tape, seq: int) -> tape.Entry:
     return next(chat.entries(after=seq - 1, limit=1))
 
 
-def _all(session: Session, chat: tape.Tape, begin: int, end: int) -> None:
-    entries = itertools.takewhile(lambda one: one.seq <= end, chat.entries(after=begin - 1))
+def _print_all(session: Session, chat: tape.Tape, begin: int, end: int) -> None:
+    entries = itertools.takewhile(lambda entry: entry.seq <= end, chat.entries(after=begin - 1))
     if session.out.as_json:
         session.out.array(
-            {"entry": json_shapes.entry(one), "diff": json_shapes.diff(effect(chat, one))} for one in entries
+            {"entry": json_shapes.entry(entry), "diff": json_shapes.diff(effect(chat, entry))} for entry in entries
         )
         return
-    for one in entries:
-        session.out.lines(_told(chat, one))
+    for entry in entries:
+        session.out.lines(_entry_lines(chat, entry))
 
 
-def _told(chat: tape.Tape, entry: tape.Entry) -> Iterator[Line]:
+def _entry_lines(chat: tape.Tape, entry: tape.Entry) -> Iterator[Line]:
     """Yield an entry and what it changed. Of a plain append the entry says it all."""
     yield oneline(entry)
     plain = isinstance(entry.payload, payloads.Append | payloads.Anchor | payloads.Handoff)
-    found = effect(chat, entry)
-    if not plain or found.left or found.revised or found.retracted:
-        for line in changes(found):
+    changed = effect(chat, entry)
+    if not plain or changed.left or changed.revised or changed.retracted:
+        for line in changes(changed):
             yield ["    ", *([line] if isinstance(line, str) else line)]
 
 
-def _view(session: Session, chat: tape.Tape, seq: int) -> None:
+def _print_view(session: Session, chat: tape.Tape, seq: int) -> None:
     view = chat.at(seq)
     if session.out.as_json:
         session.out.json(
@@ -132,8 +132,8 @@ def _view_lines(chat: tape.Tape, seq: int) -> Iterator[Line]:
     messages = view.messages()
     yield [("view ", "head"), (f"{clean(chat.id)}:{seq}", "seq"), f"  {count(len(messages), 'message')}"]
     yield ""
-    for one in messages:
-        yield from message_lines(one)
+    for message in messages:
+        yield from message_lines(message)
     for anchor in view.anchors():
         yield [("anchor ", "head"), f"{flat(anchor.name)} (seq {anchor.seq}) {cut(anchor.summary or '', 80)}".rstrip()]
     for summary in view.summaries():
@@ -144,12 +144,12 @@ def _view_lines(chat: tape.Tape, seq: int) -> Iterator[Line]:
         yield [("block ", "head"), f"{clean(block.label)}: {cut(block.text, 100)}"]
 
 
-def _step(session: Session, chat: tape.Tape, stepper: Stepper) -> None:
+def _ask(session: Session, chat: tape.Tape, stepper: Stepper) -> None:
     """Ask, do, show, until there is no more input. The reading of lines and the printing are all that is here."""
     session.out.line(
         [("replay ", "head"), f"{clean(chat.id)} from {stepper.first} to {stepper.last}; h for help, q to leave"]
     )
-    _show(session, chat, stepper, Shown("entry"))
+    _print_step(session, chat, stepper, Shown("entry"))
     while True:
         sys.stdout.write(stepper.prompt)
         sys.stdout.flush()
@@ -161,15 +161,15 @@ def _step(session: Session, chat: tape.Tape, stepper: Stepper) -> None:
         shown = stepper.do(typed)
         if shown.what == "quit":
             return
-        _show(session, chat, stepper, shown)
+        _print_step(session, chat, stepper, shown)
 
 
-def _show(session: Session, chat: tape.Tape, stepper: Stepper, shown: Shown) -> None:
+def _print_step(session: Session, chat: tape.Tape, stepper: Stepper, shown: Shown) -> None:
     seq = stepper.seq
     lines: Any = []
     match shown.what:
         case "entry":
-            lines = _told(chat, _entry(chat, seq))
+            lines = _entry_lines(chat, _entry(chat, seq))
         case "show":
             lines = entry_lines(_entry(chat, seq))
         case "view":
@@ -184,7 +184,7 @@ def _show(session: Session, chat: tape.Tape, stepper: Stepper, shown: Shown) -> 
                 lines = ["there is no anchor after this"]
             else:
                 stepper.move(found.seq)
-                lines = _told(chat, found)
+                lines = _entry_lines(chat, found)
         case "help":
             lines = HELP.split("\n")
         case _:

@@ -166,15 +166,15 @@ class Purging:
             while seq:
                 row = tx.one(self._sql.body, (parent, seq))
                 try:
-                    told = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+                    merge = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
                 except Corrupt:
                     # It may have been a link, so that nothing may go.
                     return [str(name)]
-                if not isinstance(told, payloads.Merge):
+                if not isinstance(merge, payloads.Merge):
                     break
-                if told.strategy == "link":
+                if merge.strategy == "link":
                     return [str(name)]
-                seq = told.previous if told.previous < seq else 0
+                seq = merge.previous if merge.previous < seq else 0
         return []
 
     def _empty(self, tape: str, number: int, last: int) -> None:
@@ -229,25 +229,25 @@ class Purging:
 
     def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> dict[str, _Judged]:
         """Return for a tape and each of its descendants whether it has to stay, with all that descends from it."""
-        found = {tape: _Judged(number, None)}
+        family = {tape: _Judged(number, None)}
         names = [tape]
         for name in names:
-            judged = found[name]
+            judged = family[name]
             row = tx.one(self._sql.head, (name,))
             if row is None or not old(name, row[8], row[2]):
                 judged.why = "it was written to in the meantime"
                 above = judged.parent
-                while above is not None and found[above].why is None:
-                    found[above].why = f"its fork {name!r} is not to go"
-                    above = found[above].parent
+                while above is not None and family[above].why is None:
+                    family[above].why = f"its fork {name!r} is not to go"
+                    above = family[above].parent
             judged.entries = 0 if row is None else row[6]
             for child, below, *_ in tx.all(self._sql.forks_of, (judged.number,)):
-                found[child] = _Judged(below, name)
+                family[child] = _Judged(below, name)
                 judged.children.append(child)
                 names.append(child)
-        for judged in found.values():
-            if judged.why is None and (judged.parent is None or found[judged.parent].why is not None):
+        for judged in family.values():
+            if judged.why is None and (judged.parent is None or family[judged.parent].why is not None):
                 # Only what goes without its parent can be missed by it.
                 linking = self._linking(tx, judged.number)
                 judged.why = f"tape {linking[0]!r} links to it" if linking else None
-        return found
+        return family

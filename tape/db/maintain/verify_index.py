@@ -72,10 +72,10 @@ class IndexCheck:
 
     def _tape(self, tape: str, number: int, tx: Transaction) -> list[IndexProblem]:
         sql, place = tx.statements, self._index.place(tx)
-        found: list[IndexProblem] = []
+        problems: list[IndexProblem] = []
         if not place:
             # There is none yet, or one of another release, which the next search makes anew.
-            return found
+            return problems
         after, more = 0, True
         while more:
             rows = tx.all(sql.tape_bodies, (number, after, _PAGE))
@@ -89,12 +89,14 @@ class IndexCheck:
                     continue
                 if text is None:
                     if join_position(row[1], row[0]) <= place:
-                        found.append(IndexProblem(tape, row[3], "the search index lacks the text of the entry"))
+                        problems.append(IndexProblem(tape, row[3], "the search index lacks the text of the entry"))
                 elif not self._same(text, ready):
-                    found.append(IndexProblem(tape, row[3], "the search index holds another text than the entry"))
-            found += [IndexProblem(tape, seq, "the search index holds a text that is not on the tape") for seq in kept]
+                    problems.append(IndexProblem(tape, row[3], "the search index holds another text than the entry"))
+            problems += [
+                IndexProblem(tape, seq, "the search index holds a text that is not on the tape") for seq in kept
+            ]
             after = upto
-        return found
+        return problems
 
     def _same(self, text: Any, ready: Indexed) -> bool:
         if tuple(text[:5]) != (ready.position, ready.seq, ready.origin, ready.lane, ready.ordinal):

@@ -20,17 +20,17 @@ def strays(tx: Transaction, owner: str | None) -> list[Problem]:
 
     A row of no tape has no owner either, so a store of one owner is told of its own tombstones alone.
     """
-    found = [*_tombstones(tx, owner), *_unburied(tx, owner)]
+    problems = [*_tombstones(tx, owner), *_unburied(tx, owner)]
     if owner is None:
-        found += _orphans(tx)
-    return found
+        problems += _orphans(tx)
+    return problems
 
 
 def _orphans(tx: Transaction) -> Iterator[Problem]:
     sql = tx.statements
     view = {table.name for table in sql.tables.view}
-    for found, why in ((sql.orphans, "not there"), (sql.remains, "purged")):
-        for table, statement in found.items():
+    for queries, why in ((sql.orphans, "not there"), (sql.remains, "purged")):
+        for table, statement in queries.items():
             for number, count, first in tx.all(statement, ()):
                 # What is derived can be swept away; what is recorded must be looked after by someone.
                 what = f"of a tape that is {why} ({count} in all)"

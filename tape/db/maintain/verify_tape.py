@@ -218,10 +218,10 @@ class TapeCheck:
         came = tx.one(tx.statements.imported, (self.tape.number,))
         for cited in [*self._forked_from(), *self._cited]:
             row = tx.one(tx.statements.head, (cited.tape,))
-            found = tx.one(tx.statements.entry, (row[0], cited.seq)) if row is not None else None
+            entry = tx.one(tx.statements.entry, (row[0], cited.seq)) if row is not None else None
             if row is not None and row[2] == "purged":
                 continue
-            if found is not None and bytes(found[12]).hex() == cited.hash:
+            if entry is not None and bytes(entry[12]).hex() == cited.hash:
                 continue
             if tx.one(tx.statements.tombstone, (cited.tape,)) is not None:
                 # The tape that was cited is gone, and another has its id.
@@ -231,7 +231,7 @@ class TapeCheck:
                 # It was imported without the tapes that it tells of, or without those parts of them: what is there now
                 # was written here.
                 continue
-            if found is None:
+            if entry is None:
                 self._wrong(cited.by_seq, f"cites seq {cited.seq} of tape {cited.tape!r}, which is not there")
             else:
                 self._wrong(cited.by_seq, f"cites another seq {cited.seq} of tape {cited.tape!r} than there is")
