@@ -148,14 +148,10 @@ def command(
         SECTIONS[section].append(called)
         EXAMPLES[called] = examples
         signature = inspect.signature(work, eval_str=True)
-        _, *own = signature.parameters.values()
+        _, *parameters = signature.parameters.values()
         parameters = [
             inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-            *(
-                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-                for parameter in own
-                if parameter.name != "options"
-            ),
+            *(own.replace(kind=inspect.Parameter.KEYWORD_ONLY) for own in parameters if own.name != "options"),
             *(parameter for parameter in _WRITING if parameter.name in writes),
             *(parameter for parameter in _SHARED if data or parameter.name != "as_json"),
         ]

@@ -18,7 +18,7 @@ from tape.command.output import Out, count
 from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, parse_url
 from tape.db.engine.guests import open_database
 from tape.db.engine.transaction import Database
-from tape.db.maintain.inspect import DatabaseState, look
+from tape.db.maintain.inspect import StoreState, look
 from tape.db.schema.tables import REVISION
 
 __all__ = ["DEFAULT", "Session"]
@@ -60,7 +60,7 @@ class Session:
         options = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
         return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *options]))
 
-    def look(self) -> DatabaseState:
+    def look(self) -> StoreState:
         """Look at the store without opening it."""
         url = self.url
         if url.get_backend_name() == "sqlite" and not is_memory(url):
@@ -68,7 +68,7 @@ class Session:
             check_orphan(url.database or "")
         return look(url, self.schema)
 
-    def usable(self) -> DatabaseState:
+    def usable(self) -> StoreState:
         """Look at the store without opening it; raises for one that is damaged or of a newer release."""
         state = self.look()
         if state.damaged is not None:
@@ -118,7 +118,7 @@ class Session:
         return contextlib.closing(open_database(self.url, schema=self.schema, durability="full", timeout=_TIMEOUT))
 
     @contextlib.contextmanager
-    def _created(self, state: DatabaseState) -> Iterator[tape.Store]:
+    def _created(self, state: StoreState) -> Iterator[tape.Store]:
         if self.url.get_backend_name() != "sqlite":
             raise Failure(f"there is no store at {self.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
         if state.there:

@@ -15,22 +15,12 @@ from tape.core.entries import payloads
 from tape.core.merge.diff import Aligned
 from tape.core.messages import shapes
 
-__all__ = [
-    "body",
-    "changes",
-    "entry_lines",
-    "gist",
-    "label",
-    "message_lines",
-    "oneline",
-    "side_by_side",
-    "message_line",
-]
+__all__ = ["changes", "entry_lines", "label", "message_line", "message_lines", "oneline", "side_by_side"]
 
 _SHOWN = 80
 
 
-def body(data: dict[str, Any]) -> str:
+def _body(data: dict[str, Any]) -> str:
     """Return what a message says, tool calls and results included, whatever its shape."""
     parts = [_part(part) for part in shapes.read(data).parts]
     text = "\n".join(part for part in parts if part)
@@ -57,7 +47,7 @@ def _short(value: Any) -> str:
 
 def message_line(data: dict[str, Any], most: int = _SHOWN) -> str:
     """Return a message on one line: its role and how it begins."""
-    return f"{cut(str(data.get('role') or data.get('type') or 'item'), 20)}: {cut(body(data), most)}"
+    return f"{cut(str(data.get('role') or data.get('type') or 'item'), 20)}: {cut(_body(data), most)}"
 
 
 def label(id: str, name: str | None = None) -> str:
@@ -67,7 +57,7 @@ def label(id: str, name: str | None = None) -> str:
     return cut(name, 20) if name else f"..{clean(id[-8:])}"
 
 
-def gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None) -> str:
+def _gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None) -> str:
     """Return what an entry says, on one line; ``names`` tells how other tapes are called."""
     payload = entry.payload
     match payload:
@@ -141,7 +131,7 @@ def oneline(
 ) -> list[str | tuple[str, str]]:
     """Return an entry as one line: seq, kind and gist; with ``names``, that of its tape stands in front."""
     where = f"{entry.seq}" if names is None else f"{_called(entry.tape, names)}:{entry.seq}"
-    line: list[str | tuple[str, str]] = [(where, "seq"), " ", (entry.kind, "kind"), " ", gist(entry, most, names)]
+    line: list[str | tuple[str, str]] = [(where, "seq"), " ", (entry.kind, "kind"), " ", _gist(entry, most, names)]
     if entry.source is not None:
         line.append((f"  <- {_called(entry.source.tape, names)}:{entry.source.seq}", "quiet"))
     return line
@@ -159,7 +149,7 @@ def entry_lines(entry: tape.Entry) -> list[Line]:
     if entry.meta:
         lines.append(f"Meta:   {cut(_short(entry.meta), 100)}")
     lines.append("")
-    return [*lines, f"    {gist(entry, 100)}", ""]
+    return [*lines, f"    {_gist(entry, 100)}", ""]
 
 
 def message_lines(message: tape.Message) -> list[Line]:
@@ -167,7 +157,7 @@ def message_lines(message: tape.Message) -> list[Line]:
     revised = f", revised at {message.revision}" if message.revision != message.seq else ""
     role = flat(str(message.role or message.data.get("type") or "item"))
     heading: Line = [(f"{message.seq} ", "seq"), (role, "head"), (f"  {clean(message.id)}{revised}", "quiet")]
-    return [heading, *(f"    {line}" for line in clean(body(message.data)).split("\n")), ""]
+    return [heading, *(f"    {line}" for line in clean(_body(message.data)).split("\n")), ""]
 
 
 def changes(diff: tape.Diff, most: int = _SHOWN) -> list[Line]:

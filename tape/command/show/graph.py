@@ -163,10 +163,8 @@ def _shift(lanes: _Lanes, place: int) -> Iterator[tuple[str, None]]:
     """Move the lanes from a place on to the right."""
     if place < len(lanes.columns):
         left = [lanes.mark(lane) for lane in lanes.columns[:place]]
-        yield (
-            _row([*left, *("\\" if lane in lanes.begun else " " for lane in lanes.columns[place:])], offset=place),
-            None,
-        )
+        right = ["\\" if lane in lanes.begun else " " for lane in lanes.columns[place:]]
+        yield _row([*left, *right], offset=place), None
 
 
 def _join(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:

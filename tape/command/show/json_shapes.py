@@ -9,17 +9,7 @@ import msgspec
 
 import tape
 
-__all__ = [
-    "anchor",
-    "diff",
-    "entry",
-    "hit",
-    "lineage",
-    "members",
-    "message",
-    "receipt",
-    "summary",
-]
+__all__ = ["anchor", "diff", "entry", "hit", "lineage", "members", "message", "receipt", "summary"]
 
 
 def members(value: Any, *names: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tape.core.records import IndexProblem, ViewProblem
 from tape.core.strict import RESERVED
 from tape.db.engine.connect import sqlite_loses_pages
 from tape.db.engine.transaction import Database
-from tape.db.maintain.inspect import DatabaseState, Oldest, integrity, missing_guards, oldest_transaction, wal_size
+from tape.db.maintain.inspect import Oldest, StoreState, integrity, missing_guards, oldest_transaction, wal_size
 from tape.db.maintain.purge import unemptied
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
@@ -93,7 +93,7 @@ def doctor(
         raise typer.Exit(worst)
 
 
-def schema_finding(state: DatabaseState) -> Finding:
+def schema_finding(state: StoreState) -> Finding:
     """Tell whether this release can work with what is at the address of the store."""
     if state.damaged is not None:
         return Finding("schema", "error", state.damaged, "restore the file from a backup", DAMAGED)

@@ -241,14 +241,8 @@ def _branch_lines(children: dict[str | None, list[tape.Message]], active: set[st
     while waiting:
         message, depth = waiting.pop()
         mark = "*" if message.id in active else "o"
-        lines.append(
-            [
-                "| " * depth,
-                (f"{mark} {message.seq}", "seq" if mark == "*" else "quiet"),
-                " ",
-                message_line(message.data),
-            ]
-        )
+        marked = (f"{mark} {message.seq}", "seq" if mark == "*" else "quiet")
+        lines.append(["| " * depth, marked, " ", message_line(message.data)])
         below = sorted(children.get(message.id, []), key=lambda child: (child.id not in active, child.seq))
         for index, child in enumerate(below):
             waiting.append((child, depth + (index > 0)))

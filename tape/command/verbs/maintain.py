@@ -30,8 +30,7 @@ SECTION = "Tend a store"
 _MOST = 20
 
 AnyTape = Annotated[
-    str | None,
-    typer.Argument(metavar="[TAPE]", help="Only this tape [default: all].", autocompletion=complete_tape),
+    str | None, typer.Argument(metavar="[TAPE]", help="Only this tape [default: all].", autocompletion=complete_tape)
 ]
 
 
@@ -69,7 +68,7 @@ def verify(
                 "tapes": report.tapes,
                 "entries": report.entries,
                 "problems": [_problem_shape(problem) for problem in report.problems],
-                "erased": [{"tape": problem.tape, "seq": problem.seq} for problem in report.erased],
+                "erased": [json_shapes.members(erased, "tape", "seq") for erased in report.erased],
             }
         )
     else:
@@ -86,12 +85,7 @@ def verify(
 
 
 def _problem_shape(problem: tape.Problem) -> dict[str, object]:
-    return {
-        "tape": problem.tape,
-        "seq": problem.seq,
-        "what": problem.what,
-        "mend": "rebuild" if _derived(problem) else "restore",
-    }
+    return json_shapes.members(problem) | {"mend": "rebuild" if _derived(problem) else "restore"}
 
 
 def _derived(problem: tape.Problem) -> bool:

@@ -84,9 +84,8 @@ def log(
             _print_graph(session, rows, names, limit)
             return
         entries = recent(backwards(chat, chat.info().head), after)
-        chosen: Iterator[tape.Entry] = itertools.islice(
-            (entry for entry in entries if _wanted(entry, kinds, before)), limit
-        )
+        wanted = (entry for entry in entries if _wanted(entry, kinds, before))
+        chosen: Iterator[tape.Entry] = itertools.islice(wanted, limit)
         if reverse:
             chosen = iter(list(chosen)[::-1])
         if session.out.as_json:
@@ -150,12 +149,7 @@ def show(
         session.out.lines(changed)
 
 
-@command(
-    SECTION,
-    "tape cat chat-1",
-    "tape cat chat-1 --at 12",
-    "tape cat chat-1 --last 5 --json | jq '.[].message'",
-)
+@command(SECTION, "tape cat chat-1", "tape cat chat-1 --at 12", "tape cat chat-1 --last 5 --json | jq '.[].message'")
 def cat(
     session: Session,
     tape_: TapeArgument,
@@ -264,18 +258,13 @@ def _print_manifest(session: Session, manifest: tape.Manifest) -> None:
     if session.out.as_json:
         session.out.json(msgspec.to_builtins(manifest))
         return
-    budget = "no budget" if manifest.budget is None else f"budget {manifest.budget}"
     session.out.line([("manifest ", "head"), (manifest.hash, "seq")])
-    session.out.line(
-        f"{manifest.policy} {manifest.version}, {budget}, about {manifest.tokens} tokens, head {manifest.head}"
-    )
-    for included in manifest.included:
-        session.out.line(
-            [
-                ("+ ", "add"),
-                _range(*included) if isinstance(included, list) else "a message made or altered for the context",
-            ]
-        )
+    limits = "no budget" if manifest.budget is None else f"budget {manifest.budget}"
+    limits += f", about {manifest.tokens} tokens, head {manifest.head}"
+    session.out.line(f"{manifest.policy} {manifest.version}, {limits}")
+    for part in manifest.included:
+        what = _range(*part) if isinstance(part, list) else "a message made or altered for the context"
+        session.out.line([("+ ", "add"), what])
     for out in manifest.excluded:
         session.out.line([("- ", "remove"), f"{_range(out.tape, out.first, out.last)}  {out.why}"])
     for repair in manifest.repairs:
@@ -307,12 +296,7 @@ def _print_recalled(session: Session, chat: tape.Tape, seq: int) -> None:
     session.out.json(shown)
 
 
-@command(
-    SECTION,
-    "tape diff chat-1@4 chat-1@9",
-    "tape diff chat-1@booking @20",
-    "tape diff worked failed --json",
-)
+@command(SECTION, "tape diff chat-1@4 chat-1@9", "tape diff chat-1@booking @20", "tape diff worked failed --json")
 def diff(
     session: Session,
     a: Annotated[

@@ -117,13 +117,7 @@ def handoff(
     begun = None if state is None else json_value(state, "--state")
     with session.open() as store:
         receipt = session.find(store, tape_).handoff(
-            name,
-            summary=summary,
-            phase=phase,
-            next_steps=next_steps or (),
-            owner=to,
-            state=begun,
-            **options,
+            name, summary=summary, phase=phase, next_steps=next_steps or (), owner=to, state=begun, **options
         )
     _print_receipt(session, receipt)
 
@@ -173,9 +167,7 @@ def merge(
     on_conflict: Annotated[
         str,
         typer.Option(
-            metavar="SIDE",
-            help="Where both changed the same: fail, ours or theirs.",
-            autocompletion=one_of(*_SIDES),
+            metavar="SIDE", help="Where both changed the same: fail, ours or theirs.", autocompletion=one_of(*_SIDES)
         ),
     ] = "fail",
     summary: Annotated[str | None, typer.Option(help="Of a squash: the one message's content.")] = None,
@@ -192,12 +184,7 @@ def merge(
         raise Failure(f"--fields: a message cannot have {clash[0]!r} here", None, USAGE)
     with session.open() as store:
         receipt = session.find(store, tape_).merge(
-            session.find(store, child),
-            strategy=strategy,
-            on_conflict=on_conflict,
-            summary=summary,
-            **options,
-            **more,
+            session.find(store, child), strategy=strategy, on_conflict=on_conflict, summary=summary, **options, **more
         )
     if session.out.as_json:
         session.out.json(json_shapes.members(receipt))

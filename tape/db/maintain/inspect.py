@@ -26,21 +26,12 @@ from tape.db.schema.migrate import KNOWN, schema_version
 from tape.db.schema.tables import REVISION, guards
 from tape.errors import StoreBusy, StoreFailed
 
-__all__ = [
-    "DatabaseState",
-    "Oldest",
-    "feed_now",
-    "integrity",
-    "look",
-    "missing_guards",
-    "oldest_transaction",
-    "wal_size",
-]
+__all__ = ["Oldest", "StoreState", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
 
 _NOT_A_DATABASE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
-class DatabaseState(Struct, frozen=True):
+class StoreState(Struct, frozen=True):
     """What is at the address of a store."""
 
     there: bool
@@ -72,30 +63,30 @@ class Oldest(Struct, frozen=True):
     """The name of one that was prepared: no process has it, and ``application`` is the database it belongs to."""
 
 
-def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> DatabaseState:
+def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> StoreState:
     """Tell what is at a database URL without opening it as a store. Raises StoreFailed when it cannot be reached."""
     if url.get_backend_name() == "sqlite":
-        return DatabaseState(False) if is_memory(url) else _look_at_file(Path(url.database or ""), timeout)
+        return StoreState(False) if is_memory(url) else _look_at_file(Path(url.database or ""), timeout)
     database = open_database(url, schema=schema, durability="full", timeout=timeout)
     try:
         with database.engine.connect() as connection:
-            return DatabaseState(True, schema_version(connection, database))
+            return StoreState(True, schema_version(connection, database))
     except sa.exc.DBAPIError as error:
         raise Unreachable(f"cannot connect: {str(error.orig).strip()}") from error
     finally:
         database.close()
 
 
-def _look_at_file(path: Path, timeout: float) -> DatabaseState:
+def _look_at_file(path: Path, timeout: float) -> StoreState:
     if not path.is_file():
         if path.exists():
             raise StoreFailed(f"{str(path)!r} is not a file")
-        return DatabaseState(False)
+        return StoreState(False)
     if not os.access(path, os.R_OK):
         raise StoreFailed(f"the file {str(path)!r} cannot be read")
     if path.stat().st_size == 0:
         # To SQLite an empty file is an empty database.
-        return DatabaseState(True)
+        return StoreState(True)
     try:
         with _reading(path, timeout) as connection:
             row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tape_version'").fetchone()
@@ -103,11 +94,11 @@ def _look_at_file(path: Path, timeout: float) -> DatabaseState:
     except sqlite3.DatabaseError as error:
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code in _NOT_A_DATABASE:
-            return DatabaseState(True, damaged=str(error))
+            return StoreState(True, damaged=str(error))
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreBusy(timeout) from error
         raise StoreFailed(f"cannot open {str(path)!r}: {error}") from error
-    return DatabaseState(True, str(version[0]) if version is not None else None)
+    return StoreState(True, str(version[0]) if version is not None else None)
 
 
 @contextlib.contextmanager
