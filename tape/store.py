@@ -121,7 +121,7 @@ class Store:
         self._searcher = Searcher(database, self._reader, owner=owner)
         self._catalog = Catalog(database, self._reader, owner, self._searcher.index)
         self._moving = Moving(self._recorder, self._reader, owner)
-        self._purging = Purging(self._recorder, self._reader, self._catalog, self._searcher.index)
+        self._purging = Purging(database, owner, self._recorder, self._catalog, self._searcher.index)
 
     def __enter__(self) -> Store:
         return self

@@ -16,8 +16,8 @@ from tape.core.plan.intents import Plain, Planned
 from tape.core.records import Retention
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
+from tape.db.maintain.stored_tape import tape_row
 from tape.db.read.catalog import Catalog
-from tape.db.read.reader import Reader
 from tape.db.record.recorder import Call, Opener, Recorder, Writing
 from tape.db.search.index import Index
 from tape.db.transfer.staging import sweep
@@ -55,13 +55,15 @@ class _Judged(Struct):
 class Purging:
     """Removes tapes of one owner, or of all."""
 
-    def __init__(self, recorder: Recorder, reader: Reader, catalog: Catalog, index: Index) -> None:
+    def __init__(
+        self, database: Database, owner: str | None, recorder: Recorder, catalog: Catalog, index: Index
+    ) -> None:
         self._index = index
         self._recorder = recorder
-        self._reader = reader
+        self._owner = owner
         self._catalog = catalog
-        self._db = reader._db
-        self._sql = reader._sql
+        self._db = database
+        self._sql = database.statements
 
     def purge(self, tape: str, *, forks: bool, check: Check | None = None) -> Retention:
         """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
@@ -89,19 +91,19 @@ class Purging:
 
         def gone(tx: Transaction) -> bool:
             owners = [row[1] for row in tx.all(self._sql.tombstone, (tape,))]
-            seen = self._reader.owner is None or self._reader.owner in owners
-            return bool(owners) and seen and self._reader.row(tx, tape) is None
+            seen = self._owner is None or self._owner in owners
+            return bool(owners) and seen and tape_row(tx, tape, self._owner) is None
 
         if not self._db.read(gone):
             return []
         # Which of them were its forks went with their rows; but whatever is left has to go, whoever asks for it.
-        return [row for row in unemptied(self._db, self._reader.owner) if forks or row[1] == tape]
+        return [row for row in unemptied(self._db, self._owner) if forks or row[1] == tape]
 
     def _family(self, tape: str) -> list[str]:
         """Return a tape and its descendants, parents first."""
 
         def work(tx: Transaction) -> list[str]:
-            row = self._reader.row(tx, tape)
+            row = tape_row(tx, tape, self._owner)
             if row is None:
                 raise TapeNotFound(tape)
             family = [(tape, row[0])]
@@ -189,7 +191,7 @@ class Purging:
     def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
         """Purge, or tell, the tapes last written before ``limit``."""
         if not dry_run:
-            for number, tape, seq, _ in unemptied(self._db, self._reader.owner):
+            for number, tape, seq, _ in unemptied(self._db, self._owner):
                 # An earlier run was interrupted between a tombstone and the last of its rows.
                 self._empty(tape, number, seq)
             sweep(self._recorder)

@@ -16,7 +16,7 @@ from tape.db.engine.transaction import Database, Transaction
 from tape.db.view.lineage import Family, Member
 from tape.errors import Corrupt, TapeNotFound
 
-__all__ = ["Meter", "Progress", "StoredTape", "decoded", "find_tape", "fold_row", "tape_names"]
+__all__ = ["Meter", "Progress", "StoredTape", "decoded", "find_tape", "fold_row", "tape_names", "tape_row"]
 
 _PAGE = 1_000
 Progress = Callable[[int, int], None]
@@ -44,7 +44,7 @@ class StoredTape(Struct, frozen=True):
 
 def find_tape(tx: Transaction, tape: str, owner: str | None) -> StoredTape:
     """Return a tape that the owner sees, also one whose head is missing; raises TapeNotFound."""
-    row = _row(tape, owner, tx)
+    row = tape_row(tx, tape, owner)
     if row is None:
         raise TapeNotFound(tape)
     number, _, status, reason, completed, head = row
@@ -68,12 +68,12 @@ def tape_names(database: Database, owner: str | None) -> Iterator[str]:
     after = ""
     while rows := database.read(lambda tx, after=after: tx.all(tx.statements.tape_names, (after,))):  # type: ignore[misc]
         for (name,) in rows:
-            if database.read(partial(_row, name, owner)) is not None:
+            if database.read(lambda tx, name=name: tape_row(tx, name, owner)) is not None:  # type: ignore[misc]
                 yield name
         after = rows[-1][0]
 
 
-def _row(tape: str, owner: str | None, tx: Transaction) -> Any:
+def tape_row(tx: Transaction, tape: str, owner: str | None) -> Any:
     """Return the row of a tape that the owner sees: number, owner, status, reason, completed and the head's seq."""
     row = tx.one(tx.statements.tape_row, (tape,))
     hidden = row is None or row[2] == "purged" or (owner is not None and row[1] != owner)
@@ -111,7 +111,7 @@ class Meter:
 def _count(owner: str | None, tape: str | None, tx: Transaction) -> int:
     """Return how many entries one tape has, or all that the owner sees."""
     if tape is not None:
-        row = _row(tape, owner, tx)
+        row = tape_row(tx, tape, owner)
         return 0 if row is None else int(row[5])
     rows = tx.all(tx.statements.counts, ()) if owner is None else tx.all(tx.statements.counts_of, (owner,))
     return sum(int(row[2]) for row in rows)

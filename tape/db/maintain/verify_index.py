@@ -83,7 +83,7 @@ class IndexCheck:
             upto = rows[-1][3] if more else 2**62
             kept = {row[1]: row for row in tx.all(sql.texts_between, (number, after, upto))}
             for row in rows:
-                ready = self._index._ready(tx, row)
+                ready = self._index.ready(tx, row)
                 text = kept.pop(row[3], None)
                 if ready is None:
                     continue

@@ -108,7 +108,7 @@ class Index:
         ready = []
         count = 0
         for at, row in enumerate(rows, 1):
-            found = None if row[-1] == "purged" else self._ready(tx, row)
+            found = None if row[-1] == "purged" else self.ready(tx, row)
             if found is not None:
                 ready.append(found)
                 count += len(found.words)
@@ -116,7 +116,8 @@ class Index:
                 return place, rows[:at], ready
         return place, rows, ready
 
-    def _ready(self, tx: Transaction, row: Row) -> Indexed | None:
+    def ready(self, tx: Transaction, row: Row) -> Indexed | None:
+        """Return the text of an entry's row as the index holds it, or None for one that is not indexed."""
         position, xid, tape_id, seq, kind, version, raw, _, lane, ordinal, _, owner, _ = row
         if raw is None:
             raw = large_body(tx, tape_id, seq, kind)
