@@ -29,7 +29,7 @@ USAGE = 2
 NOT_FOUND = 3
 """No such store, tape, entry, message or file."""
 DAMAGED = 4
-"""What is stored, or a file that was given, does not hold together."""
+"""The store, or a file to import, is damaged."""
 SCHEMA = 5
 """The store has the schema of an older or a newer release."""
 UNAVAILABLE = 6
@@ -68,7 +68,7 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
 
 
 def words(error: tape.TapeError) -> str:
-    """Return what a library's error says, for the one line of the command."""
+    """Return the message of a library's error for the one line that the command prints."""
     if isinstance(error, tape.MergeConflict):
         named = ", ".join(str(getattr(conflict, "message_id", conflict)) for conflict in error.conflicts[:5])
         return f"{error}: {named}"
@@ -79,7 +79,7 @@ def words(error: tape.TapeError) -> str:
 
 
 def judge(error: tape.TapeError) -> tuple[int, str | None]:
-    """Return the exit code of a library's error, and the next step if there is one to tell."""
+    """Return the exit code of a library's error, and the next step, if there is one."""
     cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
     if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DAMAGED, "see: tape doctor"

@@ -131,7 +131,7 @@ class Out:
             self.line(line)
 
     def note(self, text: str) -> None:
-        """Tell something beside the data."""
+        """Print a remark to stderr, beside the data."""
         print(text, file=sys.stderr)
 
     def json(self, value: Any) -> None:
@@ -144,7 +144,7 @@ class Out:
         self.flush()
 
     def flush(self) -> None:
-        """Let whoever reads see all that was printed."""
+        """Send all that was printed to the reader."""
         sys.stdout.flush()
 
     def array(self, values: Iterable[Any]) -> None:

@@ -27,7 +27,7 @@ EXAMPLES: dict[str, Sequence[str]] = {}
 
 
 class ReaderGone(Exception):
-    """Whoever read the output has seen enough. Typer would end the command as failed if it saw the error itself."""
+    """The reader of the output closed it. Typer would report a failure if it saw the BrokenPipeError itself."""
 
 
 class _Sections(TyperGroup):
@@ -83,7 +83,7 @@ def tape_command(
 
 
 def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of tapes that begin as the word that is being typed; a store that cannot be read has none."""
+    """Return the ids of tapes that begin with the word being typed; none when the store cannot be read."""
     above = (context.parent.params if context.parent is not None else {}) or {}
     options = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
     try:
@@ -95,7 +95,7 @@ def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def one_of(*values: str) -> Callable[[str], list[str]]:
-    """Return what completes an option that takes one of these values."""
+    """Return the shell completion of an option that takes one of these values."""
     return lambda incomplete: [value for value in values if value.startswith(incomplete)]
 
 
@@ -127,7 +127,7 @@ _LARGEST = 2**63 - 1
 
 
 def _check_numbers(arguments: dict[str, Any]) -> None:
-    """Raise Failure for a number that nothing can be counted with."""
+    """Raise Failure for a number that no database can hold."""
     for value in arguments.values():
         if isinstance(value, int | float) and not abs(value) <= _LARGEST:
             shown = str(value) if len(str(value)) < 40 else f"{str(value)[:20]}..."

@@ -27,7 +27,7 @@ DEFAULT = "tape.db"
 """The store when none is named, as for ``tape.open``."""
 
 _MOST = 1_000
-"""How many of the newest tapes are looked through for a name or the beginning of an id."""
+"""How many of the newest tapes are searched for a name or the beginning of an id."""
 _SHORTEST = 4
 _TIMEOUT = 30.0
 """Seconds to wait for another writer, as for ``tape.open``."""
@@ -45,7 +45,7 @@ class Session:
 
     @property
     def url(self) -> sa.URL:
-        """The database that is meant."""
+        """The URL of the database."""
         return parse_url(self.named)
 
     @property
@@ -54,7 +54,7 @@ class Session:
         return self.url.render_as_string(hide_password=True) if "://" in self.named else self.named
 
     def here(self, hint: str) -> str:
-        """Return a hint so that a command at its end can be typed as it is: with the store that this one was given."""
+        """Return a hint whose command, if it ends with one, has the store options that this command was given."""
         if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
             return hint
         options = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
@@ -136,7 +136,7 @@ class Session:
                 Path(f"{part}{name}").unlink(missing_ok=True)
 
     def _appear(self, part: Path, target: Path) -> None:
-        """Give a new store its name, unless somebody else made a file of that name meanwhile."""
+        """Give a new store its name, unless another process made a file of that name meanwhile."""
         check_replaceable(target)
         try:
             # Unlike a rename, a link never takes the place of another file.

@@ -1,4 +1,4 @@
-"""Saying in words what entries and messages say. Pure: from values to text."""
+"""Entries, messages and differences as lines of text. Pure: from values to text."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def message_line(data: dict[str, Any], most: int = _SHOWN) -> str:
 
 
 def label(id: str, name: str | None = None) -> str:
-    """Return how a tape is called in a narrow place: its id, or of a long id its name or its end."""
+    """Return the short form of a tape's id: a long id is replaced by the name or its end."""
     if len(id) <= 20:
         return clean(id)
     return cut(name, 20) if name else f"..{clean(id[-8:])}"
 
 
 def _gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None) -> str:
-    """Return what an entry says, on one line; ``names`` tells how other tapes are called."""
+    """Return what an entry says, on one line; ``names`` holds the names of other tapes."""
     payload = entry.payload
     match payload:
         case None:

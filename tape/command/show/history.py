@@ -71,7 +71,7 @@ def _shown(entry: tape.Entry) -> bool:
 
 
 def _fork_point(store: tape.Store, child: str, parent: str, seq: int) -> tuple[str, int]:
-    """Return where a fork's lane ends: at the parent's entry that tells of the fork, if that follows the point."""
+    """Return where a fork's lane ends: at the parent's entry that records the fork, if that follows the point."""
     receipt = next(store.get(parent).entries(after=seq, limit=1), None)
     recorded = receipt is not None and isinstance(receipt.payload, payloads.Fork) and receipt.payload.child == child
     return parent, seq + 1 if recorded else seq

@@ -29,7 +29,7 @@ def demo(
     if path is None:
         stories.main([])
         return
-    # The store of the environment is not used: a demo has no business in somebody's real one, named or not.
+    # The store of the environment is not used: a demo must not write into a real store.
     place = Session(path, session.schema, None)
     state = place.look()
     file = place.url.get_backend_name() == "sqlite"

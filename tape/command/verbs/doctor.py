@@ -30,9 +30,9 @@ from tape.db.transfer.staging import forsaken
 __all__ = ["Finding", "doctor"]
 
 LONG_WAL = 64 * 1024 * 1024
-"""SQLite folds the log in by itself at 4 MiB; far beyond that somebody keeps it from doing so."""
+"""SQLite folds the log in by itself at 4 MiB. A much longer one means that a reader prevents it."""
 LONG_TRANSACTION = 60.0
-"""Seconds after which an open transaction is no longer taken for a short one."""
+"""Seconds after which an open transaction is reported."""
 LONG_LAG = 10_000
 """Entries; a search indexes so many in a second or two."""
 PATIENCE = 5.0
@@ -43,7 +43,7 @@ _MOST = 5
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at: how it is, and the command that mends it."""
+    """The result of one check, and the command that mends what it found."""
 
     check: str
     level: str
@@ -94,7 +94,7 @@ def doctor(
 
 
 def schema_finding(state: StoreState) -> Finding:
-    """Tell whether this release can work with what is at the address of the store."""
+    """Report whether this release can work with what is at the address of the store."""
     if state.damaged is not None:
         return Finding("schema", "error", state.damaged, "restore the file from a backup", DAMAGED)
     if state.current:
@@ -107,7 +107,7 @@ def schema_finding(state: StoreState) -> Finding:
 
 
 def examine(store: tape.Store, database: Database, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
-    """Yield what there is to say of an open store. A check that the damage itself prevents is a finding, too."""
+    """Run every check on an open store. A check that the damage itself prevents is a finding, too."""
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
         ("log", lambda: [wal_finding(length) for length in [wal_size(database)] if length is not None]),
@@ -129,7 +129,7 @@ def examine(store: tape.Store, database: Database, *, quick: bool = False, progr
 
 
 def engine_finding(engine: str, version: str) -> Finding:
-    """Tell the version of the database, and whether it has the fault that can lose committed pages."""
+    """Report the version of the database, and whether it has the fault that can lose committed pages."""
     if engine == "SQLite" and version and sqlite_loses_pages(tuple(int(part) for part in version.split(".")[:3])):  # type: ignore[arg-type]
         what = f"SQLite {version} can lose pages when two programs write and checkpoint at once"
         mend = "use a Python with SQLite 3.51.3, 3.50.7 or 3.44.6; until then let no other program write the file"
@@ -138,7 +138,7 @@ def engine_finding(engine: str, version: str) -> Finding:
 
 
 def wal_finding(length: int) -> Finding:
-    """Tell the size of the write-ahead log."""
+    """Report the size of the write-ahead log."""
     if length <= LONG_WAL:
         return Finding("log", "ok", f"write-ahead log of {size(length)}")
     what = f"write-ahead log of {size(length)}: a reader keeps it from being folded into the file"
@@ -146,14 +146,14 @@ def wal_finding(length: int) -> Finding:
 
 
 def guards_finding(missing: list[str]) -> Finding:
-    """Tell whether the database still refuses to change entries."""
+    """Report whether the database still refuses to change entries."""
     if not missing:
         return Finding("guards", "ok", "entries cannot be changed")
     return Finding("guards", "error", f"missing: {', '.join(missing)}", "tape migrate, then: tape verify", DAMAGED)
 
 
 def transaction_finding(oldest: Oldest | None) -> Finding:
-    """Tell which transaction holds back the feed, and the cleaning up of the tables."""
+    """Report which transaction holds back the feed, and the cleaning up of the tables."""
     if oldest is None or oldest.seconds < LONG_TRANSACTION:
         return Finding("transactions", "ok", "none is open for long")
     if oldest.prepared is not None:
@@ -169,7 +169,7 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
 
 
 def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
-    """Tell which purged tapes, and tapes of imports that died, still have rows."""
+    """Report which purged tapes, and tapes of imports that died, still have rows."""
     left = unemptied(database, store.owner)
     dead = len(forsaken(database, store.owner, time.time_ns() // 1000))
     if not left and not dead:
@@ -193,14 +193,14 @@ def _exists(store: tape.Store, name: str) -> bool:
 
 
 def lag_finding(lag: int) -> Finding:
-    """Tell how far the search index is behind."""
+    """Report how far the search index is behind."""
     if lag <= LONG_LAG:
         return Finding("index", "ok", f"about {count(lag, 'entry')} behind")
     return Finding("index", "note", f"about {count(lag, 'entry')} behind", "tape search anything")
 
 
 def integrity_finding(problems: list[str]) -> Finding:
-    """Tell what the database finds wrong with its own file."""
+    """Report what the database finds wrong with its own file."""
     if not problems:
         return Finding("integrity", "ok", "every page and index is sound")
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
@@ -209,7 +209,7 @@ def integrity_finding(problems: list[str]) -> Finding:
 
 
 def report_findings(report: tape.Report) -> Iterator[Finding]:
-    """Tell what verify found, apart for the chain and for the view."""
+    """Report what verify found, apart for the chain and for the view."""
     view = [problem for problem in report.problems if isinstance(problem, ViewProblem)]
     index = [problem for problem in report.problems if isinstance(problem, IndexProblem)]
     chain = [problem for problem in report.problems if not isinstance(problem, ViewProblem | IndexProblem)]

@@ -89,7 +89,7 @@ def _problem_shape(problem: tape.Problem) -> dict[str, object]:
 
 
 def _derived(problem: tape.Problem) -> bool:
-    """Whether a rebuild makes anew what is wrong."""
+    """Whether ``rebuild`` mends the problem."""
     return isinstance(problem, ViewProblem | IndexProblem)
 
 

@@ -125,9 +125,9 @@ def import_(
 
 
 def _open_input(file: str) -> Any:
-    """Return the file to read. Stdin is kept in a temporary one, since an import reads twice."""
+    """Return the file to read. Stdin is copied to a temporary file, since an import reads twice."""
     if file == "-":
-        kept: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever asked for it
+        kept: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
         while part := sys.stdin.buffer.read(1 << 20):
             kept.write(part)
         kept.seek(0)
@@ -142,7 +142,7 @@ def _open_input(file: str) -> Any:
 
 @contextlib.contextmanager
 def _transcript_file(file: str, into: str | None) -> Iterator[Path]:
-    """Give a file to read a transcript from, twice. What can be read only once is kept in a temporary one meanwhile."""
+    """Yield a file to read a transcript from twice. Input that can be read only once is copied to a temporary file."""
     path = Path(file)
     if file != "-" and path.is_file():
         yield path

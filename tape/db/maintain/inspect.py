@@ -1,7 +1,7 @@
-"""The condition of a database, looked at from outside: what is there before a store is opened, and what ails it.
+"""Inspecting a database: what is there before a store is opened, and what is wrong with it.
 
-Nothing here changes anything: a look at a database of somebody else's, or at none, leaves no table, no journal mode and
-no file behind.
+Nothing here changes anything. Inspecting a database that is not a store, or a path without a file, leaves no table, no
+journal mode and no file behind.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Purging:
 
         if not self._db.read(gone):
             return []
-        # Which of them were its forks went with their rows; but whatever is left has to go, whoever asks for it.
+        # Their rows are gone, so that nobody knows which of them were its forks. All that is left has to go anyway.
         return [row for row in unemptied(self._db, self._owner) if forks or row[1] == tape]
 
     def _family(self, tape: str) -> list[str]:
@@ -189,7 +189,7 @@ class Purging:
         self._db.repeat(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
 
     def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
-        """Purge, or tell, the tapes last written before ``limit``."""
+        """Purge the tapes last written before ``limit``, or with ``dry_run`` only list them."""
         if not dry_run:
             for number, tape, seq, _ in unemptied(self._db, self._owner):
                 # An earlier run was interrupted between a tombstone and the last of its rows.

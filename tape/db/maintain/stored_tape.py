@@ -1,4 +1,4 @@
-"""A tape as its entries tell it: what verify and rebuild read, without trust in the view."""
+"""A tape as its entries record it: what verify and rebuild read instead of the view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 
 
 class StoredTape(Struct, frozen=True):
-    """A tape as its own row tells it, with the lineage that its first entry records."""
+    """A tape as its own row describes it, with the lineage that its first entry records."""
 
     name: str
     number: int

@@ -33,7 +33,7 @@ class IndexCheck:
         """Of the whole index on SQLite: for each position the sum of the hashes of its words."""
 
     def whole(self) -> list[IndexProblem]:
-        """Look at the index as a whole, where that tells more than its parts; on SQLite it is ordered by words."""
+        """Check the index as a whole. Only SQLite needs it, whose index is ordered by words and not by texts."""
         if not isinstance(self._db, SqliteDatabase):
             return []
         try:
@@ -74,7 +74,7 @@ class IndexCheck:
         sql, place = tx.statements, self._index.place(tx)
         problems: list[IndexProblem] = []
         if not place:
-            # There is none yet, or one of another release, which the next search makes anew.
+            # There is none yet, or one of another release, which the next search replaces.
             return problems
         after, more = 0, True
         while more:

@@ -32,7 +32,7 @@ def _orphans(tx: Transaction) -> Iterator[Problem]:
     for queries, why in ((sql.orphans, "not there"), (sql.remains, "purged")):
         for table, statement in queries.items():
             for number, count, first in tx.all(statement, ()):
-                # What is derived can be swept away; what is recorded must be looked after by someone.
+                # A derived row can be deleted by a rebuild; a recorded one needs a person to decide.
                 what = f"of a tape that is {why} ({count} in all)"
                 if table in view:
                     yield ViewProblem(_nameless(number), first or 0, f"a row of {table} is {what}")
@@ -43,7 +43,7 @@ def _orphans(tx: Transaction) -> Iterator[Problem]:
 
 
 def _nameless(number: int) -> str:
-    """Return how a tape is called of which only the number is known: no tape can have such an id."""
+    """Return a name for a tape of which only the number is known; no tape can have it as its id."""
     return f"{strict.RESERVED}{number}"
 
 

@@ -142,7 +142,7 @@ class TapeCheck:
             self._cited.append(cited)
 
     def _recorded_place(self, row: Any) -> Place:
-        """Return the place in an entry's row; a tape that is no ancestor is kept as it is, so that the hash tells."""
+        """Return the place in an entry's row; a tape that is no ancestor is kept, so that the hash fails."""
         try:
             return place_at(row[14], row[15], row[13], self.tape.family)
         except Corrupt:
@@ -228,8 +228,8 @@ class TapeCheck:
                 continue
             imported = cited.kind != "open" and came is not None and cited.by_seq <= came[0]
             if imported and not contradicted(tx, cited):
-                # It was imported without the tapes that it tells of, or without those parts of them: what is there now
-                # was written here.
+                # It was imported without the tapes that it cites, or without those parts of them. What is there now was
+                # written here.
                 continue
             if entry is None:
                 self._wrong(cited.by_seq, f"cites seq {cited.seq} of tape {cited.tape!r}, which is not there")
