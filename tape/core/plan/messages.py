@@ -53,6 +53,7 @@ class AddMessage(Intent, kw_only=True):
     """Append a message."""
 
     records = payloads.Append
+    told_by = frozenset({Origin.GIVEN, Origin.DERIVED})
 
     id: str
     generated: bool
@@ -64,11 +65,6 @@ class AddMessage(Intent, kw_only=True):
     parent: Any = HEAD
     batch: tuple[int, int] | None = None
     """The index in a batch with a key and its length; ``(0, 0)`` for a key that only looks like one of a batch."""
-
-    @property
-    def known_by_key(self) -> bool:
-        """Whether the key tells a repeated call: also the id of a message does, and its key follows from that."""
-        return self.key.origin is not Origin.RANDOM
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
@@ -173,12 +169,10 @@ class ReviseMessage(Intent, kw_only=True):
 class UpsertMessage(AddMessage, kw_only=True):
     """Append a message, or revise it if it is there; decided inside the transaction, so that two never collide."""
 
-    message: dict[str, Any]
+    # A key that is derived from the id tells only that the message is there.
+    told_by = frozenset({Origin.GIVEN})
 
-    @property
-    def known_by_key(self) -> bool:
-        """Whether the key tells a repeated call. One derived from the id tells only that the message is there."""
-        return self.key.origin is Origin.GIVEN
+    message: dict[str, Any]
 
     def content_as(self, kind: str) -> Any:
         """Return the message as an append or as a revision tells it."""

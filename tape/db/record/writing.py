@@ -92,25 +92,6 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
 class Writing:
     """The entries of one transaction on one tape."""
 
-    __slots__ = (
-        "_entries",
-        "_ops",
-        "_was",
-        "call",
-        "deferred",
-        "defers",
-        "existed",
-        "family",
-        "free",
-        "head",
-        "previous",
-        "shared",
-        "tape",
-        "tape_id",
-        "tx",
-        "written",
-    )
-
     def __init__(self, shared: Shared, tx: Transaction, call: Call, state: TapeState | None) -> None:
         self.shared = shared
         self.tx = tx
@@ -232,30 +213,30 @@ class Writing:
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
-        tx, sql, database, op = self.tx, self.tx.statements, self.shared.database, self._opened()
-        if op is None or database.fault is not None:
+        tx, sql, database, opened = self.tx, self.tx.statements, self.shared.database, self._opened()
+        if opened is None or database.fault is not None:
             self.flush()
             database.point("head")
             moved = tx.run(sql.move_head, (*head_values(self.head, self.family), self.tape_id, self._was))
         else:
-            # The usual append: one entry, one row, and the head.
-            (entry,), place, number = self._entries, op.place, self.tape_id
-            insert = self._insert(entry)
-            head = (*head_values(self.head, self.family), number, self._was)
+            (entry,) = self._entries
+            insert, head = self._insert(entry), (*head_values(self.head, self.family), self.tape_id, self._was)
             self._entries, self._ops = [], []
             tx.run(insert, entry)
-            tx.run(sql.open_row, (number, place.lane, place.ordinal, op.placed, op.since, op.body))
+            tx.run(sql.open_row, opened)
             moved = tx.run(sql.move_head, head)
         if moved != 1:
             raise Stale
         self._was = self.head.hash
 
-    def _opened(self) -> OpenRow | None:
-        """Return the row that the one pending entry opens on this tape, if it changes nothing else."""
+    def _opened(self) -> tuple[int, ...] | None:
+        """Return the row that the usual append opens: of one pending entry that does nothing else."""
         if len(self._entries) != 1 or len(self._ops) != 1:
             return None
         op = self._ops[0]
-        return op if type(op) is OpenRow and op.place.tape is None else None
+        if type(op) is not OpenRow or op.place.tape is not None:
+            return None
+        return self.tape_id, op.place.lane, op.place.ordinal, op.placed, op.since, op.body
 
     def finish(self, *, kept: bool) -> None:
         """Send the rest and move the head, which is kept for the next append once this one is committed.
@@ -280,23 +261,12 @@ class Writing:
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
-        statement, op = self.tx.statements.append_hot, self._opened()
-        if statement is None or op is None:
+        statement, opened = self.tx.statements.append_hot, self._opened()
+        if statement is None or opened is None:
             raise Stale
         self.shared.database.point("entry")
-        params = (
-            lock_key(self.tape),
-            *head_values(self.head, self.family),
-            self.tape_id,
-            self._was,
-            *self._entries[0],
-            self.tape_id,
-            op.place.lane,
-            op.place.ordinal,
-            op.placed,
-            op.since,
-            op.body,
-        )
+        head, (entry,) = head_values(self.head, self.family), self._entries
+        params = (lock_key(self.tape), *head, self.tape_id, self._was, *entry, *opened)
         if self.deferred is not None:
             statement = self.tx.statements.append_hot_forked or statement
             params += (self.view()._lineage(), ids.message_key(self.deferred), self.deferred)
