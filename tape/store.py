@@ -18,7 +18,7 @@ from tape.core.entries import ids, payloads
 from tape.core.memory.declaring import checked_clock, counting, declared_blocks, declared_slots
 from tape.core.memory.state import BlockSpec, Slot
 from tape.core.messages.tokens import Counter
-from tape.core.plan.batch import message_intents
+from tape.core.plan.messages import message_intents
 from tape.core.records import Entry, Health, Hit, Page, Problem, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.db.engine.connect import parse_url
 from tape.db.engine.guests import Bound, Joined, check_transactional, open_database
@@ -31,7 +31,8 @@ from tape.db.maintain import audit
 from tape.db.maintain.purge import Purging
 from tape.db.read.catalog import Catalog
 from tape.db.read.contexts import ContextReader, Settings
-from tape.db.record.recorder import Call, Recorder
+from tape.db.record.recorder import Recorder
+from tape.db.record.writing import Call
 from tape.db.schema.migrate import migrate
 from tape.db.search.search import Searcher
 from tape.db.transfer.transfer import File, Moving, Progress

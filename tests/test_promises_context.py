@@ -24,8 +24,9 @@ from tape.core.context.policy import Item, Shaped, Standard
 from tape.core.context.turns import said, turn_starts
 from tape.core.context.weigh import Scale
 from tape.core.context.window import Spot, reach
-from tape.core.entries import ids, payloads
+from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
+from tape.core.plan.keys import keyed
 from tape.core.records import Message
 
 
@@ -113,7 +114,7 @@ class TestRecall:
         told = msgspec.json.decode(msgspec.json.encode(context.manifest))
         for name in ("checkpoint", "stale"):
             told.pop(name, None)
-        old = Plain(key=ids.new_id(), payload=payloads.Event(name="tape.context", data=told), changes_view=False)
+        old = Plain(key=keyed(None), payload=payloads.Event(name="tape.context", data=told))
         receipt = chat._record([old], None, None, None)[0]
         again = chat.recall(receipt.seq)
         assert rendered(again) == rendered(context)

@@ -18,7 +18,8 @@ from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Place
 from tape.core.messages.tokens import Counter, estimate
-from tape.core.plan.intents import Intent, Lookup, Planned
+from tape.core.plan.intents import Intent, Planned
+from tape.core.plan.lookup import Lookup
 from tape.core.view import slots
 from tape.core.view.fold import Head
 from tape.errors import Corrupt, InvalidEntry
@@ -100,6 +101,8 @@ def check_type(value: Any, spec: Slot) -> None:
 class ChangeState(Intent, kw_only=True):
     """Patch a slot or put a value into it."""
 
+    records = payloads.State
+
     slot: str
     given: Any
     patch: bool
@@ -160,6 +163,8 @@ class Block(Struct, frozen=True):
 class ChangeBlock(Intent, kw_only=True):
     """Set, extend or remove a block."""
 
+    records = payloads.Block
+
     label: str
     op: str
     text: str | None
@@ -216,6 +221,8 @@ def with_line(text: str, line: str) -> str:
 
 class FreezePrompt(Intent, kw_only=True):
     """Record the prompt as it is rendered from the blocks now."""
+
+    records = payloads.Block
 
     specs: Any = ()
     counter: Any = estimate
@@ -303,6 +310,8 @@ class Usage(Struct, frozen=True):
 
 class RecordUsage(Intent, kw_only=True):
     """Add the usage of one model call to the totals."""
+
+    records = payloads.Usage
 
     used: payloads.Usage
 

@@ -6,7 +6,7 @@ import functools
 
 from msgspec import UNSET
 
-from tape.core.entries import ids, payloads
+from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload
 from tape.core.memory.state import usage_of
 from tape.core.merge.divergence import Conflict
@@ -24,11 +24,12 @@ from tape.core.merge.three_way import (
     state_value,
 )
 from tape.core.messages.tokens import estimate
-from tape.core.plan.intents import Plain, Planned
+from tape.core.plan.intents import Plain
+from tape.core.plan.keys import keyed
 from tape.core.view.slots import BLOCK, MERGED, STATE, USAGE
 from tape.db.engine.transaction import Transaction
 from tape.db.read.contexts import ContextReader
-from tape.db.record.recorder import Writing
+from tape.db.record.writing import Writing
 from tape.db.view.paths import Scope
 from tape.errors import TapeNotFound
 
@@ -113,8 +114,8 @@ class Carry:
         return None if found is None else found[1]
 
     def _put(self, payload: Payload) -> None:
-        intent = Plain(key=ids.new_id(), payload=payload, source=(self._young.tape, self._young.head.seq))
-        self._parent.put(Planned(payload, self._parent.head.place), intent)
+        source = (self._young.tape, self._young.head.seq)
+        self._parent.record(Plain(key=keyed(None), payload=payload, source=source))
 
     def _state(self, slot: str, last: payloads.State, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         name = slot.removeprefix(STATE)

@@ -8,11 +8,12 @@ import msgspec
 from msgspec import UNSET
 
 from tape.core.entries import ids, payloads
-from tape.core.plan.intents import AddAnchor, Plain, Planned, canonical, digest_of
-from tape.core.view.fold import CLOSED
+from tape.core.plan.intents import AddAnchor, Plain, canonical, digest_of
+from tape.core.plan.keys import Key, Origin, keyed
 from tape.db.engine.transaction import Transaction
-from tape.db.record.recorder import Call, Opener, Recorder, Writing
-from tape.errors import HeadMoved, ProvenanceConflict, TapeNotFound
+from tape.db.record.recorder import Opener, Recorder
+from tape.db.record.writing import Call, Writing
+from tape.errors import ProvenanceConflict, TapeNotFound
 
 __all__ = ["split"]
 
@@ -25,7 +26,7 @@ def split(recorder: Recorder, call: Call, key: str | None, summary: str, name: s
     recorder.several(
         [call.tape, successor],
         ending,
-        lambda tx, opener: _split(tx, opener, recorder, call, ending, successor, summary, name),
+        lambda tx, opener: _split(tx, opener, call, ending, successor, summary, name),
     )
     return successor
 
@@ -33,7 +34,6 @@ def split(recorder: Recorder, call: Call, key: str | None, summary: str, name: s
 def _split(
     tx: Transaction,
     opener: Opener,
-    recorder: Recorder,
     call: Call,
     ending: str,
     successor: str,
@@ -48,13 +48,11 @@ def _split(
     if made is not None:
         _check_same(tx, call.tape, made, successor, summary)
         return
-    if old.head.status in CLOSED:
-        raise recorder.closed(tx, call.tape, old.head)
-    if call.expected_head is not None and call.expected_head != old.head.seq:
-        raise HeadMoved(call.tape, call.expected_head, old.head.seq)
+    old.check_open()
+    old.check_head()
     cited = (call.tape, old.head.seq)
     ended = payloads.Status(status="ended", reason="split", redirect=successor)
-    old.put(Planned(ended, old.head.place), Plain(key=ending, payload=ended))
+    old.record(Plain(key=Key(ending, Origin.GIVEN), payload=ended))
     born = Call(successor, call.actor, call.meta)
     born.create = payloads.Open(
         name=facts[4] if name is None else name,
@@ -66,8 +64,7 @@ def _split(
     young.create()
     carry(old, young, cited)
     begun = payloads.Handoff(name="split", summary=summary)
-    intent = AddAnchor(key=ids.split_key(call.tape), payload=begun, source=cited)
-    young.put(intent.plan(young.head, young, None), intent)
+    young.record(AddAnchor(key=Key(ids.split_key(call.tape), Origin.DERIVED), payload=begun, source=cited))
 
 
 def _check_same(tx: Transaction, tape: str, made: Any, successor: str, summary: str) -> None:
@@ -90,7 +87,8 @@ def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
     What they hold is taken as it is: a slot keeps the version of its schema, and a block that was removed stays removed
     also where the store declares it.
     """
-    held = sorted([*old.slots("state:"), *old.slots("block:")], key=lambda slot: slot[1])
+    view = old.view()
+    held = sorted([*view.slots("state:"), *view.slots("block:")], key=lambda slot: slot[1])
     for _, _, payload in held:
         if isinstance(payload, payloads.State) and payload.value is not UNSET:
             payload = msgspec.structs.replace(payload, given=payload.value, patch=False)
@@ -99,5 +97,4 @@ def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
             payload = msgspec.structs.replace(payload, op=op, given=payload.text)
         else:
             continue
-        intent = Plain(key=ids.new_id(), payload=payload, source=cited)
-        young.put(intent.plan(young.head, young, None), intent)
+        young.record(Plain(key=keyed(None), payload=payload, source=cited))

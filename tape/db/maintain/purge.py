@@ -12,13 +12,15 @@ from typing import Any
 from msgspec import Struct
 
 from tape.core.entries import ids, payloads
-from tape.core.plan.intents import Plain, Planned
+from tape.core.plan.intents import Plain
+from tape.core.plan.keys import Key, Origin
 from tape.core.records import Retention
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Transaction
 from tape.db.read.catalog import Catalog
 from tape.db.read.reader import Reader
-from tape.db.record.recorder import Call, Opener, Recorder, Writing
+from tape.db.record.recorder import Opener, Recorder
+from tape.db.record.writing import Call, Writing
 from tape.db.search.index import Index
 from tape.db.transfer.staging import forsaken, sweep
 from tape.db.view.paths import Row
@@ -159,7 +161,7 @@ class Purging:
         row = tx.one(self._sql.head, (writing.tape,))
         owner = None if row is None else row[1]
         gone = payloads.Status(status="purged")
-        writing.put(Planned(gone, writing.head.place), Plain(key=key, payload=gone))
+        writing.record(Plain(key=Key(key, Origin.RANDOM), payload=gone))
         writing.flush()
         head = writing.head
         tx.run(self._sql.bury, (writing.tape_id,))

@@ -12,10 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core.entries import ids, payloads
+from tape.core.entries import ids
 from tape.core.entries.payloads import Append
-from tape.core.plan.intents import AddMessage, Intent
+from tape.core.plan.intents import Intent
+from tape.core.plan.keys import Key, Origin
+from tape.core.plan.messages import AddMessage
 from tape.db.record.lookup import TapeLookup
+from tape.db.view.rows import entry_from_row
 
 __all__ = ["Batch", "find_batch"]
 
@@ -52,20 +55,19 @@ def find_batch(look: TapeLookup, intents: Sequence[Intent], key: str) -> Batch:
     """Look for a batch on a tape, and give each message the key under which it is or can be recorded."""
     messages = [intent for intent in intents if isinstance(intent, AddMessage)]
     usual = [ids.batch_key(key, index) for index in range(len(messages))]
-    known = look.known([*usual, *(intent.key for intent in intents if not isinstance(intent, AddMessage))])
+    known = look.known([*usual, *(intent.key.value for intent in intents if not isinstance(intent, AddMessage))])
     members: dict[int, Append] = {}
     for index, intent in enumerate(messages):
-        intent.key = usual[index]
-        if intent.key not in known:
-            continue
-        member = _under(look, intent.key, index)
-        if member is None:
+        name = usual[index]
+        member = _under(look, name, index) if name in known else None
+        if member is None and name in known:
             # The key is somebody else's.
-            known.discard(intent.key)
-            intent.key = ids.spare_batch_key(key, index)
-            member = _under(look, intent.key, index)
+            known.discard(name)
+            name = ids.spare_batch_key(key, index)
+            member = _under(look, name, index)
+        intent.key = Key(name, Origin.GIVEN)
         if member is not None:
-            known.add(intent.key)
+            known.add(name)
             members[index] = member
     return Batch(key, len(messages), known, members)
 
@@ -78,5 +80,5 @@ def _member(look: TapeLookup, key: str, index: int) -> Append | None:
 def _under(look: TapeLookup, key: str, index: int) -> Append | None:
     """Return the entry under a key if it is the message of a batch at an index."""
     row = look.tx.one(look.sql.entry_by_key, (look.tape_id, key))
-    payload = payloads.decode(row[3], row[11], row[8]) if row is not None and row[8] is not None else None
+    payload = None if row is None else entry_from_row(look.tape, row, look.family).payload
     return payload if isinstance(payload, Append) and payload.in_batch(index) else None

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from msgspec import Struct
 
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, Answer, Body, Place
-from tape.core.plan.intents import Standing
+from tape.core.plan.lookup import Standing
 from tape.core.view.fold import OUT
 from tape.db.engine.transaction import Transaction
 from tape.db.record.projection import call_key, tape_of
+from tape.db.sql import Statements
 from tape.db.view.lineage import Family, Member, place_at
 from tape.db.view.paths import Scope
 from tape.errors import Corrupt
@@ -25,17 +27,18 @@ __all__ = ["TapeLookup", "as_of", "inherited"]
 _NOW = 2**62
 
 
-class TapeLookup:
+class TapeLookup(Struct):
     """The view of one tape, as the transaction sees it."""
 
-    __slots__ = ("family", "sql", "tape", "tape_id", "tx")
+    tx: Transaction
+    tape: str
+    tape_id: int
+    family: Family | None
 
-    def __init__(self, tx: Transaction, tape: str, tape_id: int, family: Family | None) -> None:
-        self.tape = tape
-        self.tape_id = tape_id
-        self.family = family
-        self.tx = tx
-        self.sql = tx.statements
+    @property
+    def sql(self) -> Statements:
+        """The statements of the transaction's database."""
+        return self.tx.statements
 
     @property
     def forked(self) -> bool:

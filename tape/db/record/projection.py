@@ -52,9 +52,6 @@ def tape_of(place: Place, family: Family | None) -> int:
 
 def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, family: Family | None) -> None:
     """Change the rows of the view as the fold says, in its order, neighbours of one sort together."""
-    if len(ops) == 1:
-        _APPLY[type(ops[0])](tx, tape_id, ops, head, family)
-        return
     sorts = {type(op) for op in ops}
     if len(sorts) > 1 and sorts <= _ADDING:
         # These only add rows, each to a table of its own, so their order among each other does not matter.

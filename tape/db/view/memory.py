@@ -8,7 +8,7 @@ import msgspec
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import ROOT, Payload, Place
-from tape.core.plan.intents import Covered, waiting
+from tape.core.plan.lookup import Covered, waiting
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import Head
@@ -111,8 +111,6 @@ def _slots_lineage(scope: Scope, *, inherited: bool = True) -> str:
 
 class Remembering(TapeLookup):
     """A tape's lookups with those that plans of summaries, state and blocks need."""
-
-    __slots__ = ()
 
     head: Head
 
