@@ -1,11 +1,7 @@
-"""Ids and provenance keys: time-ordered random ids, and the keys that are derived from what is recorded."""
+"""Provenance keys that are derived from what is recorded."""
 
 from __future__ import annotations
 
-import os
-import random
-import threading
-import time
 from hashlib import blake2b
 
 from tape.core.strict import MAX_ID, RESERVED
@@ -29,7 +25,6 @@ __all__ = [
     "merge_key",
     "keyed_id",
     "message_key",
-    "new_id",
     "revision_key",
     "spare_batch_key",
     "split_key",
@@ -40,40 +35,6 @@ MESSAGE, REVISION, COPY, SQUASH = f"{RESERVED}m:", f"{RESERVED}r:", f"{RESERVED}
 FORK, MERGE, DISCARD, SPLIT = f"{RESERVED}f:", f"{RESERVED}g:", f"{RESERVED}d:", f"{RESERVED}t:"
 BATCH = f"{RESERVED}b:"
 """How the keys that the store derives begin, by what they are derived for."""
-
-_lock = threading.Lock()
-_random = random.Random(os.urandom(32))
-_last = 0
-
-
-def _reseed() -> None:
-    """Give a forked process random numbers of its own, or parent and child would make the same ids."""
-    global _lock, _last
-    _lock = threading.Lock()
-    _last = 0
-    _random.seed(os.urandom(32))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reseed)
-
-
-def new_id() -> str:
-    """Return a UUIDv7: random, and ascending within the process so that indexes grow at one end.
-
-    The clock only orders the ids for the benefit of the index; nothing is ever decided by it.
-    """
-    global _last
-    with _lock:
-        # 48 bits of milliseconds and 12 of a counter within them that never repeats nor runs back.
-        stamp = time.time_ns() // 1_000_000 << 12
-        if stamp <= _last:
-            stamp = _last + 1
-        _last = stamp
-        noise = _random.getrandbits(62)
-    # Cut from one string of digits: formatting five numbers takes twice as long as all the rest.
-    digits = (stamp << 64 | 1 << 63 | noise).to_bytes(16, "big").hex()
-    return f"{digits[1:9]}-{digits[9:13]}-7{digits[13:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def fits(key: str) -> str:
