@@ -19,9 +19,9 @@ from harness import TEXT, dsn
 import tape
 from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
-from tape.core.plan.keys import keyed
 from tape.db.record.writing import Call
 from tape.db.schema.tables import Tables
+from tape.new_ids import keyed
 
 STRETCH = 1_000
 _OWN = {"tape_version", "tape_epoch", "tape_texts"}

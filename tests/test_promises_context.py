@@ -26,8 +26,8 @@ from tape.core.context.weigh import Scale
 from tape.core.context.window import Spot, reach
 from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
-from tape.core.plan.keys import keyed
 from tape.core.records import Message
+from tape.new_ids import keyed
 
 
 class Meddling(msgspec.Struct):

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from tape.core.entries.payloads import Payload, Place
 
 __all__ = [
+    "LAST_STAMP",
     "Ancestor",
     "Anchor",
     "Check",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_STAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""The last moment that can be told as a datetime."""
 T = TypeVar("T")
 
 

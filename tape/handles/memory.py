@@ -31,7 +31,6 @@ from tape.core.memory.state import (
 )
 from tape.core.messages.tokens import estimate, message_tokens
 from tape.core.plan.intents import Intent, Plain, canonical, digest_of
-from tape.core.plan.keys import keyed
 from tape.core.records import Entry, Hit, Message, Receipt
 from tape.core.summaries import compaction
 from tape.core.summaries.compaction import AddSummary, StartCompaction, Summarize, Summary, SummaryRequest
@@ -39,6 +38,7 @@ from tape.core.view.fold import COMPACTION
 from tape.db.read.compacting import candidates_of
 from tape.db.read.contexts import CONTEXT, Recalled
 from tape.errors import HeadMoved, InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
+from tape.new_ids import keyed
 
 if TYPE_CHECKING:
     from tape.db.view.paths import Point

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import UNSET
 
+from tape import new_ids
 from tape.core import strict
 from tape.core.context.build import Context
 from tape.core.context.policy import Policy
@@ -16,13 +17,13 @@ from tape.core.entries import ids, payloads
 from tape.core.merge import divergence
 from tape.core.merge.diff import Diff, compare
 from tape.core.plan.intents import AddAnchor, ChooseHead, Intent, Plain, Relabel, SetStatus
-from tape.core.plan.keys import keyed
 from tape.core.plan.messages import HEAD, ReviseMessage, add_message, message_intents, renewed_id, upsert_message
 from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry, TapeError, UnknownMessage
 from tape.handles.memory import Keeping, Kept
+from tape.new_ids import keyed
 
 if TYPE_CHECKING:
     from tape.db.view.paths import Point
@@ -173,7 +174,7 @@ class Tape(Snapshot, Keeping):
         The same key (or, without one, the same message id) with the same content writes nothing and returns the first
         receipt; with other content it is a ProvenanceConflict.
         """
-        intent = add_message(message, role, content, id, key, parent)
+        intent = add_message(message, role, content, id, key, parent, new_ids.new_id)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def extend(
@@ -187,7 +188,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> list[Receipt]:
         """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``."""
-        intents = message_intents(messages, key, parent)
+        intents = message_intents(messages, key, new_ids.new_id, parent)
         if not intents:
             return []
         return self._record(intents, actor, meta, expected_head, batch=key)
@@ -204,7 +205,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
-        intent = upsert_message(message, id, key)
+        intent = upsert_message(message, id, key, new_ids.new_id)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def revise(
@@ -317,10 +318,10 @@ class Tape(Snapshot, Keeping):
                 # An earlier attempt of this very call placed it.
                 placed = None
             # With a key the new id is the same at every attempt, or a retry would be other content.
-            renewed = ids.new_id() if key is None else renewed_id(key, index)
+            renewed = new_ids.new_id() if key is None else renewed_id(key, index)
             fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
         clear = Plain(key=keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
-        adding = message_intents([message for message, _ in fresh], key, None)
+        adding = message_intents([message for message, _ in fresh], key, new_ids.new_id, None)
         for intent, (_, source) in zip(adding, fresh, strict=True):
             intent.source = source
         return self._record([clear, *adding], actor, meta, expected_head, batch=key)

@@ -25,13 +25,13 @@ from tape.core.merge.three_way import (
 )
 from tape.core.messages.tokens import estimate
 from tape.core.plan.intents import Plain
-from tape.core.plan.keys import keyed
 from tape.core.view.slots import BLOCK, MERGED, STATE, USAGE
 from tape.db.engine.transaction import Transaction
 from tape.db.read.contexts import ContextReader
 from tape.db.record.writing import Writing
 from tape.db.view.paths import Scope
 from tape.errors import TapeNotFound
+from tape.new_ids import keyed
 
 __all__ = ["Carry"]
 

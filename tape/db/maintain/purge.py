@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core.entries import ids, payloads
+from tape import new_ids
+from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
 from tape.core.plan.keys import Key, Origin
 from tape.core.records import Retention
@@ -63,7 +64,7 @@ class Purging:
         """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
         try:
             # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
-            keys = {name: ids.new_id() for name in (self._family(tape) if forks else [tape])}
+            keys = {name: new_ids.new_id() for name in (self._family(tape) if forks else [tape])}
             buried = self._recorder.several(
                 list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks)
             )
@@ -131,7 +132,7 @@ class Purging:
         for name in names:
             if name not in keys:
                 # Made after the family was read. Its parent is locked by now, so that no more of these can follow.
-                keys[name] = ids.new_id()
+                keys[name] = new_ids.new_id()
                 tx.lock(name)
             opened[name] = writing = opener(Call(name))
             if not writing.existed:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tape import new_ids
 from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
@@ -159,7 +160,7 @@ class Writing:
         self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
-        self._add(Planned(opening, self.head.place), self.call.create_key or ids.new_id(), None, stamp, meta)
+        self._add(Planned(opening, self.head.place), self.call.create_key or new_ids.new_id(), None, stamp, meta)
 
     def _add(self, planned: Planned, key: str, source: tuple[str, int] | None, now: int, meta: bytes | None) -> Receipt:
         """Seal the entry, fold it, and keep both for the flush."""
