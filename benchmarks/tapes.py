@@ -17,10 +17,11 @@ import sqlalchemy as sa
 from harness import TEXT, dsn
 
 import tape
-from tape.core.entries import ids, payloads
+from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
-from tape.db.record.recorder import Call
+from tape.db.record.writing import Call
 from tape.db.schema.tables import Tables
+from tape.new_ids import keyed
 
 STRETCH = 1_000
 _OWN = {"tape_version", "tape_epoch", "tape_texts"}
@@ -83,7 +84,7 @@ def trailed(chat: tape.Tape, count: int, events: int) -> None:
     for start in range(0, events, STRETCH):
         # One by one through event() this would take minutes; recorded together, the rows are the same.
         facts = [payloads.Event(name="tool", data={"n": start + n}) for n in range(min(STRETCH, events - start))]
-        recorder.record(Call(chat.id), [Plain(key=ids.new_id(), payload=fact, changes_view=False) for fact in facts])
+        recorder.record(Call(chat.id), [Plain(key=keyed(None), payload=fact) for fact in facts])
 
 
 def copy(path: Path, url: sa.URL, schema: str) -> None:

@@ -9,7 +9,9 @@ with tape.open("agent.db") as store:
 """
 
 from tape.aio import AsyncConsumer, AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
-from tape.core.context.build import Context, Manifest, Policy, Standard
+from tape.core.context.build import Context
+from tape.core.context.manifest import Manifest
+from tape.core.context.policy import Policy, Standard
 from tape.core.memory.state import Block, BlockSpec, Slot, Usage
 from tape.core.merge.diff import Diff, Revised
 from tape.core.merge.divergence import Conflict

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
+from tape import new_ids
 from tape.core import strict
-from tape.core.entries import ids, payloads
+from tape.core.entries import payloads
 from tape.core.memory.declaring import checked_clock, counting, declared_blocks, declared_slots
 from tape.core.memory.state import BlockSpec, Slot
 from tape.core.messages.tokens import Counter
-from tape.core.plan.batch import message_intents
+from tape.core.plan.messages import message_intents
 from tape.core.records import Entry, Health, Hit, Page, Problem, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.db.engine.connect import parse_url
 from tape.db.engine.guests import Bound, Joined, check_transactional, open_database
@@ -32,7 +33,8 @@ from tape.db.maintain.rebuild import rebuild
 from tape.db.maintain.verify import check_receipt, verify
 from tape.db.read.catalog import Catalog
 from tape.db.read.contexts import ContextReader, Settings
-from tape.db.record.recorder import Call, Recorder
+from tape.db.record.recorder import Recorder
+from tape.db.record.writing import Call
 from tape.db.schema.migrate import migrate
 from tape.db.search.search import Searcher
 from tape.db.transfer.transfer import File, Moving, Progress
@@ -155,7 +157,7 @@ class Store:
 
         The id of a purged tape is taken, too, unless ``reuse`` says that another tape may have it.
         """
-        tape_id = ids.new_id() if id is None else strict.identifier(id, "id")
+        tape_id = new_ids.new_id() if id is None else strict.identifier(id, "id")
         if owner is not None and self._owner is not None and owner != self._owner:
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
         opening = payloads.Open(
@@ -169,11 +171,11 @@ class Store:
         call = Call(
             tape=tape_id,
             create=opening,
-            create_key=ids.new_id(),
+            create_key=new_ids.new_id(),
             tape_meta=None if meta is None else strict.encode(meta, "meta"),
             reuse=strict.flag(reuse, "reuse"),
         )
-        self._recorder.record(call, message_intents(() if messages is None else messages, None))
+        self._recorder.record(call, message_intents(() if messages is None else messages, None, new_ids.new_id))
         return Tape(self, tape_id)
 
     def get(self, id: str) -> Tape:

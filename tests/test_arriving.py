@@ -277,7 +277,7 @@ class TestHidden:
 
 def later_clock(store: tape.Store) -> Callable[[], int]:
     """Return a clock that is two hours ahead."""
-    return lambda: store._recorder._clock() + 2 * HOUR
+    return lambda: store._clock() + 2 * HOUR
 
 
 def killed(address: str, options: dict[str, Any], raw: bytes) -> None:
@@ -338,7 +338,7 @@ class TestDead:
 
     def test_s14_a_long_import_stays_alive(self, backend: Backend, child: Child) -> None:
         """The first tape of a file is not taken for dead while the import is busy with the second for hours."""
-        now = [backend.open()._recorder._clock()]
+        now = [backend.open()._clock()]
         store, other = (backend.open(clock=lambda: now[0]) for _ in range(2))
 
         def hours(done: int, total: int) -> None:
@@ -346,7 +346,7 @@ class TestDead:
             staging.sweep(other._recorder)
 
         assert store.import_(io.BytesIO(child.both), progress=hours).entries == COUNT + 3
-        assert (now[0] > backend.open()._recorder._clock() + HOUR, left_over(backend)) == (True, (0, 0))
+        assert (now[0] > backend.open()._clock() + HOUR, left_over(backend)) == (True, (0, 0))
 
     @pytest.mark.parametrize("share", [0.55, 0.9])
     def test_s14_one_that_was_swept_alive_begins_again(self, backend: Backend, long: bytes, share: float) -> None:

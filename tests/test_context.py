@@ -16,7 +16,9 @@ from transcripts import TRANSCRIPTS
 from validators import check_all, measure
 
 import tape
-from tape.core.context.build import Item, Standard, View, build, shorten
+from tape.core.context.build import ContextInputs, build
+from tape.core.context.policy import Item, Standard
+from tape.core.context.shorten import shorten
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MEDIA_TOKENS, estimate, message_tokens
 from tape.core.records import Message
@@ -25,7 +27,7 @@ from tape.core.render.requests import settle
 CORPUS: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "corpus.json").read_text("utf-8"))
 
 
-def view(messages: list[dict[str, Any]], **more: Any) -> View:
+def view(messages: list[dict[str, Any]], **more: Any) -> ContextInputs:
     items = [
         Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(copy.deepcopy(messages))
     ]
@@ -38,7 +40,7 @@ def view(messages: list[dict[str, Any]], **more: Any) -> View:
         "head": 9,
         "tape": "t",
     }
-    return View(items=items, **{**facts, **more})
+    return ContextInputs(items=items, **{**facts, **more})
 
 
 class TestTranscripts:

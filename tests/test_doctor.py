@@ -50,7 +50,7 @@ class TestHealthy:
         monkeypatch.setattr(transfer, "_AT_ONCE", 0)
         monkeypatch.setattr(staging.Arriving, "drop", lambda self: None)
         monkeypatch.setattr(staging.Arriving, "show", lambda self, tx: 1 / 0)
-        long_ago = fresh.backend.open(clock=lambda: source._recorder._clock() - 7_200_000_000)
+        long_ago = fresh.backend.open(clock=lambda: source._clock() - 7_200_000_000)
         with pytest.raises(ZeroDivisionError):
             long_ago.import_(io.BytesIO(out.getvalue()), reuse=True)
         told = findings(fresh("doctor", "--quick", "--json"))["purges"]

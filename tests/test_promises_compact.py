@@ -17,7 +17,7 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core.context.build import summary_message
+from tape.core.context.fenced import summary_message
 from tape.core.messages import toolcalls
 from tape.core.messages.tokens import estimate, message_tokens
 from tape.core.records import Message

@@ -19,13 +19,15 @@ from hypothesis import given, settings
 
 import tape
 from tape.core.context import window
-from tape.core.context.build import Item, Shaped, Standard, View, build, price
+from tape.core.context.build import ContextInputs, build, price
+from tape.core.context.policy import Item, Shaped, Standard
 from tape.core.context.turns import said, turn_starts
 from tape.core.context.weigh import Scale
 from tape.core.context.window import Spot, reach
-from tape.core.entries import ids, payloads
+from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
 from tape.core.records import Message
+from tape.new_ids import keyed
 
 
 class Meddling(msgspec.Struct):
@@ -112,7 +114,7 @@ class TestRecall:
         told = msgspec.json.decode(msgspec.json.encode(context.manifest))
         for name in ("checkpoint", "stale"):
             told.pop(name, None)
-        old = Plain(key=ids.new_id(), payload=payloads.Event(name="tape.context", data=told), changes_view=False)
+        old = Plain(key=keyed(None), payload=payloads.Event(name="tape.context", data=told))
         receipt = chat._record([old], None, None, None)[0]
         again = chat.recall(receipt.seq)
         assert rendered(again) == rendered(context)
@@ -509,7 +511,7 @@ class TestSameAsWhole:
 
         def shaped(items: list[Item], gap: int | None) -> Any:
             given = [Item(item.message, 0) for item in items]
-            context = build(View(given, None, [], [], None, False, 0, "t", gap, scale), budget, policy, None)
+            context = build(ContextInputs(given, None, [], [], None, False, 0, "t", gap, scale), budget, policy, None)
             return context.messages, context.tokens
 
         def ends() -> Any:

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from validators import check_all, check_anthropic, check_chat, check_responses, measure
 
 import tape
-from tape.core.context.build import Item, Shaped, View, build, shorten
+from tape.core.context.build import ContextInputs, build
+from tape.core.context.policy import Item, Shaped
+from tape.core.context.shorten import shorten
 from tape.core.context.weigh import Scale
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MEDIA_TOKENS, estimate, message_tokens
@@ -35,7 +37,7 @@ def said(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": list(parts)}
 
 
-def view(messages: list[dict[str, Any]], **more: Any) -> View:
+def view(messages: list[dict[str, Any]], **more: Any) -> ContextInputs:
     items = [
         Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(copy.deepcopy(messages))
     ]
@@ -48,7 +50,7 @@ def view(messages: list[dict[str, Any]], **more: Any) -> View:
         "head": 9,
         "tape": "t",
     }
-    return View(items=items, **{**facts, **more})
+    return ContextInputs(items=items, **{**facts, **more})
 
 
 def built(messages: list[dict[str, Any]], budget: int | None = None) -> tape.Context:

@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 
 import tape
 from tape.core.search import tokenizer
-from tape.core.search.tokenizer import Phrase, Word
+from tape.core.search.occurrences import Phrase
+from tape.core.search.query import FIRST_WORDS, parse
+from tape.core.search.snippet import MARKS, WIDTH, snippet
+from tape.core.search.tokenizer import Word
 from tape.db.engine.transaction import Transaction
 from tape.db.search.search import Asked
 
@@ -62,7 +65,7 @@ class TestMatching:
         """A text matches exactly when each phrase occurs among its words, wherever in it they stand."""
         text = f"{'filler ' * (padding // 7)}{text}"
         scanned = list(tokenizer.scan(text))
-        for asked in (tokenizer.parse(query), tokenizer.parse(text[-60:]), tokenizer.parse(f'"{text[-40:]}"')):
+        for asked in (parse(query), parse(text[-60:]), parse(f'"{text[-40:]}"')):
             spans = {phrase: occurrences(phrase, scanned) for phrase in (*asked.phrases, *asked.others)}
             expected = bool(spans) and all(spans.values())
             found = asked.match(text)
@@ -95,12 +98,12 @@ class TestMatching:
                 ("xylophones everywhere", "xylo*"),
             ):
                 text = f"{filler * 20_000}{written} {filler * 3}"
-                asked = tokenizer.parse(query)
+                asked = parse(query)
                 spans = asked.match(text, indexed=True)
                 assert spans is not None
                 assert asked.match(text) == spans
-                assert tokenizer.MARKS[0] in tokenizer.snippet(text, spans), (written, query)
-                assert tokenizer.parse(f"{query} nowhere").match(text) is None
+                assert MARKS[0] in snippet(text, spans), (written, query)
+                assert parse(f"{query} nowhere").match(text) is None
 
 
 def seconds(text: str) -> float:
@@ -108,7 +111,7 @@ def seconds(text: str) -> float:
     took = []
     for _ in range(3):
         began = time.process_time()
-        tokenizer.parse(text).match(text)
+        parse(text).match(text)
         took.append(time.process_time() - began)
     return min(took)
 
@@ -119,7 +122,7 @@ class TestLongQueries:
         for form in ("word{}", "wört{}", "again", '"word{} x"'):
             short, long = (" ".join(form.format(n) for n in range(count)) for count in (3_000, 24_000))
             for text in (short, long):
-                assert tokenizer.parse(text).match(text) is not None
+                assert parse(text).match(text) is not None
             assert seconds(long) / seconds(short) < 24, form
 
     def test_s7_words_beyond_the_first_count_as_well(self, store: tape.Store) -> None:
@@ -138,7 +141,7 @@ class TestLongQueries:
 
     def test_s7_a_repeated_word_is_one_word(self) -> None:
         """However often a word stands in a query, it is looked for once."""
-        assert tokenizer.parse("trip Trip TRIP " * 5_000 + "lisbon").tokens() == tokenizer.parse("trip lisbon").tokens()
+        assert parse("trip Trip TRIP " * 5_000 + "lisbon").tokens() == parse("trip lisbon").tokens()
 
     def test_s7_of_a_long_text_the_first_words_of_a_long_query_must_match(self, store: tape.Store) -> None:
         """In long texts the words of a query after the first ones are not looked for, before or after indexing."""
@@ -146,7 +149,7 @@ class TestLongQueries:
         assert len(text) > tokenizer.LONG
         store.tape("t").append(role="user", content=text)
         for _ in range(2):
-            few = " ".join(f"word{n}" for n in range(tokenizer.FIRST_WORDS))
+            few = " ".join(f"word{n}" for n in range(FIRST_WORDS))
             assert len(store.search(few)) == 1
             assert store.search(f"absent {few}") == []
             assert len(store.search(f"{few} absent")) == 1
@@ -204,7 +207,7 @@ class TestLargeTexts:
                 [(hit.tape, hit.seq, hit.message_id, hit.snippet, hit.score) for hit in side] for side in (left, right)
             ]
             assert facts[0] == facts[1]
-            asked = tokenizer.parse(query)
+            asked = parse(query)
             expected = [f"m{n}" for n, text in enumerate(texts) if asked.match(text)]
             assert [hit.message_id for hit in left] == expected[::-1], (query, seed)
 
@@ -230,7 +233,7 @@ class TestLargeTexts:
             [{"role": "tool", "content": f"w{n} filler " * (size // 11) + f"zebra {n}"} for n in range(count)]
         )
         searcher = store._searcher
-        asked = Asked(tokenizer.parse("zebra"), None, count, None, None, 0, 2**62)
+        asked = Asked(parse("zebra"), None, count, None, None, 0, 2**62)
         for work in (
             lambda: searcher._ask(asked, None, None, indexed=False),
             searcher.index.catch_up,
@@ -253,7 +256,7 @@ class TestLargeTexts:
         searcher.index.catch_up()
         for query in ("zebra", "zebra w", "zeb*", '"zebra crossing"', "crossing zebra", "cafe zebra", "東京 w", "x1"):
             for role in (None, "tool"):
-                asked = Asked(tokenizer.parse(query), None, 50, None, role, 0, 2**62)
+                asked = Asked(parse(query), None, 50, None, role, 0, 2**62)
                 hits = searcher._ask(asked, None, None, indexed=True)
                 assert hits == searcher._ask(asked, None, None, indexed=False), query
                 assert hits or query == "x1"
@@ -269,9 +272,9 @@ class TestLargeTexts:
         read: list[int] = []
         finds = Asked.finds
 
-        def reading(asked: Asked, row: Any, *, indexed: bool = False) -> Any:
-            read.append(row[1])
-            return finds(asked, row, indexed=indexed)
+        def reading(asked: Asked, row: Any, raw: bytes, *, indexed: bool = False) -> Any:
+            read.append(row.seq)
+            return finds(asked, row, raw, indexed=indexed)
 
         monkeypatch.setattr(Asked, "finds", reading)
         hits = store.search("zebra")
@@ -305,7 +308,7 @@ class TestLargeTexts:
         chat.append(role="user", content=f"zebra {'filler ' * 50_000}", id="long")
         assert {hit.message_id: hit.score for hit in chat.search("zebra")} == {
             "whole": 1.0,
-            "long": round(5 / tokenizer.WIDTH, 4),
+            "long": round(5 / WIDTH, 4),
         }
 
 

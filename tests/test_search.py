@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import tape
 from tape.core.messages.text import text_of
 from tape.core.search import tokenizer
+from tape.core.search.query import parse
 
 CORPUS = [
     "Plan the trip to Lisbon in May",
@@ -276,7 +277,7 @@ class TestQueries:
             assert [(h.tape, h.seq, h.message_id, h.snippet, h.score) for h in left] == [
                 (h.tape, h.seq, h.message_id, h.snippet, h.score) for h in right
             ], query
-            expected = [f"m{n}" for n, text in enumerate(CORPUS) if tokenizer.parse(query).match(text)]
+            expected = [f"m{n}" for n, text in enumerate(CORPUS) if parse(query).match(text)]
             assert ids(left) == expected[::-1], query
             some += bool(left)
         assert some >= 90
@@ -315,7 +316,7 @@ class TestQueries:
             if not store.search("lisbon"):
                 for n, content in enumerate(CORPUS):
                     store.tape("t").append(role="user", content=content, id=f"m{n}")
-        expected = [f"m{n}" for n, text in enumerate(CORPUS) if tokenizer.parse(query).match(text)][::-1]
+        expected = [f"m{n}" for n, text in enumerate(CORPUS) if parse(query).match(text)][::-1]
         assert [ids(store.search(query, limit=50)) for store in pair] == [expected, expected]
 
     @settings(max_examples=200, deadline=None, print_blob=True)
@@ -324,7 +325,7 @@ class TestQueries:
         """Whatever the matcher finds in a text, the words indexed of it lead to."""
         tokens = tokenizer.vocabulary(text)
         assert set(tokens) == {token for word in tokenizer.scan(text) for token in word.tokens}
-        for asked in (tokenizer.parse(query), tokenizer.parse(text)):
+        for asked in (parse(query), parse(text)):
             if asked.match(text) is not None:
                 assert all(
                     any(token.startswith(one.text) if one.prefix else token == one.text for token in tokens)

@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 from tape.core.entries.payloads import Payload, Place
 
 __all__ = [
+    "LAST_STAMP",
     "Ancestor",
     "Anchor",
     "Check",
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_STAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""The last moment that can be told as a datetime."""
 T = TypeVar("T")
 
 

@@ -15,8 +15,10 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tape.core import strict
-from tape.core.context.build import Context, Policy, build, summary_message
-from tape.core.entries import ids, payloads
+from tape.core.context.build import Context, build
+from tape.core.context.fenced import summary_message
+from tape.core.context.policy import Policy
+from tape.core.entries import payloads
 from tape.core.memory.state import (
     Block,
     ChangeBlock,
@@ -28,7 +30,7 @@ from tape.core.memory.state import (
     whole_number,
 )
 from tape.core.messages.tokens import estimate, message_tokens
-from tape.core.plan.intents import Intent, Plain, canonical, digest_of, keyed
+from tape.core.plan.intents import Intent, Plain, canonical, digest_of
 from tape.core.records import Entry, Hit, Message, Receipt
 from tape.core.summaries import compaction
 from tape.core.summaries.compaction import AddSummary, StartCompaction, Summarize, Summary, SummaryRequest
@@ -36,6 +38,7 @@ from tape.core.view.fold import COMPACTION
 from tape.db.read.compacting import candidates_of
 from tape.db.read.contexts import CONTEXT, Recalled
 from tape.errors import HeadMoved, InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
+from tape.new_ids import keyed
 
 if TYPE_CHECKING:
     from tape.db.view.paths import Point
@@ -174,7 +177,7 @@ class Keeping(Kept):
             raise InvalidEntry("slot", f"must have at most {_LONGEST_NAME} characters")
         raw = strict.encode(given, "patch" if patch else "value")
         intent = ChangeState(
-            **keyed(key),
+            key=keyed(key),
             slot=slot,
             given=msgspec.json.decode(raw),
             patch=patch,
@@ -237,7 +240,9 @@ class Keeping(Kept):
             raise InvalidEntry("label", f"must have at most {_LONGEST_NAME} characters")
         settings = self._store._reader.settings
         spec = next((one for one in settings.blocks if one.label == label), None)
-        return ChangeBlock(**keyed(key), label=label, op=op, text=text, spec=spec, counter=settings.counter or estimate)
+        return ChangeBlock(
+            key=keyed(key), label=label, op=op, text=text, spec=spec, counter=settings.counter or estimate
+        )
 
     def freeze_prompt(
         self,
@@ -266,7 +271,7 @@ class Keeping(Kept):
         With the key of an earlier call, that call's prompt comes back.
         """
         settings = self._store._reader.settings
-        intent = FreezePrompt(**keyed(key), specs=settings.blocks, counter=settings.counter or estimate)
+        intent = FreezePrompt(key=keyed(key), specs=settings.blocks, counter=settings.counter or estimate)
         receipt = self._record([intent], actor, meta, expected_head)[0]
         [entry] = self._store._reader.entries(self._id, None, receipt.seq - 1, None, 1)
         return (entry.payload.text if isinstance(entry.payload, payloads.Block) else None) or ""
@@ -292,7 +297,7 @@ class Keeping(Kept):
             cost=whole_number(cost, "cost", most=None),
             model=None if model is None else strict.identifier(model, "model"),
         )
-        intent = RecordUsage(**keyed(key), used=used, changes_view=False)
+        intent = RecordUsage(key=keyed(key), used=used)
         return self._record([intent], actor, meta, expected_head)[0]
 
     # -- contexts
@@ -358,7 +363,7 @@ class Keeping(Kept):
         between, SummaryMoved tells which. A run with a tool call that has no result yet is refused.
         """
         intent = AddSummary(
-            **keyed(key),
+            key=keyed(key),
             text=strict.text(text, "text"),
             first=strict.identifier(first, "first"),
             last=strict.identifier(last, "last"),
@@ -532,7 +537,7 @@ class Keeping(Kept):
         now = self._store._clock()
         if state == "started":
             deadline = now + int((timeout + 5) * 1_000_000)
-            start = StartCompaction(key=ids.new_id(), deadline=deadline, now=now, changes_view=False)
+            start = StartCompaction(key=keyed(None), deadline=deadline, now=now)
             try:
                 self._record([start], actor, meta, expected_head)
             except Exception:
@@ -549,7 +554,7 @@ class Keeping(Kept):
             data["why"] = why.replace("\0", "")
         if lane is not None:
             data["lane"] = lane
-        intent = Plain(key=ids.new_id(), payload=payloads.Event(name=COMPACTION, data=data), changes_view=False)
+        intent = Plain(key=keyed(None), payload=payloads.Event(name=COMPACTION, data=data))
         self._record([intent], actor, meta, expected_head)
         return lane
 
@@ -571,13 +576,13 @@ _NOTES = frozenset({"event", "usage", "label", "fork"})
 
 def _record_of(context: Context) -> Plain:
     payload = payloads.Event(name=CONTEXT, data=msgspec.json.decode(msgspec.json.encode(context.manifest)))
-    return Plain(key=ids.new_id(), payload=payload, changes_view=False)
+    return Plain(key=keyed(None), payload=payload)
 
 
 def _repeated(entry: Entry) -> Receipt:
     """Return the receipt of a compaction that was recorded under the caller's key before."""
     if not isinstance(entry.payload, payloads.Compact):
-        stored = digest_of(canonical(payloads.content(entry.payload) if entry.payload is not None else None))
+        stored = digest_of(canonical(entry.payload.content() if entry.payload is not None else None))
         raise ProvenanceConflict(entry.tape, entry.key, entry.seq, stored, digest_of(canonical({"kind": "compact"})))
     return Receipt(entry.tape, entry.seq, entry.key, None, entry.hash, duplicate=True, position=entry.position)
 

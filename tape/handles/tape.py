@@ -7,33 +7,23 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
+from tape import new_ids
 from tape.core import strict
-from tape.core.context.build import Context, Policy
+from tape.core.context.build import Context
+from tape.core.context.policy import Policy
 from tape.core.entries import ids, payloads
 from tape.core.merge import divergence
 from tape.core.merge.diff import Diff, compare
-from tape.core.plan.batch import add_message, message_intents, renewed_id
-from tape.core.plan.intents import (
-    HEAD,
-    AddAnchor,
-    ChooseHead,
-    Intent,
-    Plain,
-    Relabel,
-    RestoreMessages,
-    RetractMessages,
-    ReviseMessage,
-    SetStatus,
-    UpsertMessage,
-    compose,
-    keyed,
-)
+from tape.core.plan.intents import AddAnchor, ChooseHead, Intent, Plain, Relabel, SetStatus
+from tape.core.plan.messages import HEAD, ReviseMessage, add_message, message_intents, renewed_id, upsert_message
+from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import Anchor, Entry, Lineage, MergeReceipt, Message, Page, Receipt, Report, TapeInfo
-from tape.db.record.recorder import Call
+from tape.db.record.writing import Call
 from tape.errors import InvalidEntry, TapeError, UnknownMessage
 from tape.handles.memory import Keeping, Kept
+from tape.new_ids import keyed
 
 if TYPE_CHECKING:
     from tape.db.view.paths import Point
@@ -184,7 +174,7 @@ class Tape(Snapshot, Keeping):
         The same key (or, without one, the same message id) with the same content writes nothing and returns the first
         receipt; with other content it is a ProvenanceConflict.
         """
-        intent = add_message(compose(message, role, content, id), key, parent)
+        intent = add_message(message, role, content, id, key, parent, new_ids.new_id)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def extend(
@@ -198,7 +188,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> list[Receipt]:
         """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``."""
-        intents = message_intents(messages, key, parent)
+        intents = message_intents(messages, key, new_ids.new_id, parent)
         if not intents:
             return []
         return self._record(intents, actor, meta, expected_head, batch=key)
@@ -215,10 +205,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
-        added = add_message(compose(message, None, UNSET, id), key, HEAD)
-        # A key of the caller's tells a retry; a derived one only that the message is there, which is no conflict here.
-        fields = {**structs.asdict(added), "asked": key is not None, "message": dict(message)}
-        intent = UpsertMessage(**fields)
+        intent = upsert_message(message, id, key, new_ids.new_id)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def revise(
@@ -247,11 +234,10 @@ class Tape(Snapshot, Keeping):
         else:
             strict.encode(content, "content")
         intent = ReviseMessage(
-            **keyed(key),
+            key=keyed(key),
             id=message_id,
             message=message,
             new_content=None if content is UNSET else content,
-            derive_key=key is None,
         )
         return self._record([intent], actor, meta, expected_head)[0]
 
@@ -267,7 +253,7 @@ class Tape(Snapshot, Keeping):
         """Take messages out of the view, with the results of the tool calls they made. They stay on the tape."""
         if not ids:
             raise InvalidEntry("ids", "name the messages to retract, or use clear()")
-        intent = RetractMessages(**keyed(key), ids=strict.distinct(ids), reason=strict.reason(reason))
+        intent = RetractMessages(key=keyed(key), ids=strict.distinct(ids), reason=strict.reason(reason))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def restore(
@@ -279,7 +265,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Bring retracted messages back, with what went along with them; without ids, undo the last clear."""
-        intent = RestoreMessages(**keyed(key), ids=strict.distinct(ids))
+        intent = RestoreMessages(key=keyed(key), ids=strict.distinct(ids))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def clear(
@@ -305,7 +291,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None = None,
     ) -> Receipt:
         """Make a message the head: reads end there and the next message goes behind it."""
-        intent = ChooseHead(**keyed(key), id=strict.identifier(message_id, "message_id"))
+        intent = ChooseHead(key=keyed(key), id=strict.identifier(message_id, "message_id"))
         return self._record([intent], actor, meta, expected_head)[0]
 
     def replace_history(
@@ -332,10 +318,10 @@ class Tape(Snapshot, Keeping):
                 # An earlier attempt of this very call placed it.
                 placed = None
             # With a key the new id is the same at every attempt, or a retry would be other content.
-            renewed = ids.new_id() if key is None else renewed_id(key, index)
+            renewed = new_ids.new_id() if key is None else renewed_id(key, index)
             fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
-        clear = Plain(**keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
-        adding = message_intents([message for message, _ in fresh], key, None)
+        clear = Plain(key=keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
+        adding = message_intents([message for message, _ in fresh], key, new_ids.new_id, None)
         for intent, (_, source) in zip(adding, fresh, strict=True):
             intent.source = source
         return self._record([clear, *adding], actor, meta, expected_head, batch=key)
@@ -414,7 +400,7 @@ class Tape(Snapshot, Keeping):
         if isinstance(name, str) and name.startswith("tape."):
             raise InvalidEntry("name", "must not begin with 'tape.', which marks the store's own events")
         payload = payloads.Event(name=strict.identifier(name, "name"), data=data)
-        return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
+        return self._plain(payload, key, actor, meta, expected_head)
 
     # -- the tape's status
 
@@ -477,7 +463,7 @@ class Tape(Snapshot, Keeping):
     ) -> Receipt:
         """Give the tape another name, or (None) none. Its id stays. A closed tape can be renamed, too."""
         payload = payloads.Label(name=None if name is None else strict.text(name, "name"))
-        return self._plain(payload, key, actor, meta, expected_head, changes_view=False)
+        return self._plain(payload, key, actor, meta, expected_head)
 
     def label(
         self,
@@ -494,7 +480,7 @@ class Tape(Snapshot, Keeping):
             raise InvalidEntry("add", "name the labels to add or to remove")
         if both := [label for label in added if label in removed]:
             raise InvalidEntry("remove", f"label {both[0]!r} is to be added as well")
-        intent = Relabel(**keyed(key), add=added, remove=removed, changes_view=False)
+        intent = Relabel(key=keyed(key), add=added, remove=removed)
         return self._record([intent], actor, meta, expected_head)[0]
 
     # -- forks
@@ -611,10 +597,8 @@ class Tape(Snapshot, Keeping):
         actor: str | None,
         meta: dict[str, Any] | None,
         expected_head: int | None,
-        *,
-        changes_view: bool = True,
     ) -> Receipt:
-        intent = Plain(**keyed(key), payload=payload, changes_view=changes_view)
+        intent = Plain(key=keyed(key), payload=payload)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def _anchor(
@@ -625,7 +609,7 @@ class Tape(Snapshot, Keeping):
         meta: dict[str, Any] | None,
         expected_head: int | None,
     ) -> Receipt:
-        intent = AddAnchor(**keyed(key), payload=payload)
+        intent = AddAnchor(key=keyed(key), payload=payload)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def _status(
@@ -638,7 +622,7 @@ class Tape(Snapshot, Keeping):
         expected_head: int | None,
     ) -> Receipt:
         payload = payloads.Status(status=status, reason=reason)
-        intent = SetStatus(**keyed(key), payload=payload, changes_view=False)
+        intent = SetStatus(key=keyed(key), payload=payload)
         return self._record([intent], actor, meta, expected_head)[0]
 
     def _record(

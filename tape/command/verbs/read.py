@@ -21,7 +21,7 @@ from tape.command.show import json_shapes
 from tape.command.show.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
 from tape.command.show.history import backwards, drawn, recent
 from tape.command.verbs.find import AtOption, TapeArgument
-from tape.core.context.build import Repair
+from tape.core.context.manifest import Repair
 from tape.core.entries import payloads
 from tape.core.merge.diff import align
 from tape.db.maintain.inspect import feed_now

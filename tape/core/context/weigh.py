@@ -36,12 +36,13 @@ class Scale:
         self._mended: tuple[list[shapes.Neutral], Mended] | None = None
         self._rates: dict[type, list[tuple[int, int]]] = {}
 
-    def read(self, message: dict[str, Any]) -> shapes.Neutral:
-        """Return a message in the neutral shape."""
-        known = self._read.get(id(message))
-        if known is None:
-            known = self._read[id(message)] = (message, shapes.read(message))
-        return known[1]
+    def read(self, messages: Sequence[dict[str, Any]]) -> list[shapes.Neutral]:
+        """Return messages in the neutral shape."""
+        known = self._read
+        new = [message for message in messages if id(message) not in known]
+        for message, neutral in zip(new, map(shapes.read, new), strict=True):
+            known[id(message)] = (message, neutral)
+        return [known[id(message)][1] for message in messages]
 
     def alone(self, message: dict[str, Any], recorded: int) -> int:
         """Return the tokens of one message as if no other were there."""
@@ -54,11 +55,11 @@ class Scale:
         if _plain(message):
             return recorded if recorded and not self._own else message_tokens(message, self.count)
         told = reported(message)
-        return max(self._rendered(self.read(message))) if told is None else told + MESSAGE_TOKENS
+        return max(self._rendered(*self.read([message]))) if told is None else told + MESSAGE_TOKENS
 
     def weigh(self, messages: Sequence[Weighed]) -> list[int]:
         """Return the tokens of each message among the others, with what has to be added for it."""
-        neutrals = [self.read(message) for message, _ in messages]
+        neutrals = self.read([message for message, _ in messages])
         mended = self._mend(neutrals)
         if not _written_alike(mended.messages):
             return self._weigh_each(messages, neutrals)
@@ -101,8 +102,7 @@ class Scale:
 
     def continued(self, messages: Sequence[dict[str, Any]]) -> int:
         """Return what it costs that a user has to speak before an assistant that begins."""
-        neutrals = [self.read(message) for message in messages]
-        if not requests.begins_with_assistant(self._mend(neutrals).messages):
+        if not requests.begins_with_assistant(self._mend(self.read(messages)).messages):
             return 0
         return self.count(requests.CONTINUED) + MESSAGE_TOKENS
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tape.core.context.build import Item, Standard
+from tape.core.context.policy import Item, Standard
 from tape.core.context.turns import Said, said, turn_starts
 from tape.core.records import Message
 from tape.errors import BudgetExceeded

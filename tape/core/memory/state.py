@@ -18,7 +18,9 @@ from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Place
 from tape.core.messages.tokens import Counter, estimate
-from tape.core.plan.intents import Intent, Lookup, Planned
+from tape.core.plan.intents import Intent, Planned
+from tape.core.plan.lookup import Lookup
+from tape.core.view import slots
 from tape.core.view.fold import Head
 from tape.errors import Corrupt, InvalidEntry
 
@@ -99,21 +101,19 @@ def check_type(value: Any, spec: Slot) -> None:
 class ChangeState(Intent, kw_only=True):
     """Patch a slot or put a value into it."""
 
+    records = payloads.State
+
     slot: str
     given: Any
     patch: bool
     spec: Any = None
-
-    def content(self) -> Any:
-        """Return the slot and what was given."""
-        return {"kind": "state", "slot": self.slot, "given": self.given, "patch": self.patch}
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Work out what the slot holds afterwards and check it against its declared type."""
         value: Any | UnsetType = self.given
         schema = self.spec.version if self.spec is not None else 0
         if self.patch:
-            before = look.slot(f"state:{self.slot}")
+            before = look.slot(slots.STATE + self.slot)
             held = current(before, self.spec) if isinstance(before, payloads.State) else UNSET
             value = UNSET if self.given is None else merge_patch(None if held is UNSET else held, self.given)
             if isinstance(before, payloads.State) and isinstance(held, dict) and isinstance(self.given, dict):
@@ -159,6 +159,8 @@ class Block(Struct, frozen=True):
 class ChangeBlock(Intent, kw_only=True):
     """Set, extend or remove a block."""
 
+    records = payloads.Block
+
     label: str
     op: str
     text: str | None
@@ -170,11 +172,11 @@ class ChangeBlock(Intent, kw_only=True):
 
     def content(self) -> Any:
         """Return the label, what is done, and the text given."""
-        return {"kind": "block", "label": self.label, "op": self.op, "given": self.text}
+        return payloads.Block(label=self.label, op=self.op, given=self.text).content()
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Work out what the block holds afterwards; over its limit it is refused."""
-        before = look.slot(f"block:{self.label}")
+        before = look.slot(slots.BLOCK + self.label)
         spec = self.spec or BlockSpec(self.label)
         if not isinstance(before, payloads.Block) or before.text is None:
             before = payloads.Block(
@@ -216,16 +218,18 @@ def with_line(text: str, line: str) -> str:
 class FreezePrompt(Intent, kw_only=True):
     """Record the prompt as it is rendered from the blocks now."""
 
+    records = payloads.Block
+
     specs: Any = ()
     counter: Any = estimate
 
     def content(self) -> Any:
         """A frozen prompt is never compared: it says what held when it was frozen."""
-        return {"kind": "block", "label": "", "op": "freeze", "given": None}
+        return payloads.Block(label="", op="freeze").content()
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Render the blocks as they are now."""
-        found = {slot.removeprefix("block:"): (seq, entry) for slot, seq, entry in look.slots("block:")}
+        found = {slot.removeprefix(slots.BLOCK): (seq, entry) for slot, seq, entry in look.slots(slots.BLOCK)}
         blocks = assemble(self.specs, found, self.counter)
         text = render_prompt(blocks)
         payload = payloads.Block(label="", op="freeze", text=text, config=config_hash(blocks))
@@ -303,15 +307,17 @@ class Usage(Struct, frozen=True):
 class RecordUsage(Intent, kw_only=True):
     """Add the usage of one model call to the totals."""
 
+    records = payloads.Usage
+
     used: payloads.Usage
 
     def content(self) -> Any:
         """Return the usage given."""
-        return payloads.content(self.used)
+        return self.used.content()
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Add to the totals that the last usage entry holds. A fork counts its own from nothing."""
-        before = look.slot("usage", inherited=False)
+        before = look.slot(slots.USAGE, inherited=False)
         totals = before.totals if isinstance(before, payloads.Usage | payloads.Merge) else [0, 0, 0, 0, 0]
         used = self.used
         added = (used.input_tokens, used.output_tokens, used.cached_tokens, used.cost, 1)

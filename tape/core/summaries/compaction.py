@@ -18,7 +18,9 @@ from tape.core.entries import payloads
 from tape.core.entries.payloads import Place
 from tape.core.messages import toolcalls
 from tape.core.messages.tokens import Counter, estimate
-from tape.core.plan.intents import Covered, Intent, Lookup, Planned, makes, visible_place
+from tape.core.plan.intents import Intent, Planned
+from tape.core.plan.lookup import Covered, Lookup, visible_place
+from tape.core.plan.results import makes
 from tape.core.records import Message
 from tape.core.summaries.runs import Compaction, in_force, newest
 from tape.core.view.fold import COMPACTION, Head
@@ -90,14 +92,12 @@ def named(expected: Any) -> tuple[str, int] | int | None:
 class AddSummary(Intent, kw_only=True):
     """Put a summary in place of a run of messages."""
 
+    records = payloads.Compact
+
     text: str
     first: str
     last: str
     expected: tuple[str, int] | int | None
-
-    def content(self) -> Any:
-        """Return the text and the run."""
-        return {"kind": "compact", "text": self.text, "first": self.first, "last": self.last}
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Check the run against the path to the head, its anchor and the compactions that hold on it."""
@@ -171,6 +171,8 @@ class AddSummary(Intent, kw_only=True):
 
 class StartCompaction(Intent, kw_only=True):
     """Say that a compaction of the active branch begins; refused while another one is under way."""
+
+    records = payloads.Event
 
     deadline: int
     now: int

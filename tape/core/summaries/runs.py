@@ -10,7 +10,7 @@ from msgspec import Struct
 from tape.core.entries.payloads import Loosened, Place, Reopened
 
 if TYPE_CHECKING:
-    from tape.core.plan.intents import Lookup
+    from tape.core.plan.lookup import Lookup
 
 __all__ = ["Compaction", "Rewritten", "in_force", "loosen", "newest"]
 

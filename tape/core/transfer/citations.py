@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tape.core.entries.payloads import Discard, Merge, Payload
-from tape.core.transfer.references import Unsound
+from tape.core.transfer.known_tape import Unsound
 
 __all__ = ["Citation", "Citations", "cited_by"]
 

@@ -8,41 +8,29 @@ from typing import Any
 
 from msgspec import UNSET
 
+from tape import new_ids
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, ForkPoint, Place
 from tape.core.merge import divergence
 from tape.core.merge.divergence import Conflict, Plan
 from tape.core.messages import toolcalls
-from tape.core.plan.intents import (
-    CHAIN,
-    HEAD,
-    AddMessage,
-    Intent,
-    Plain,
-    Planned,
-    RestoreMessages,
-    RetractMessages,
-    ReviseMessage,
-    Taken,
-    Unchanged,
-    canonical,
-    compose,
-    digest_of,
-    same,
-)
+from tape.core.plan.intents import Intent, Plain, Taken, Unchanged, canonical, digest_of, same
+from tape.core.plan.keys import Key, Origin
+from tape.core.plan.messages import CHAIN, HEAD, AddMessage, ReviseMessage, add_message
+from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import MergeReceipt, Receipt
-from tape.core.view.fold import CLOSED
 from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
 from tape.db.forks.merge_messages import New, Taking
 from tape.db.forks.merge_state import Carry
 from tape.db.read.contexts import ContextReader
 from tape.db.record.lookup import inherited
-from tape.db.record.recorder import Call, Opener, Recorder, Writing, message_of
+from tape.db.record.recorder import Opener, Recorder
+from tape.db.record.replays import message_of
+from tape.db.record.writing import Call, Writing
 from tape.db.view.paths import Point, Scope
 from tape.db.view.rows import merge_receipt
 from tape.errors import (
-    HeadMoved,
     InvalidEntry,
     MergeConflict,
     ProvenanceConflict,
@@ -51,6 +39,7 @@ from tape.errors import (
     TapeNotFound,
     UnknownMessage,
 )
+from tape.new_ids import keyed
 
 __all__ = ["Branching"]
 
@@ -68,7 +57,7 @@ class Branching:
     def fork(self, call: Call, key: str | None, child: str | None, at: Point, name: str | None) -> str:
         """Fork ``call.tape``, unless the same call did so before; returns the fork's id."""
         # Fixed before the first attempt, so that a second one after a lost reply finds it.
-        new = child or ids.new_id()
+        new = child or new_ids.new_id()
         return self._recorder.several(
             [call.tape, new],
             key or ids.fork_key(new),
@@ -103,8 +92,7 @@ class Branching:
         if not parent.existed:
             parent.create()
             parent.move_head()
-        if call.expected_head is not None and call.expected_head != parent.head.seq:
-            raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
+        parent.check_head()
         scope = self._reader.scope(tx, call.tape, at)
         facts = tx.one(self._sql.info, (call.tape,))
         if scope is None or facts is None:
@@ -118,7 +106,7 @@ class Branching:
         young.head.place = place
         young.create()
         receipt = payloads.Fork(child=child, at=scope.seq, head=scope.head.place, name=name)
-        parent.put(Planned(receipt, parent.head.place), Plain(key=key or ids.fork_key(child), payload=receipt))
+        parent.record(Plain(key=Key(key or ids.fork_key(child), Origin.GIVEN), payload=receipt))
         return child
 
     def _forked(self, tx: Transaction, parent: str, row: Any, asked: str | None, at: Point, name: str | None) -> str:
@@ -133,7 +121,7 @@ class Branching:
             return made.child
         given = {"kind": "fork", "child": asked, "name": name}
         raise ProvenanceConflict(
-            parent, row[4], row[2], digest_of(canonical(payloads.content(made))), digest_of(canonical(given))
+            parent, row[4], row[2], digest_of(canonical(made.content())), digest_of(canonical(given))
         )
 
     def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:
@@ -173,7 +161,7 @@ class Branching:
     def discard(self, call: Call, key: str | None, reason: str | None) -> Receipt:
         """Close a fork for good, with a receipt on its parent."""
         parent = self._parent(call.tape)
-        key = key or ids.new_id()
+        key = key or new_ids.new_id()
         return self._recorder.several(
             [call.tape, parent], key, lambda tx, opener: self._discard(tx, opener, call, parent, key, reason)
         )
@@ -188,15 +176,14 @@ class Branching:
         state = self._state(tx, child)[2]
         if state != "open":
             raise TapeClosed(call.tape, state, child.head.reason)
-        if call.expected_head is not None and call.expected_head != child.head.seq:
-            raise HeadMoved(call.tape, call.expected_head, child.head.seq)
+        child.check_head()
         other = opener(Call(parent, call.actor, call.meta))
         told = payloads.Discard(
             tape=call.tape, seq=child.head.seq, hash=child.head.hash.hex(), into=True, reason=reason
         )
-        given = other.put(Planned(told, other.head.place), Plain(key=ids.discard_key(call.tape), payload=told))
+        given = other.record(Plain(key=Key(ids.discard_key(call.tape), Origin.DERIVED), payload=told))
         own = payloads.Discard(tape=parent, seq=given.seq, hash=given.hash, reason=reason)
-        return child.put(Planned(own, child.head.place), Plain(key=key, payload=own))
+        return child.record(Plain(key=Key(key, Origin.GIVEN), payload=own))
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
@@ -271,10 +258,8 @@ class Branching:
             row = tx.one(self._sql.entry, (parent.tape_id, taking.merge_seq))
             assert row is not None
             return merge_receipt(call.tape, row, taking.before, duplicate=True)
-        if parent.head.status in CLOSED:
-            raise self._recorder.closed(tx, call.tape, parent.head)
-        if call.expected_head is not None and call.expected_head != parent.head.seq:
-            raise HeadMoved(call.tape, call.expected_head, parent.head.seq)
+        parent.check_open()
+        parent.check_head()
         told = payloads.Merge(
             tape=child,
             seq=young.head.seq,
@@ -293,13 +278,12 @@ class Branching:
         conflicts += carry.into(told, on_conflict)
         if conflicts:
             raise MergeConflict(call.tape, child, conflicts)
-        parent._db.point("merge")
-        intent = Plain(key=key or ids.merge_key(child, told.seq), payload=told)
-        receipt = parent.put(Planned(told, parent.head.place), intent)
+        self._recorder.shared.database.point("merge")
+        receipt = parent.record(Plain(key=Key(key or ids.merge_key(child, told.seq), Origin.GIVEN), payload=told))
         parent.flush()
-        parent._db.point("merged")
+        self._recorder.shared.database.point("merged")
         back = payloads.Merge(tape=call.tape, seq=receipt.seq, hash=receipt.hash, strategy=strategy)
-        young.put(Planned(back, young.head.place), Plain(key=ids.merge_key(call.tape, receipt.seq), payload=back))
+        young.record(Plain(key=Key(ids.merge_key(call.tape, receipt.seq), Origin.DERIVED), payload=back))
         return MergeReceipt(
             tape=call.tape,
             seq=receipt.seq,
@@ -324,8 +308,9 @@ class Branching:
         if isinstance(told, payloads.Merge) and stored == given:
             if fields:
                 given["fields"] = fields
-                found = parent.place(told.messages[0][0]) if told.messages else None
-                message = parent.body(found[1]).message if found is not None else {}
+                view = parent.view()
+                found = view.place(told.messages[0][0]) if told.messages else None
+                message = view.body(found[1]).message if found is not None else {}
                 stored["fields"] = {name: message[name] for name in fields if name in message}
             if same(stored, given):
                 return merge_receipt(parent.tape, row, told, duplicate=True)
@@ -345,9 +330,10 @@ class Branching:
         plan = divergence.plan(taking.divergences(), on_conflict)
         if not plan.conflicts:
             # Everything that the copies need to know is asked before the first of them is written.
-            taken = parent.taken(message.id for message in new)
+            wanted = {message.id for message in new}
+            parent.free = wanted - parent.view().taken(wanted)
             self._change(parent, told, plan, taking.since)
-            self._copy(parent, told, new, taken)
+            self._copy(parent, told, new)
         return plan.conflicts
 
     def _change(self, parent: Writing, told: payloads.Merge, plan: Plan, since: int) -> None:
@@ -359,16 +345,15 @@ class Branching:
         told.kept = plan.kept
         for seq, group in groupby(plan.restore, lambda one: one.seq):
             named = [one.message_id for one in group]
-            self._carry(parent, RestoreMessages(key=ids.new_id(), ids=named, source=(child, seq)))
+            self._carry(parent, RestoreMessages(key=keyed(None), ids=named, source=(child, seq)))
             changed.update(dict.fromkeys(named))
         for one in plan.revise:
             # What was written before the last merge may have been carried over then, under this very key.
-            key = ids.copy_key(child, one.written) if one.written > since else ids.new_id()
+            key = ids.copy_key(child, one.written) if one.written > since else new_ids.new_id()
             intent = ReviseMessage(
-                key=key,
+                key=Key(key, Origin.GIVEN),
                 id=one.message_id,
                 message=one.theirs,
-                derive_key=False,
                 source=(child, one.written or one.seq),
             )
             try:
@@ -381,41 +366,36 @@ class Branching:
                 told.kept.append(one.message_id)
         for seq, group in groupby(plan.retract, lambda one: one.seq):
             named = [one.message_id for one in group]
-            key = ids.copy_key(child, seq)
-            self._carry(parent, RetractMessages(key=key, ids=named, reason=None, source=(child, seq)))
+            copied = Key(ids.copy_key(child, seq), Origin.DERIVED)
+            self._carry(parent, RetractMessages(key=copied, ids=named, reason=None, source=(child, seq)))
             changed.update(dict.fromkeys(named))
         told.changed = list(changed)
 
     def _carry(self, parent: Writing, intent: Intent) -> None:
-        parent._db.point("change")
-        parent.put(intent.plan(parent.head, parent, None), intent)
+        self._recorder.shared.database.point("change")
+        parent.record(intent)
 
-    def _copy(self, parent: Writing, told: payloads.Merge, new: Sequence[New], taken: set[str]) -> None:
+    def _copy(self, parent: Writing, told: payloads.Merge, new: Sequence[New]) -> None:
         """Continue the parent's active branch with the child's messages; an id that is taken gives way to a new one."""
-        previous: Place | None = None
-        for one in new:
-            parent._db.point("copy")
-            own = ids.new_id() if one.id in taken else one.id
+        for index, one in enumerate(new):
+            self._recorder.shared.database.point("copy")
+            free = one.id in parent.free
+            own = one.id if free else new_ids.new_id()
             message = {**one.message, "id": own} if "id" in one.message else one.message
             calls, answers = toolcalls.find(message)
             add = AddMessage(
-                key=ids.copy_key(told.tape, one.placed),
+                # It tells nothing of the message's id, like a key that a caller gave.
+                key=Key(ids.copy_key(told.tape, one.placed), Origin.GIVEN),
                 id=own,
-                # No need to look the id up again, message by message.
-                generated=True,
+                generated=one.generated or not free,
                 raw=payloads.encode(message),
                 calls=calls,
                 answers=answers,
                 tokens=one.tokens,
-                parent=HEAD if previous is None else CHAIN,
-                derived=False,
+                parent=CHAIN if index else HEAD,
                 source=(told.tape, one.placed),
             )
-            planned = add.plan(parent.head, parent, previous)
-            assert isinstance(planned.payload, payloads.Append)
-            planned.payload.generated = one.generated or own != one.id
-            parent.put(planned, add)
-            previous = planned.place
+            parent.record(add)
             told.messages.append((own, one.placed))
 
     def _squash(self, taking: Taking, told: payloads.Merge, fields: dict[str, Any]) -> None:
@@ -430,23 +410,12 @@ class Branching:
             if last is None:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
             message["content"] = last.get("content")
-        composed = compose(message, None, UNSET, None)
-        add = AddMessage(
-            key=ids.squash_key(child, told.seq),
-            id=composed[0],
-            generated=composed[1],
-            raw=composed[2],
-            calls=composed[3],
-            answers=composed[4],
-            tokens=composed[5],
-            derived=False,
-            source=(child, told.seq),
-        )
+        add = add_message(message, None, UNSET, None, None, HEAD, new_ids.new_id)
+        add.key, add.source = Key(ids.squash_key(child, told.seq), Origin.GIVEN), (child, told.seq)
         try:
-            planned = add.plan(parent.head, parent, None)
+            parent.record(add)
         except Taken as taken:
             raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
-        parent.put(planned, add)
         told.messages.append((add.id, told.seq))
 
 

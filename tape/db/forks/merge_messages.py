@@ -14,7 +14,7 @@ from tape.core.messages import toolcalls
 from tape.db.engine.transaction import Transaction
 from tape.db.read.reader import Reader
 from tape.db.record.lookup import TapeLookup, as_of
-from tape.db.record.recorder import Writing
+from tape.db.record.writing import Writing
 from tape.db.view.paths import Point, Scope
 from tape.errors import Corrupt, TapeNotFound
 
@@ -221,20 +221,21 @@ class Taking:
         self, own: Place, place: Place, seq: int, parent_then: TapeLookup, child_then: TapeLookup
     ) -> divergence.Divergence:
         """Compare how a message stands and stood, at its place in the child and at its place in the parent."""
-        stands, holds = self.young.standing(own), self.parent.standing(place)
+        young, parent = self.young.view(), self.parent.view()
+        stands, holds = young.standing(own), parent.standing(place)
         written = stands.body if stands.of is None else 0
-        named = self.parent.body(holds.body, holds.of).id
+        named = parent.body(holds.body, holds.of).id
         base, _ = _state(child_then, _inherited(own, self.young.tape), 0, named)
-        theirs, _ = _state(self.young, own, 0, named)
+        theirs, _ = _state(young, own, 0, named)
         before, was_hidden = _state(parent_then, _inherited(place, self.parent.tape), 0, named)
-        ours, hidden = _state(self.parent, place, self.parent.head.cleared, named)
+        ours, hidden = _state(parent, place, parent.head.cleared, named)
         return divergence.Divergence(named, seq, written, base, theirs, before, ours, was_hidden, hidden)
 
     def _in_parent(self, place: Place) -> Place | None:
         """Return the place in the parent of what the child inherited or what was taken from it before."""
         if place.tape is not None:
             return Place(place.lane, place.ordinal, None if place.tape == self.parent.tape else place.tape)
-        return self._copy_of(self.young.standing(place).placed)
+        return self._copy_of(self.young.view().standing(place).placed)
 
 
 def _inherited(place: Place, tape: str) -> Place:

@@ -6,7 +6,7 @@ import functools
 
 from msgspec import UNSET
 
-from tape.core.entries import ids, payloads
+from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload
 from tape.core.memory.state import usage_of
 from tape.core.merge.divergence import Conflict
@@ -24,12 +24,14 @@ from tape.core.merge.three_way import (
     state_value,
 )
 from tape.core.messages.tokens import estimate
-from tape.core.plan.intents import Plain, Planned
+from tape.core.plan.intents import Plain
+from tape.core.view.slots import BLOCK, MERGED, STATE, USAGE
 from tape.db.engine.transaction import Transaction
 from tape.db.read.contexts import ContextReader
-from tape.db.record.recorder import Writing
+from tape.db.record.writing import Writing
 from tape.db.view.paths import Scope
 from tape.errors import TapeNotFound
+from tape.new_ids import keyed
 
 __all__ = ["Carry"]
 
@@ -50,8 +52,8 @@ class Carry:
         # In the order in which the fork wrote them: blocks are shown in the order of their entries.
         own = sorted(self._own_slots(), key=lambda one: one[1])
         written = [(slot, payload) for slot, seq, payload in own if seq > merged]
-        self._changed = [(slot, payload) for slot, payload in written if slot.startswith(("state:", "block:"))]
-        self._counted = any(slot == "usage" for slot, _ in written)
+        self._changed = [(slot, payload) for slot, payload in written if slot.startswith((STATE, BLOCK))]
+        self._counted = any(slot == USAGE for slot, _ in written)
 
     # Most forks change no state: the views before and after are looked up when one did.
 
@@ -75,7 +77,7 @@ class Carry:
 
     def _own_slots(self) -> list[tuple[str, int, Payload]]:
         """Return the slots that the fork itself wrote."""
-        return self._reader.slots_between(self._tx, _bare(self._young, self._young.head.seq), "block:", "usagf")
+        return self._reader.slots_between(self._tx, _bare(self._young, self._young.head.seq), *MERGED)
 
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
@@ -89,7 +91,7 @@ class Carry:
         return [a - b for a, b in zip(now, then, strict=True)]
 
     def _usage(self, tape: Writing, seq: int) -> list[int]:
-        found = self._reader.slot(self._tx, _bare(tape, seq), "usage", inherited=False)
+        found = self._reader.slot(self._tx, _bare(tape, seq), USAGE, inherited=False)
         total = usage_of(None if found is None else found[1])
         return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
 
@@ -112,11 +114,11 @@ class Carry:
         return None if found is None else found[1]
 
     def _put(self, payload: Payload) -> None:
-        intent = Plain(key=ids.new_id(), payload=payload, source=(self._young.tape, self._young.head.seq))
-        self._parent.put(Planned(payload, self._parent.head.place), intent)
+        source = (self._young.tape, self._young.head.seq)
+        self._parent.record(Plain(key=keyed(None), payload=payload, source=source))
 
     def _state(self, slot: str, last: payloads.State, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
-        name = slot.removeprefix("state:")
+        name = slot.removeprefix(STATE)
         spec = self._settings.slots.get(name)
         then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
         theirs = StateSide(state_value(child_then, spec), state_value(last, spec))
@@ -138,7 +140,7 @@ class Carry:
         return merged.conflicts
 
     def _block(self, slot: str, last: payloads.Block, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
-        label = slot.removeprefix("block:")
+        label = slot.removeprefix(BLOCK)
         spec = next((one for one in self._settings.blocks if one.label == label), None)
         then, now, child_then = (self._held(scope, slot) for scope in (self._then, self._now, self._child_then))
         recorded = after = block_value(last, spec)
@@ -169,7 +171,7 @@ class Carry:
     ) -> BlockSide:
         """Return what a tape did to a block since the two agreed, told by its entries of that block alone."""
         rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
-        written = [payloads.decode(*row) for row in rows]
+        written = [payloads.decode(row.kind, row.version, row.payload or b"") for row in rows]
         entries = [entry for entry in written if isinstance(entry, payloads.Block)]
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 

@@ -7,12 +7,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from tape import new_ids
 from tape.core.entries import ids, payloads
-from tape.core.plan.intents import AddAnchor, Plain, Planned, canonical, digest_of
-from tape.core.view.fold import CLOSED
+from tape.core.plan.intents import AddAnchor, Plain, canonical, digest_of
+from tape.core.plan.keys import Key, Origin
 from tape.db.engine.transaction import Transaction
-from tape.db.record.recorder import Call, Opener, Recorder, Writing
-from tape.errors import HeadMoved, ProvenanceConflict, TapeNotFound
+from tape.db.record.recorder import Opener, Recorder
+from tape.db.record.writing import Call, Writing
+from tape.db.sql.rows import EntryRow
+from tape.errors import ProvenanceConflict, TapeNotFound
+from tape.new_ids import keyed
 
 __all__ = ["split"]
 
@@ -20,12 +24,12 @@ __all__ = ["split"]
 def split(recorder: Recorder, call: Call, key: str | None, summary: str, name: str | None) -> str:
     """End ``call.tape`` and begin another in its place, unless the same call did so before; returns the other's id."""
     # Fixed before the first attempt, so that a second one after a lost reply finds it; with a key, for all calls.
-    successor = ids.new_id() if key is None else ids.keyed_id(call.tape, key)
+    successor = new_ids.new_id() if key is None else ids.keyed_id(call.tape, key)
     ending = key or ids.split_key(successor)
     recorder.several(
         [call.tape, successor],
         ending,
-        lambda tx, opener: _split(tx, opener, recorder, call, ending, successor, summary, name),
+        lambda tx, opener: _split(tx, opener, call, ending, successor, summary, name),
     )
     return successor
 
@@ -33,7 +37,6 @@ def split(recorder: Recorder, call: Call, key: str | None, summary: str, name: s
 def _split(
     tx: Transaction,
     opener: Opener,
-    recorder: Recorder,
     call: Call,
     ending: str,
     successor: str,
@@ -48,13 +51,11 @@ def _split(
     if made is not None:
         _check_same(tx, call.tape, made, successor, summary)
         return
-    if old.head.status in CLOSED:
-        raise recorder.closed(tx, call.tape, old.head)
-    if call.expected_head is not None and call.expected_head != old.head.seq:
-        raise HeadMoved(call.tape, call.expected_head, old.head.seq)
+    old.check_open()
+    old.check_head()
     cited = (call.tape, old.head.seq)
     ended = payloads.Status(status="ended", reason="split", redirect=successor)
-    old.put(Planned(ended, old.head.place), Plain(key=ending, payload=ended))
+    old.record(Plain(key=Key(ending, Origin.GIVEN), payload=ended))
     born = Call(successor, call.actor, call.meta)
     born.create = payloads.Open(
         name=facts[4] if name is None else name,
@@ -66,22 +67,21 @@ def _split(
     young.create()
     carry(old, young, cited)
     begun = payloads.Handoff(name="split", summary=summary)
-    intent = AddAnchor(key=ids.split_key(call.tape), payload=begun, source=cited)
-    young.put(intent.plan(young.head, young, None), intent)
+    young.record(AddAnchor(key=Key(ids.split_key(call.tape), Origin.DERIVED), payload=begun, source=cited))
 
 
-def _check_same(tx: Transaction, tape: str, made: Any, successor: str, summary: str) -> None:
+def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summary: str) -> None:
     """Refuse a key under which something else was recorded, or a split with another summary."""
-    ended = payloads.decode(made[3], made[11], made[8])
+    ended = payloads.decode(made.kind, made.version, made.payload or b"")
     stored: dict[str, Any] = {"kind": ended.kind}
     if isinstance(ended, payloads.Status) and ended.redirect == successor:
         row = tx.one(tx.statements.head, (successor,))
-        begun = tx.one(tx.statements.entry_by_key, (row[0], ids.split_key(tape))) if row is not None else None
-        told = payloads.decode(begun[3], begun[11], begun[8]) if begun is not None else None
+        begun = tx.one(tx.statements.entry_by_key, (row.number, ids.split_key(tape))) if row is not None else None
+        told = payloads.decode(begun.kind, begun.version, begun.payload or b"") if begun is not None else None
         stored = {"kind": "split", "summary": told.summary if isinstance(told, payloads.Handoff) else None}
     given = {"kind": "split", "summary": summary}
     if stored != given:
-        raise ProvenanceConflict(tape, made[4], made[2], digest_of(canonical(stored)), digest_of(canonical(given)))
+        raise ProvenanceConflict(tape, made.key, made.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
 
 
 def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
@@ -90,7 +90,8 @@ def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
     What they hold is taken as it is: a slot keeps the version of its schema, and a block that was removed stays removed
     also where the store declares it.
     """
-    held = sorted([*old.slots("state:"), *old.slots("block:")], key=lambda slot: slot[1])
+    view = old.view()
+    held = sorted([*view.slots("state:"), *view.slots("block:")], key=lambda slot: slot[1])
     for _, _, payload in held:
         if isinstance(payload, payloads.State) and payload.value is not UNSET:
             payload = msgspec.structs.replace(payload, given=payload.value, patch=False)
@@ -99,5 +100,4 @@ def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
             payload = msgspec.structs.replace(payload, op=op, given=payload.text)
         else:
             continue
-        intent = Plain(key=ids.new_id(), payload=payload, source=cited)
-        young.put(intent.plan(young.head, young, None), intent)
+        young.record(Plain(key=keyed(None), payload=payload, source=cited))

@@ -22,8 +22,9 @@ from tape.db.engine.guests import open_database
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.feed.position import join_position
+from tape.db.schema.guards import guards
 from tape.db.schema.migrate import KNOWN, schema_version
-from tape.db.schema.tables import REVISION, guards
+from tape.db.schema.tables import REVISION
 from tape.errors import StoreBusy, StoreFailed
 
 __all__ = ["Oldest", "StoreState", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
@@ -115,7 +116,7 @@ def integrity(database: Database) -> list[str]:
     if database.postgres:
         return []
     rows = database.read(lambda tx: tx.execute("PRAGMA integrity_check(20)").fetchall())
-    return [str(row[0]) for row in rows if row[0] != "ok"]
+    return [str(problem) for (problem,) in rows if problem != "ok"]
 
 
 def wal_size(database: Database) -> int | None:
@@ -141,7 +142,7 @@ def missing_guards(database: Database) -> list[str]:
             f"WHERE tgenabled <> 'D' AND nspname = {'current_schema()' if schema is None else '%s'}"
         )
     params = () if schema is None else (schema,)
-    there = {row[0] for row in database.read(lambda tx: tx.execute(query, params).fetchall())}
+    there = {name for (name,) in database.read(lambda tx: tx.execute(query, params).fetchall())}
     return [name for name in wanted if name not in there]
 
 
@@ -161,13 +162,16 @@ def oldest_transaction(database: Database) -> Oldest | None:
         ") AS running ORDER BY age(xid) DESC LIMIT 1"
     )
     row = database.read(lambda tx: tx.execute(query).fetchone())
-    return None if row is None else Oldest(int(row[0]), float(row[1] or 0.0), row[2], row[3], row[4])
+    if row is None:
+        return None
+    pid, seconds, *rest = row
+    return Oldest(int(pid), float(seconds or 0.0), *rest)
 
 
 def feed_now(database: Database) -> int:
     """Return the position behind which the feed has only what is not final yet, and what is still to come."""
     if not database.postgres:
-        row = database.read(lambda tx: tx.one(tx.statements.feed_end, ()))
-        return 0 if row is None else int(row[1])
-    row = database.read(lambda tx: tx.one(tx.statements.xid_state, ()))
-    return 0 if row is None else join_position(int(row[0]), 0)
+        _, position = database.read(lambda tx: tx.one(tx.statements.feed_end, ())) or (0, 0)
+        return int(position)
+    oldest, _, _ = database.read(lambda tx: tx.one(tx.statements.xid_state, ())) or (0, 0, 0)
+    return join_position(int(oldest), 0)

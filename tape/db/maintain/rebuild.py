@@ -63,14 +63,13 @@ def _rebuild(name: str, owner: str | None, tx: Transaction, _: Opener) -> int:
     view = View()
     for rows in tape.entries(tx):
         for row in rows:
-            seq = row[2]
-            if row[8] is None:
-                raise Corrupt(name, seq, "the payload is gone, so the view cannot be made again")
+            if row.payload is None:
+                raise Corrupt(name, row.seq, "the payload is gone, so the view cannot be made again")
             try:
-                fold_row(view, row, place_at(row[14], row[15], row[13], tape.family))
+                fold_row(view, row, place_at(row.lane, row.ordinal, row.head_tape, tape.family))
             except (Corrupt, KeyError, TypeError, ValueError) as error:
                 what = error.what if isinstance(error, Corrupt) else str(error)
-                raise Corrupt(name, seq, f"the entry cannot be folded: {what}") from error
+                raise Corrupt(name, row.seq, f"the entry cannot be folded: {what}") from error
     _replace(tx, tape, view)
     return view.head.seq
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from msgspec import Struct
 
@@ -13,6 +12,7 @@ from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload, Place
 from tape.core.view.in_memory import View
 from tape.db.engine.transaction import Database, Transaction
+from tape.db.sql.rows import EntryRow, TapeRow
 from tape.db.view.lineage import Family, Member
 from tape.errors import Corrupt, TapeNotFound
 
@@ -34,12 +34,12 @@ class StoredTape(Struct, frozen=True):
     """The status, its reason, and the seq at which the tape was completed."""
     family: Family | None
 
-    def entries(self, tx: Transaction) -> Iterator[list[Any]]:
+    def entries(self, tx: Transaction) -> Iterator[Sequence[EntryRow]]:
         """Yield the rows of the entries, a page at a time."""
         last = 0
         while rows := tx.all(tx.statements.entries_after, (self.number, last, 2**62, _PAGE)):
             yield rows
-            last = rows[-1][2]
+            last = rows[-1].seq
 
 
 def find_tape(tx: Transaction, tape: str, owner: str | None) -> StoredTape:
@@ -47,20 +47,19 @@ def find_tape(tx: Transaction, tape: str, owner: str | None) -> StoredTape:
     row = tape_row(tx, tape, owner)
     if row is None:
         raise TapeNotFound(tape)
-    number, _, status, reason, completed, head = row
-    opening = tx.one(tx.statements.entry, (number, 1))
+    opening = tx.one(tx.statements.entry, (row.number, 1))
     family = None
     with contextlib.suppress(Corrupt, TypeError):
         payload = decoded(opening) if opening is not None else None
         if isinstance(payload, payloads.Open) and payload.parent is not None:
             family = Family(
                 [
-                    Member(above[0], layer.tape, layer.asof, layer.cleared, layer.overriding)
+                    Member(above.number, layer.tape, layer.asof, layer.cleared, layer.overriding)
                     for layer in payload.parent.layers
                     if (above := tx.one(tx.statements.tape_row, (layer.tape,))) is not None
                 ]
             )
-    return StoredTape(tape, number, head, (status, reason, completed or 0), family)
+    return StoredTape(tape, row.number, row.seq, (row.status, row.reason, row.completed_at or 0), family)
 
 
 def tape_names(database: Database, owner: str | None) -> Iterator[str]:
@@ -70,25 +69,25 @@ def tape_names(database: Database, owner: str | None) -> Iterator[str]:
         for (name,) in rows:
             if database.read(lambda tx, name=name: tape_row(tx, name, owner)) is not None:  # type: ignore[misc]
                 yield name
-        after = rows[-1][0]
+            after = name
 
 
-def tape_row(tx: Transaction, tape: str, owner: str | None) -> Any:
-    """Return the row of a tape that the owner sees: number, owner, status, reason, completed and the head's seq."""
+def tape_row(tx: Transaction, tape: str, owner: str | None) -> TapeRow | None:
+    """Return the row of a tape that the owner sees, also of one whose head is missing."""
     row = tx.one(tx.statements.tape_row, (tape,))
-    hidden = row is None or row[2] == "purged" or (owner is not None and row[1] != owner)
+    hidden = row is None or row.status == "purged" or owner not in (None, row.owner)
     return None if hidden else row
 
 
-def decoded(row: Any) -> Payload:
+def decoded(row: EntryRow) -> Payload:
     """Return the payload of an entry's row; raises Corrupt when it cannot be read."""
-    return payloads.decode(row[3], row[11], row[8])
+    return payloads.decode(row.kind, row.version, row.payload or b"")
 
 
-def fold_row(view: View, row: Any, place: Place) -> Payload:
+def fold_row(view: View, row: EntryRow, place: Place) -> Payload:
     """Fold an entry's row into a view, and return its payload."""
     payload = decoded(row)
-    view.fold(row[2], bytes(row[12]), row[10], place, row[4], payload)
+    view.fold(row.seq, bytes(row.hash), row.stamp, place, row.key, payload)
     return payload
 
 
@@ -112,6 +111,6 @@ def _count(owner: str | None, tape: str | None, tx: Transaction) -> int:
     """Return how many entries one tape has, or all that the owner sees."""
     if tape is not None:
         row = tape_row(tx, tape, owner)
-        return 0 if row is None else int(row[5])
+        return 0 if row is None else row.seq
     rows = tx.all(tx.statements.counts, ()) if owner is None else tx.all(tx.statements.counts_of, (owner,))
-    return sum(int(row[2]) for row in rows)
+    return sum(int(row.entries) for row in rows)

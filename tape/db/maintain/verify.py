@@ -70,7 +70,7 @@ def verify(
 
 def _purged(tx: Transaction, owner: str | None, tape: str) -> bool:
     """Whether a tape of this owner was purged, so that it is rightly gone."""
-    return any(owner in (None, row[1]) for row in tx.all(tx.statements.tombstone, (tape,)))
+    return any(owner in (None, tombstone.owner) for tombstone in tx.all(tx.statements.tombstone, (tape,)))
 
 
 def _note(database: Database, intact: list[tuple[int, int, bytes]], now: int) -> None:

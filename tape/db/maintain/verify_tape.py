@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from tape.db.engine.transaction import Transaction
 from tape.db.maintain.stored_tape import Meter, StoredTape, decoded, find_tape, fold_row
 from tape.db.maintain.view_rows import rows_of, seq_of
 from tape.db.record.projection import head_values
+from tape.db.sql.rows import HEAD_COLUMNS, EntryRow
 from tape.db.transfer.citing import contradicted
 from tape.db.view.lineage import place_at
 from tape.db.view.rows import any_text
@@ -92,30 +94,30 @@ class TapeCheck:
             what = f"the receipt is for seq {receipt.seq}, the entries end at {last}: the end was cut off"
             self._wrong(last + 1, what)
 
-    def _check_entry(self, row: Any) -> None:
-        seq, raw = row[2], row[8]
+    def _check_entry(self, row: EntryRow) -> None:
+        seq, raw = row.seq, row.payload
         before, hash_before = self.last
         self.entries += 1
         if seq != before + 1:
             self._broken(before + 1, f"entries {before + 1} to {seq - 1} are missing")
         erased = self._erased_digest(seq) if raw is None else b""
-        source = None if row[6] is None and row[7] is None else (row[6], row[7])
+        source: Any = None if row.source_tape is None and row.source_seq is None else (row.source_tape, row.source_seq)
         place = self._recorded_place(row)
         try:
-            hash = bytes(memoryview(row[12]))
+            hash = bytes(memoryview(row.hash))
             digest = erased if raw is None else chain.digest(raw)
             expected = chain.link(
                 hash_before,
                 digest,
                 self.tape.name,
                 seq,
-                row[3],
-                row[4],
-                row[5],
+                row.kind,
+                row.key,
+                row.actor,
                 source,
-                row[9],
-                row[10],
-                row[11],
+                row.meta,
+                row.stamp,
+                row.version,
                 place,
             )
         except (TypeError, ValueError):
@@ -132,21 +134,21 @@ class TapeCheck:
         if self.intact:
             self._fold(row, place)
 
-    def _fold(self, row: Any, place: Place) -> None:
+    def _fold(self, row: EntryRow, place: Place) -> None:
         try:
-            cited = cited_by(self.tape.name, row[2], fold_row(self._view, row, place))
+            cited = cited_by(self.tape.name, row.seq, fold_row(self._view, row, place))
         except (Corrupt, KeyError, TypeError) as error:
-            self._broken(row[2], f"the entry cannot be folded: {error}")
+            self._broken(row.seq, f"the entry cannot be folded: {error}")
             return
         if cited is not None:
             self._cited.append(cited)
 
-    def _recorded_place(self, row: Any) -> Place:
+    def _recorded_place(self, row: EntryRow) -> Place:
         """Return the place in an entry's row; a tape that is no ancestor is kept, so that the hash fails."""
         try:
-            return place_at(row[14], row[15], row[13], self.tape.family)
+            return place_at(row.lane, row.ordinal, row.head_tape, self.tape.family)
         except Corrupt:
-            return Place(row[14], row[15], str(row[13]))
+            return Place(row.lane, row.ordinal, str(row.head_tape))
 
     def _erased_digest(self, seq: int) -> bytes:
         """Return the digest of a payload that is gone, as the erase entry records it; b"" when there is none."""
@@ -165,12 +167,12 @@ class TapeCheck:
         digests: dict[int, bytes] = {}
         for rows in self.tape.entries(self._tx):
             for row in rows:
-                if row[3] == "erase" and row[8] is not None:
+                if row.kind == "erase" and row.payload is not None:
                     # One that cannot be read accounts for nothing; the check of its hash names it.
                     with contextlib.suppress(Corrupt, ValueError):
                         payload = decoded(row)
                         if isinstance(payload, payloads.Erase):
-                            digests[row[7]] = bytes.fromhex(payload.digest)
+                            digests[row.source_seq or 0] = bytes.fromhex(payload.digest)
         return digests
 
     # -- the view
@@ -179,16 +181,16 @@ class TapeCheck:
         """Compare everything that is derived from the entries with what they give."""
         tx, tape, head = self._tx, self.tape, self._view.head
         row = tx.one(tx.statements.head, (tape.name,))
-        if row is None or _plain(row[6:]) != head_values(head, tape.family):
+        if row is None or _plain(row)[-len(HEAD_COLUMNS) :] != head_values(head, tape.family):
             self._drifted(tape.head, "the head is not what the entries give")
         if (head.status, head.reason, head.completed) != tape.status:
             self._drifted(tape.head, "the status is not what the entries give")
         expected = rows_of(self._view, tape)
         for table, statement in tx.statements.dump.items():
-            stored = {_plain(row) for row in tx.all(statement, (tape.number,))}
-            for row in sorted(stored ^ expected[table], key=repr):
-                which = "is not what the entries give" if row in stored else "is missing"
-                self._drifted(seq_of(table, row), f"a row of {table} {which}")
+            stored = {_plain(values) for values in tx.all(statement, (tape.number,))}
+            for values in sorted(stored ^ expected[table], key=repr):
+                which = "is not what the entries give" if values in stored else "is missing"
+                self._drifted(seq_of(table, values), f"a row of {table} {which}")
         self._check_citations()
         self._compare_facts()
 
@@ -200,14 +202,14 @@ class TapeCheck:
         if facts is None:
             return
         labels = msgspec.json.encode(view.labels) if view.labels else None
-        if (facts[4], facts[5], facts[11]) != (view.name, labels, view.redirect):
+        if (facts.name, facts.labels, facts.redirect) != (view.name, labels, view.redirect):
             self._drifted(self.tape.head, "name, labels or redirect are not what the entries give")
         if opening is None:
             return
         payload = decoded(opening)
-        if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts[2], facts[3]):
+        if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts.owner, facts.agent):
             self._wrong(1, "owner or agent are not those that the tape was opened with")
-        if (opening[9], opening[10]) != (facts[6], facts[9]):
+        if (opening.meta, opening.stamp) != (facts.meta, facts.created_at):
             self._wrong(1, "meta or creation time are not those that the tape was opened with")
 
     # -- other tapes
@@ -215,18 +217,18 @@ class TapeCheck:
     def _check_citations(self) -> None:
         """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
         tx = self._tx
-        came = tx.one(tx.statements.imported, (self.tape.number,))
+        (imported_to,) = tx.one(tx.statements.imported, (self.tape.number,)) or (0,)
         for cited in [*self._forked_from(), *self._cited]:
             row = tx.one(tx.statements.head, (cited.tape,))
-            entry = tx.one(tx.statements.entry, (row[0], cited.seq)) if row is not None else None
-            if row is not None and row[2] == "purged":
+            entry = tx.one(tx.statements.entry, (row.number, cited.seq)) if row is not None else None
+            if row is not None and row.tape_status == "purged":
                 continue
-            if entry is not None and bytes(entry[12]).hex() == cited.hash:
+            if entry is not None and bytes(entry.hash).hex() == cited.hash:
                 continue
             if tx.one(tx.statements.tombstone, (cited.tape,)) is not None:
                 # The tape that was cited is gone, and another has its id.
                 continue
-            imported = cited.kind != "open" and came is not None and cited.by_seq <= came[0]
+            imported = cited.kind != "open" and cited.by_seq <= imported_to
             if imported and not contradicted(tx, cited):
                 # It was imported without the tapes that it cites, or without those parts of them. What is there now was
                 # written here.
@@ -244,6 +246,6 @@ class TapeCheck:
         return [Citation(self.tape.name, 1, "open", False, point.tape, point.seq, point.hash)]
 
 
-def _plain(row: Any) -> tuple[Any, ...]:
+def _plain(row: Sequence[Any]) -> tuple[Any, ...]:
     """Return a row with its bytes as bytes, whatever the driver made of them."""
     return tuple(bytes(value) if isinstance(value, memoryview) else value for value in row)

@@ -9,20 +9,9 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from tape.core import strict
-from tape.core.context.build import (
-    STANDARD,
-    Context,
-    Excluded,
-    Item,
-    Policy,
-    Shaped,
-    Standard,
-    View,
-    check_budget,
-    check_policy,
-    fixed_cost,
-    summary_message,
-)
+from tape.core.context.build import Context, ContextInputs, check_budget, fixed_cost
+from tape.core.context.fenced import summary_message
+from tape.core.context.policy import STANDARD, Excluded, Item, Policy, Shaped, Standard, check_policy
 from tape.core.context.weigh import Scale
 from tape.core.context.window import Reached, Unbounded, reach
 from tape.core.entries import payloads
@@ -34,6 +23,7 @@ from tape.core.records import Anchor, Message
 from tape.core.strict import RESERVED
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import in_force
+from tape.core.view.slots import BLOCKS_AND_PROMPT
 from tape.db.engine.transaction import Transaction
 from tape.db.read.reader import Reader, absent
 from tape.db.read.window import PathWindow, Run
@@ -72,7 +62,7 @@ class Recalled(Struct, frozen=True):
     def _context(self) -> Context:
         """Return a context that shows the same, for rendering: one set of rules for what is and what was."""
         items = [Item(Message("", "", data, None, 0, 0, 0), 0) for data in self.messages]
-        view = View(items, self.anchor, [], [], self.prompt, False, 0, "", checkpoint=self.checkpoint)
+        view = ContextInputs(items, self.anchor, [], [], self.prompt, False, 0, "", checkpoint=self.checkpoint)
         return Context(view, Shaped(items, []), STANDARD, None, Scale(None))
 
 
@@ -83,20 +73,20 @@ class ContextReader(Reader):
 
     def view(
         self, tape: str, point: Point, branch: str | None, budget: int | None = None, policy: Policy | None = None
-    ) -> View:
+    ) -> ContextInputs:
         """Return what a context of the tape is built from: all of it, or as much as the standard policy needs."""
         check_budget(budget)
 
-        def work(tx: Transaction) -> View:
+        def work(tx: Transaction) -> ContextInputs:
             scope = self.scope(tx, tape, point)
             if scope is None:
                 absent(tape, branch, point)
                 blocks = assemble(self.settings.blocks, {}, self.settings.counter or estimate)
-                return View([], None, [], [], render_prompt(blocks) or None, False, 0, tape)
+                return ContextInputs([], None, [], [], render_prompt(blocks) or None, False, 0, tape)
             end = self._end(tx, scope, branch)
             anchor, floor = self._anchor(tx, scope, end)
             prompt, stale = self._prompt(tx, scope)
-            view = View([], anchor, [], [], prompt, stale, scope.seq, tape)
+            view = ContextInputs([], anchor, [], [], prompt, stale, scope.seq, tape)
             if anchor is not None:
                 view.excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
             self._fill(tx, scope, end, floor, view, budget, _bounding(policy))
@@ -110,7 +100,7 @@ class ContextReader(Reader):
         scope: Scope,
         end: Place,
         floor: int,
-        view: View,
+        view: ContextInputs,
         budget: int | None,
         policy: Standard | None,
     ) -> None:
@@ -197,7 +187,7 @@ class ContextReader(Reader):
     def _prompt(self, tx: Transaction, scope: Scope) -> tuple[str | None, bool]:
         """Return the frozen prompt or the one rendered now, and whether the configuration changed since."""
         # One range of names holds the blocks and the prompt.
-        slots = self.slots_between(tx, scope, "block:", "prompu")
+        slots = self.slots_between(tx, scope, *BLOCKS_AND_PROMPT)
         frozen = next((payload for name, _, payload in slots if name == "prompt"), None)
         blocks = self._assemble(slots)
         if isinstance(frozen, payloads.Block) and frozen.text is not None:

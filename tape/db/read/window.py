@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tape.core.context.build import Excluded, Item, price, summary_message
+from tape.core.context.build import price
+from tape.core.context.fenced import summary_message
+from tape.core.context.policy import Excluded, Item
 from tape.core.context.weigh import Scale
 from tape.core.context.window import Spot, Unbounded
 from tape.core.entries.payloads import ROOT, Place

@@ -10,7 +10,7 @@ from tape.core.transfer.export_format import Checker, EntryLine
 from tape.core.view.fold import fold
 from tape.db.engine.transaction import Transaction
 from tape.db.record.projection import head_values, tape_of
-from tape.db.record.recorder import Call, Kept, Recorder, Writing
+from tape.db.record.writing import Call, Shared, TapeState, Writing
 from tape.db.view.lineage import Family, Member
 from tape.db.view.rows import head_from_row
 
@@ -38,8 +38,8 @@ class Copy(Writing):
     most_bytes = 4 * 1024 * 1024
     """How many bytes of them are kept before that."""
 
-    def __init__(self, recorder: Recorder, tx: Transaction, call: Call, kept: Kept | None, checker: Checker) -> None:
-        super().__init__(recorder, tx, call, kept)
+    def __init__(self, shared: Shared, tx: Transaction, call: Call, state: TapeState | None, checker: Checker) -> None:
+        super().__init__(shared, tx, call, state)
         self._checker = checker
         self._bytes = 0
         self.owner: str | None = None
@@ -80,15 +80,13 @@ class Copy(Writing):
     def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
         self.tape_id = self._create(line, opening, self.tape, "active", line.stamp)
         self._inherit(opening)
-        self.tx.run(self.sql.create_head, (self.tape_id, *head_values(self.head, self.family)))
+        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
 
     def _create(self, line: EntryLine, opening: payloads.Open, name: str, status: str, stamp: int) -> int:
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         facts = (name, opening.owner, opening.agent, opening.name, labels, line.meta_bytes)
-        row = self.tx.one(self.sql.create_tape, (*facts, status, None, stamp, None, None))
-        assert row is not None
-        return int(row[0])
+        return int(self.tx.value(self.tx.statements.create_tape, (*facts, status, None, stamp, None, None)))
 
     def _inherit(self, opening: payloads.Open) -> None:
         self.owner = opening.owner
@@ -114,21 +112,21 @@ class Copy(Writing):
         return Family(members)
 
     def _above(self, tape: str) -> Above | None:
-        row = self.tx.one(self.sql.head, (tape,))
+        row = self.tx.one(self.tx.statements.head, (tape,))
         if row is None or row[2] == "purged":
             return None
         number, head, family = head_from_row(row)
         return Above(number, row[1], head.seq, family)
 
     def _hash_at(self, above: Above, seq: int) -> str:
-        row = self.tx.one(self.sql.entry, (above.number, seq))
+        row = self.tx.one(self.tx.statements.entry, (above.number, seq))
         return "" if row is None else bytes(row[12]).hex()
 
     def settle(self) -> None:
         """Send the rest, move the head, and note how far the tape came from elsewhere."""
         self.move_head()
-        self.tx.run(self.sql.drop_import, (self.tape_id,))
-        self.tx.run(self.sql.insert_import, (self.tape_id, self.head.seq))
+        self.tx.run(self.tx.statements.drop_import, (self.tape_id,))
+        self.tx.run(self.tx.statements.insert_import, (self.tape_id, self.head.seq))
 
 
 def absent(layer: payloads.Layer) -> str:

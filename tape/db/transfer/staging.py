@@ -16,16 +16,20 @@ from typing import Any
 from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.transfer.export_format import Checker, EntryLine
+from tape.core.view.slots import beginning_with
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import head_values, set_status
-from tape.db.record.recorder import Call, Recorder
-from tape.db.sql.catalog import BATCH
+from tape.db.record.recorder import Recorder
+from tape.db.record.writing import Call, load
+from tape.db.sql.removal import BATCH
 from tape.db.transfer.copy import Above, Copy
 from tape.errors import TapeExists
 
 __all__ = ["HIDDEN_NAMES", "Arriving", "Moved", "forsaken", "sweep"]
 
 _PREFIX = f"{strict.RESERVED}import:"
+HIDDEN_NAMES = beginning_with(_PREFIX)
+"""The range of names that tapes of imports under way have."""
 _FORSAKEN = 3_600_000_000
 """Microseconds without a sign of life after which an import counts as dead."""
 _SIGN = 300_000_000
@@ -41,11 +45,11 @@ class Arriving:
 
     def __init__(self, recorder: Recorder, *, reuse: bool) -> None:
         self.recorder = recorder
-        self._db = recorder._db
+        self._db = recorder.shared.database
         self._reuse = reuse
         self._name = f"{_PREFIX}{secrets.token_hex(8)}"
         self._tapes: dict[str, _Arrival] = {}
-        self._signed = recorder._clock()
+        self._signed = recorder.shared.clock()
 
     def open(self, tape: str, checker: Checker) -> Copy:
         """Return a hidden tape that takes the entries of ``tape``."""
@@ -60,10 +64,10 @@ class Arriving:
 
     def sign(self, tx: Transaction) -> None:
         """Now and then let all tapes give a sign of life, of which only the last is still being written."""
-        now = self.recorder._clock()
+        now = self.recorder.shared.clock()
         if now - self._signed >= _SIGN:
             self._signed = now
-            tx.run(tx.statements.sign_tapes, (now, *_span(f"{self._name}:")))
+            tx.run(tx.statements.sign_tapes, (now, *beginning_with(f"{self._name}:")))
 
     def lock(self, tx: Transaction, tapes: Sequence[str]) -> None:
         """Lock the tapes of the file and those that they inherit from, in the one order."""
@@ -81,7 +85,7 @@ class Arriving:
         for name, one in self._tapes.items():
             # As for a tape that is created: this gives the id of a purged one free.
             try:
-                kept = self.recorder._load(tx, Call(name, create=payloads.Open(), reuse=self._reuse))
+                kept = load(self.recorder.shared, tx, Call(name, create=payloads.Open(), reuse=self._reuse))
             except TapeExists as error:
                 raise Moved from error
             if kept is not None:
@@ -94,29 +98,20 @@ class Arriving:
         for one in self._tapes.values():
             with contextlib.suppress(Exception):
                 if one.tape_id:
-                    _drop(self._db, one.tape_id, one.hidden, self.recorder._clock())
+                    _drop(self._db, one.tape_id, one.hidden, self.recorder.shared.clock())
 
 
 def forsaken(database: Database, owner: str | None, now: int) -> list[tuple[int, str]]:
     """Return the hidden tapes that an owner's imports left behind when they died: number and name."""
-    rows = database.read(lambda tx: tx.all(tx.statements.abandoned, (*_span(_PREFIX), now - _FORSAKEN)))
+    rows = database.read(lambda tx: tx.all(tx.statements.abandoned, (*HIDDEN_NAMES, now - _FORSAKEN)))
     return [(row[0], row[1]) for row in rows if owner in (None, row[2])]
 
 
 def sweep(recorder: Recorder) -> None:
     """Take away what such imports left behind."""
-    now = recorder._clock()
-    for number, hidden in forsaken(recorder._db, recorder._owner, now):
-        _drop(recorder._db, number, hidden, now)
-
-
-def _span(prefix: str) -> tuple[str, str]:
-    """Return the range of names that begin with a prefix: the character after its last ends it."""
-    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
-HIDDEN_NAMES = _span(_PREFIX)
-"""The range of names that tapes of imports under way have."""
+    shared = recorder.shared
+    for number, hidden in forsaken(shared.database, shared.owner, shared.clock()):
+        _drop(shared.database, number, hidden, shared.clock())
 
 
 class _Arrival(Copy):
@@ -127,7 +122,7 @@ class _Arrival(Copy):
     pending = 1_000
 
     def __init__(self, arriving: Arriving, tx: Transaction, tape: str, hidden: str, checker: Checker) -> None:
-        super().__init__(arriving.recorder, tx, Call(tape), None, checker)
+        super().__init__(arriving.recorder.shared, tx, Call(tape), None, checker)
         self.hidden = hidden
         self._arriving = arriving
         self._created = 0
@@ -137,19 +132,19 @@ class _Arrival(Copy):
         return self.family.members if self.family is not None else ()
 
     def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
-        self._db.write(self.hidden, lambda tx: self._prepare(tx, line, opening))
+        self.shared.database.write(self.hidden, lambda tx: self._prepare(tx, line, opening))
 
     def _prepare(self, tx: Transaction, line: EntryLine, opening: payloads.Open) -> None:
         self.tx = tx
         tx.lock(self.hidden)
-        self.tape_id = self._create(line, opening, self.hidden, "purged", self._recorder._clock())
+        self.tape_id = self._create(line, opening, self.hidden, "purged", self.shared.clock())
         self._created = line.stamp
         self._inherit(opening)
 
     def flush(self) -> None:
         """Write a batch."""
         if self._entries:
-            self._db.write(self.hidden, self._batch)
+            self.shared.database.write(self.hidden, self._batch)
 
     def _batch(self, tx: Transaction) -> None:
         self.tx = tx
@@ -160,11 +155,11 @@ class _Arrival(Copy):
         self._arriving.sign(tx)
 
     def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
-        self.tx.many(self.sql.insert_arrival, entries)
+        self.tx.many(self.tx.statements.insert_arrival, entries)
 
     def _hide(self) -> None:
         """Undo what the entries said of the tape's status, and give a sign of life."""
-        if not self.tx.run(self.sql.hide_tape, (self._recorder._clock(), self.tape_id, self.hidden)):
+        if not self.tx.run(self.tx.statements.hide_tape, (self.shared.clock(), self.tape_id, self.hidden)):
             raise Moved
 
     def settle(self) -> None:
@@ -175,16 +170,16 @@ class _Arrival(Copy):
         """Become the tape that this is a copy of."""
         number, head = self.tape_id, self.head
         values = head_values(head, self.family)
-        if not tx.run(self.sql.show_tape, (self.tape, self._created, number, self.hidden)):
+        if not tx.run(self.tx.statements.show_tape, (self.tape, self._created, number, self.hidden)):
             raise Moved
         set_status(tx, number, head)
-        tx.run(self.sql.create_head, (number, *values))
-        if tx.run(self.sql.take_arrivals, (number,)) != head.seq:
+        tx.run(self.tx.statements.create_head, (number, *values))
+        if tx.run(self.tx.statements.take_arrivals, (number,)) != head.seq:
             raise Moved
-        tx.run(self.sql.drop_arrivals, (number,))
+        tx.run(self.tx.statements.drop_arrivals, (number,))
         # Once more, behind the entries: on PostgreSQL the row notes the transaction that wrote them.
-        tx.run(self.sql.set_head, (*values, number))
-        tx.run(self.sql.insert_import, (number, head.seq))
+        tx.run(self.tx.statements.set_head, (*values, number))
+        tx.run(self.tx.statements.insert_import, (number, head.seq))
 
     def _above(self, tape: str) -> Above | None:
         other = self._arriving.find(tape)
@@ -195,7 +190,7 @@ class _Arrival(Copy):
     def _hash_at(self, above: Above, seq: int) -> str:
         if not above.hidden:
             return super()._hash_at(above, seq)
-        row = self.tx.one(self.sql.arrival_hash, (above.number, seq))
+        row = self.tx.one(self.tx.statements.arrival_hash, (above.number, seq))
         return "" if row is None else bytes(row[0]).hex()
 
 

@@ -24,11 +24,13 @@ from tape.core.records import Transfer
 from tape.core.transfer import export_format
 from tape.core.transfer.citations import Citation, Citations
 from tape.core.transfer.export_format import Checker, End, EntryLine, TapeLine
-from tape.core.transfer.references import KnownTape, References, Unsound
+from tape.core.transfer.known_tape import KnownTape, Unsound
+from tape.core.transfer.references import References
 from tape.core.view.fold import fold
 from tape.db.engine.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.db.read.reader import Reader
-from tape.db.record.recorder import Call, Recorder, _Stale
+from tape.db.record.recorder import Recorder
+from tape.db.record.writing import Call, Stale, load
 from tape.db.transfer.citing import contradicted
 from tape.db.transfer.copy import Copy, absent
 from tape.db.transfer.staging import Arriving, Moved, sweep
@@ -205,7 +207,7 @@ class Moving:
                 source.seek(start)
                 try:
                     entries = self._write(source, told.reader(size), stored, digest, reuse=reuse)
-                except (Moved, Again, Lost, _Stale):
+                except (Moved, Again, Lost, Stale):
                     # Whatever was written, the next check finds it.
                     continue
                 except ImportFailed:
@@ -424,7 +426,8 @@ class Moving:
         # As for a tape that is created: this gives the id of a purged one free, and refuses what is another owner's.
         call = Call(tape, create=payloads.Open(), reuse=reuse)
         try:
-            return Copy(self._recorder, tx, call, self._recorder._load(tx, call), checker)
+            shared = self._recorder.shared
+            return Copy(shared, tx, call, load(shared, tx, call), checker)
         except TapeExists as error:
             raise checker.wrong(str(error)) from None
 

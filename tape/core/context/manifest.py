@@ -1,0 +1,97 @@
+"""Manifests: what a context shows, what it leaves out and why, and what its rendering mends. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tape.core.context.policy import Excluded, Item
+from tape.core.messages import shapes
+from tape.core.render import requests
+from tape.core.strict import RESERVED
+
+__all__ = ["Manifest", "Repair", "included", "joined", "repairs_of"]
+
+
+class Repair(Struct, frozen=True, omit_defaults=True):
+    """Something that the output mends or cannot show as it is.
+
+    Such are: an orphan result (left out), an unsettled call (answered with a mark), a reused call id (given a number),
+    a repeated call (sent once), an empty message (left out), a part that not every API takes (a mark stands for it).
+    """
+
+    what: str
+    call: str
+    """The id of the tool call; empty where there is none."""
+    message_id: str
+    apis: tuple[str, ...] = ()
+    """The renderings that it concerns, of ``chat``, ``responses`` and ``anthropic``; empty for all of them."""
+
+
+class Manifest(Struct, frozen=True):
+    """What a context shows and why: enough to build it again without the policy's code."""
+
+    tape: str
+    head: int
+    policy: str
+    version: int
+    budget: int | None
+    anchor: tuple[str, int] | None
+    prompt: str | None
+    included: list[Any]
+    """In order: [tape, first, last] for entries shown as recorded, or the message itself where it was altered."""
+    excluded: list[Excluded]
+    repairs: list[Repair]
+    tokens: int
+    hash: str
+    """Equal whenever the same entries and policy meet."""
+    checkpoint: str = ""
+    """What the anchor told the model, as it was rendered."""
+    stale: bool = False
+    """Whether a message that the anchor was made from had changed by then."""
+
+
+def joined(excluded: Sequence[Excluded]) -> list[Excluded]:
+    """Return the same with ranges that follow each other directly as one."""
+    found: list[Excluded] = []
+    for one in excluded:
+        last = found[-1] if found else None
+        if last is not None and (last.tape, last.why, last.last + 1) == (one.tape, one.why, one.first):
+            found[-1] = Excluded(last.tape, last.first, one.last, one.why)
+        else:
+            found.append(one)
+    return found
+
+
+def repairs_of(items: Sequence[Item]) -> list[Repair]:
+    """Return what the rendered output mends, and what not every API takes as it is."""
+    neutrals = [shapes.read(item.message.data) for item in items]
+    found = [Repair(fix.what, fix.call, items[fix.at].message.id) for fix in requests.mend(neutrals).fixes]
+    for item, neutral in zip(items, neutrals, strict=True):
+        if all(isinstance(part, shapes.Text) for part in neutral.parts):
+            if not any(part.text.strip() for part in neutral.parts if isinstance(part, shapes.Text)):
+                # Blank text is something to OpenAI and nothing to Anthropic.
+                found.append(Repair("empty message", "", item.message.id, ("anthropic",) if neutral.parts else ()))
+            continue
+        for word, apis in requests.untaken(neutral).items():
+            found.append(Repair(f"{word} not shown", "", item.message.id, tuple(apis)))
+    return found
+
+
+def included(items: Sequence[Item]) -> list[Any]:
+    """Return what is shown, in order: entries as ranges, and whatever is not as it was recorded by itself."""
+    found: list[Any] = []
+    for item in items:
+        tape, seq = item.body or item.message.tape, item.message.revision
+        if item.altered or item.message.id.startswith(RESERVED):
+            found.append(copy.deepcopy(item.message.data))
+            continue
+        before = found[-1] if found and isinstance(found[-1], list) else None
+        if before is not None and before[0] == tape and before[2] + 1 == seq:
+            before[2] = seq
+        else:
+            found.append([tape, seq, seq])
+    return found

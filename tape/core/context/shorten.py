@@ -1,0 +1,64 @@
+"""Cutting old tool output, with its shape kept and a visible mark where something is missing. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tape.core.messages.media import label, read_data_url, read_media
+
+__all__ = ["shorten"]
+
+
+def shorten(message: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return a message with its tool results cut to about ``limit`` characters each, their shape kept.
+
+    The message given is not changed; it comes back itself when there was nothing to cut.
+    """
+    changed = False
+
+    def cut(value: Any) -> Any:
+        nonlocal changed
+        short = _shorten(value, limit)
+        changed = changed or short is not value
+        return short
+
+    result = dict(message)
+    if message.get("role") == "tool" or "tool_call_id" in message:
+        result["content"] = cut(message.get("content"))
+    if str(message.get("type", "")).endswith("_call_output"):
+        result["output"] = cut(message.get("output"))
+    for name in ("content", "parts"):
+        if isinstance(result.get(name), list):
+            parts = []
+            for part in result[name]:
+                kind = part.get("type") if isinstance(part, dict) else None
+                if isinstance(part, dict) and isinstance(kind, str):
+                    for inner in ("content", "output", "result"):
+                        is_result = kind in ("tool_result", "tool-result") or (
+                            inner == "output" and (kind.startswith("tool-") or kind == "dynamic-tool")
+                        )
+                        if is_result and inner in part:
+                            part = {**part, inner: cut(part[inner])}
+                parts.append(part)
+            result[name] = parts
+    return result if changed else message
+
+
+def _shorten(value: Any, limit: int) -> Any:
+    # Media are shown whole or not at all: half of a picture is none.
+    media = read_data_url(value) if isinstance(value, str) else read_media(value) if isinstance(value, dict) else None
+    if media is not None and media.text is None:
+        mark = f"[{label(media)}, cut]"
+        return mark if isinstance(value, str) else {"type": "text", "text": mark}
+    if isinstance(value, str):
+        if len(value) <= limit:
+            return value
+        return f"{value[:limit]} … [{len(value) - limit} characters cut]"
+    if isinstance(value, list) and value:
+        short = [_shorten(item, max(80, limit // min(len(value), 10))) for item in value]
+        return value if all(a is b for a, b in zip(short, value, strict=True)) else short
+    if isinstance(value, dict) and value:
+        each = max(80, limit // min(len(value), 10))
+        cut = {name: _shorten(item, each) for name, item in value.items()}
+        return value if all(cut[name] is value[name] for name in value) else cut
+    return value

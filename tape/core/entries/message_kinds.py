@@ -1,0 +1,250 @@
+"""The kinds of entries that change messages: appended, revised, retracted, restored, cleared, and the head chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tape.core.entries.kind import Payload
+from tape.core.entries.parts import ROOT, Answer, Loosened, Place, Reopened
+from tape.core.view.fold import (
+    CLEARED,
+    HIDDEN,
+    OUT,
+    REVISED,
+    AliasRow,
+    AnswerRow,
+    CallRow,
+    ClearRow,
+    Close,
+    CompactRow,
+    Head,
+    LaneRow,
+    Mark,
+    Op,
+    OpenRow,
+    Touch,
+    Uncleared,
+)
+
+__all__ = ["Append", "Clear", "Restore", "Retract", "Revise", "Switch"]
+
+
+class Append(Payload):
+    """A new message. Its place is the head after the entry."""
+
+    kind = "append"
+    id: str
+    message: dict[str, Any] | msgspec.Raw
+    generated: bool = False
+    parent: str | UnsetType | None = UNSET
+    base: Place | None = None
+    """Where the lane branches off, when this message opens one."""
+    lo: int | None = None
+    """The depth at which the lane branches off, when it is neither new nor that of the head before."""
+    calls: list[str] = []
+    answers: list[Answer] = []
+    tokens: int = 0
+    """The estimate of its tokens, so that building context need not count again; 0 when it was not made."""
+    aliased: bool = False
+    """The key is the caller's, so the message id has to be found some other way."""
+    batch: tuple[int, int] | None = None
+    """Of a batch with a key: the index of this message in it, and how many messages it has. ``(0, 0)`` tells that the
+    key only looks like one of a batch; entries of earlier releases do not tell."""
+
+    def in_batch(self, index: int) -> bool:
+        """Whether an entry that has the key of a batch at ``index`` is of that batch."""
+        return self.batch is None or (self.batch[0] == index and self.batch[1] > 0)
+
+    def content(self) -> dict[str, Any]:
+        """Return the message, with its id and its parent if those were given."""
+        # An id is the same whether it stood in the message or beside it.
+        message = self.message if isinstance(self.message, dict) else msgspec.json.decode(self.message)
+        given: dict[str, Any] = {"kind": self.kind, "message": {k: v for k, v in message.items() if k != "id"}}
+        if not self.generated:
+            given["id"] = self.id
+        if self.parent is not UNSET:
+            given["parent"] = self.parent
+        return given
+
+    def fold(self, head: Head, seq: int) -> list[Op]:
+        """Open its row, and its lane if it begins one; note the calls it makes and answers."""
+        place = head.place
+        ops: list[Op] = [OpenRow(place, seq, seq, seq)]
+        if place.lane == seq:
+            base = self.base or ROOT
+            head.lo = base.ordinal
+            ops.append(LaneRow(seq, base))
+        elif self.lo is not None:
+            head.lo = self.lo
+        head.tip = True
+        head.messages += 1
+        head.last_message = head.stamp
+        if self.aliased:
+            head.aliased = True
+            ops.append(AliasRow(self.id, seq))
+        for call in self.calls:
+            ops.append(CallRow(call, seq, place))
+        for answer in self.answers:
+            ops.append(AnswerRow(answer.maker, answer.call, place))
+        return ops
+
+
+class Revise(Payload):
+    """A new body for a message, in its old place."""
+
+    kind = "revise"
+    id: str
+    message: dict[str, Any] | msgspec.Raw
+    place: Place
+    placed: int
+    supersedes: int
+    supersedes_of: str | None = None
+    """The ancestor that the superseded body lies in, if it does."""
+    whole: bool = True
+    """False when only new content was given and the rest of the message stays as it was."""
+    calls: list[str] = []
+    hides: list[Place] = []
+    shows: list[Reopened] = []
+    tokens: int = 0
+    loosens: list[Loosened] = []
+
+    def content(self) -> dict[str, Any]:
+        """Return the new message, or its content if only that was given."""
+        message = self.message if isinstance(self.message, dict) else {}
+        if self.whole:
+            body = {k: v for k, v in message.items() if k not in ("id", "role")}
+            return {"kind": self.kind, "id": self.id, "message": body}
+        return {"kind": self.kind, "id": self.id, "content": message.get("content")}
+
+    def fold(self, head: Head, seq: int) -> list[Op]:
+        """Put the new body in the place of the old one."""
+        ops: list[Op] = [OpenRow(self.place, self.placed, seq, seq)]
+        if self.place.tape is None:
+            ops.insert(0, Close(self.place, seq, REVISED))
+        ops.extend(CallRow(call, seq, self.place) for call in self.calls)
+        ops.extend(_hide(head, seq, self.hides))
+        ops.extend(_show(head, seq, self.shows))
+        ops.extend(_loosen(seq, self.loosens))
+        return ops
+
+
+class Retract(Payload):
+    """Messages taken out of the view, with the results of the calls they made."""
+
+    kind = "retract"
+    compared = ("ids", "reason")
+    ids: list[str]
+    reason: str | None = None
+    places: list[Place] = []
+    marks: list[Place] = []
+    """Named messages that were hidden already; they are now out in their own right."""
+    hides: list[Place] = []
+    loosens: list[Loosened] = []
+
+    def fold(self, head: Head, seq: int) -> list[Op]:
+        """End the rows of the messages, and of the results that go with them."""
+        ops: list[Op] = [Close(place, seq, OUT) for place in self.places]
+        head.messages -= _own(self.places)
+        ops.extend(Mark(place, seq, OUT) for place in self.marks)
+        ops.extend(_hide(head, seq, self.hides))
+        ops.extend(_loosen(seq, self.loosens))
+        return ops
+
+
+class Restore(Payload):
+    """Messages brought back, or (without ids) the last clear undone."""
+
+    kind = "restore"
+    compared = ("ids",)
+    ids: list[str]
+    shows: list[Reopened] = []
+    marks: list[Reopened] = []
+    """Named messages that stay hidden because the call they answer is out."""
+    hides: list[Place] = []
+    undoes: int = 0
+    returned: int = 0
+    """How many messages the undone clear gives back."""
+    beneath: int = 0
+    """The earlier clear that is in force again, or 0."""
+    loosens: list[Loosened] = []
+
+    def fold(self, head: Head, seq: int) -> list[Op]:
+        """Open rows for what comes back, and undo the clear if it is one that is undone."""
+        ops: list[Op] = []
+        for back in self.marks:
+            if back.clear:
+                ops.append(Close(back.place, seq, HIDDEN))
+                ops.append(Touch(back.clear, back.place.tape is None))
+            else:
+                ops.append(Mark(back.place, seq, HIDDEN))
+        if self.undoes:
+            ops.append(Uncleared(self.undoes, seq))
+            head.messages += self.returned
+            head.cleared = self.beneath
+        ops.extend(_hide(head, seq, self.hides))
+        ops.extend(_show(head, seq, self.shows))
+        ops.extend(_loosen(seq, self.loosens))
+        return ops
+
+
+class Clear(Payload):
+    """Every message taken out at once; anchors end with it."""
+
+    kind = "clear"
+    reason: str | None = None
+
+    def fold(self, head: Head, seq: int) -> list[Op]:
+        """Set the watermark."""
+        row = ClearRow(seq, head.place, head.messages)
+        head.cleared = seq
+        head.messages = 0
+        return [row]
+
+
+class Switch(Payload):
+    """Another message chosen as the head."""
+
+    kind = "switch"
+    compared = ("id",)
+    id: str
+    lo: int = 0
+    tip: bool = False
+
+    def fold(self, head: Head, seq: int) -> list[Op]:
+        """Take over what is known of the lane; the head itself is in the entry."""
+        head.lo = self.lo
+        head.tip = self.tip
+        return []
+
+
+def _hide(head: Head, seq: int, places: list[Place]) -> list[Op]:
+    head.messages -= _own(places)
+    return [Close(place, seq, HIDDEN) for place in places]
+
+
+def _own(places: list[Place]) -> int:
+    """Return how many places are the tape's own: what a fork inherits is not counted as its."""
+    return sum(place.tape is None for place in places)
+
+
+def _show(head: Head, seq: int, shows: list[Reopened]) -> list[Op]:
+    ops: list[Op] = []
+    for back in shows:
+        if back.clear:
+            if back.place.tape is None:
+                # The row under the clear still lies among the live ones: end it before the next begins.
+                ops.append(Close(back.place, seq, CLEARED))
+            ops.append(Touch(back.clear, back.place.tape is None))
+        elif head.cleared and (back.place.tape is not None or back.placed < head.cleared):
+            # Retracted before the clear and back after it: readers may no longer skip what lies above the clear.
+            ops.append(Touch(head.cleared, False))
+        ops.append(OpenRow(back.place, back.placed, seq, back.body, back.of))
+    head.messages += _own([back.place for back in shows])
+    return ops
+
+
+def _loosen(seq: int, loosens: list[Loosened]) -> list[Op]:
+    return [CompactRow(one.seq, one.tape, seq, None, 0, one.gone, one.revised, one.loose) for one in loosens]

@@ -1,0 +1,303 @@
+"""Messages: what a caller appends, revises or upserts, alone or as a batch in which each follows the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType, structs
+
+from tape.core import strict
+from tape.core.entries import ids, payloads
+from tape.core.entries.payloads import ROOT, Place
+from tape.core.messages import toolcalls
+from tape.core.messages.tokens import message_tokens
+from tape.core.plan.intents import Intent, Planned, Taken, Unchanged, same
+from tape.core.plan.keys import Key, Origin
+from tape.core.plan.lookup import Lookup, visible_place, waiting
+from tape.core.plan.results import bind, settle
+from tape.core.summaries.runs import Rewritten, loosen
+from tape.core.view.fold import Head
+from tape.errors import InvalidEntry
+
+__all__ = [
+    "CHAIN",
+    "HEAD",
+    "AddMessage",
+    "ReviseMessage",
+    "UpsertMessage",
+    "add_message",
+    "message_intents",
+    "renewed_id",
+    "upsert_message",
+]
+
+
+class _Sentinel:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+HEAD: Any = _Sentinel("<head>")
+"""The parent that was not given: the message goes behind the head."""
+CHAIN: Any = _Sentinel("<previous>")
+"""The parent of all but the first message of a batch."""
+
+
+class AddMessage(Intent, kw_only=True):
+    """Append a message."""
+
+    records = payloads.Append
+    told_by = frozenset({Origin.GIVEN, Origin.DERIVED})
+
+    id: str
+    generated: bool
+    """Whether the store chose the id, which then no other message has."""
+    raw: bytes
+    calls: list[str]
+    answers: list[str]
+    tokens: int = 0
+    parent: Any = HEAD
+    batch: tuple[int, int] | None = None
+    """The index in a batch with a key and its length; ``(0, 0)`` for a key that only looks like one of a batch."""
+
+    def content(self) -> Any:
+        """Return the message as given, with its id and parent if those were given."""
+        message = {k: v for k, v in msgspec.json.decode(self.raw).items() if k != "id"}
+        given: dict[str, Any] = {"kind": "append", "message": message}
+        if not self.generated:
+            given["id"] = self.id
+        if self.parent is None or isinstance(self.parent, str):
+            given["parent"] = self.parent
+        return given
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Find the parent's place and put the message behind it."""
+        aliased = self.key.origin is Origin.GIVEN
+        if not self.generated and (aliased or head.aliased or look.forked):
+            # Before all else, as with every key: a retry is told what it wrote, whatever became of its parent.
+            taken = look.place(self.id)
+            if taken is not None:
+                raise Taken(taken[1], taken[0].tape)
+        parent: str | UnsetType | None = UNSET
+        lane = head.place.lane
+        if self.parent is HEAD or (self.parent is CHAIN and (previous is None or previous == head.place)):
+            before, extend = head.place, head.tip
+        elif self.parent is CHAIN and previous is not None:
+            before = previous
+            extend = look.lane(before)[1] == before.ordinal
+        elif self.parent is None:
+            before, extend, parent = ROOT, False, None
+        else:
+            parent = self.parent
+            before, _ = visible_place(look, head, self.parent)
+            extend = look.lane(before)[1] == before.ordinal
+        payload = payloads.Append(
+            id=self.id,
+            message=msgspec.Raw(self.raw),
+            generated=self.generated,
+            parent=parent,
+            calls=self.calls,
+            tokens=self.tokens,
+            aliased=aliased,
+            batch=self.batch,
+        )
+        if extend:
+            place = Place(before.lane, before.ordinal + 1)
+            if before.lane != lane or head.place.tape is not None:
+                payload.lo = look.lane(before)[0]
+        else:
+            place = Place(head.seq + 1, before.ordinal + 1)
+            payload.base = None if before == ROOT else before
+        if self.answers:
+            payload.answers = bind(look, head, before, self.answers)
+        return Planned(payload, place, self.id)
+
+
+class ReviseMessage(Intent, kw_only=True):
+    """Replace the content of a message."""
+
+    records = payloads.Revise
+
+    id: str
+    message: dict[str, Any] | None
+    new_content: Any = None
+
+    def content(self) -> Any:
+        """Return the message or the content as given."""
+        if self.message is None:
+            return {"kind": "revise", "id": self.id, "content": self.new_content}
+        message = {k: v for k, v in self.message.items() if k not in ("id", "role")}
+        return {"kind": "revise", "id": self.id, "message": message}
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Find the body that holds, and settle which tool results go and which return with the new one."""
+        place, standing = visible_place(look, head, self.id)
+        held = look.body(standing.body, standing.of)
+        message = _revised(held.message, self.message, self.new_content)
+        raw = strict.encode(message, "message")
+        if same(_apart(message, self.id), _apart(held.message, self.id)):
+            raise Unchanged(standing.body, standing.of)
+        calls, _ = toolcalls.find(message)
+        hides, shows = settle(look, {place: (True, frozenset(calls))}, head.cleared)
+        rewritten = Rewritten(place, held.calls, calls, waiting(held), toolcalls.waiting(message))
+        payload = payloads.Revise(
+            id=self.id,
+            message=msgspec.Raw(raw),
+            place=place,
+            placed=standing.placed,
+            supersedes=standing.body,
+            supersedes_of=standing.of,
+            whole=self.message is not None,
+            calls=calls,
+            hides=hides,
+            shows=shows,
+            tokens=message_tokens(message),
+            loosens=loosen(look, outs=hides, backs=shows, revised=[rewritten]),
+        )
+        if self.key.origin is not Origin.GIVEN:
+            # Of two revisions of the same body one fails, and plans again with the other's as the body to replace.
+            self.key = Key(ids.revision_key(standing.body, standing.of), Origin.DERIVED)
+        return Planned(payload, head.place, self.id)
+
+
+class UpsertMessage(AddMessage, kw_only=True):
+    """Append a message, or revise it if it is there; decided inside the transaction, so that two never collide."""
+
+    # A key that is derived from the id tells only that the message is there.
+    told_by = frozenset({Origin.GIVEN})
+
+    message: dict[str, Any]
+
+    def content_as(self, kind: str) -> Any:
+        """Return the message as an append or as a revision tells it."""
+        return self._revision().content() if kind == "revise" else self.content()
+
+    def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
+        """Append what was never on the tape, and revise the rest where it stands."""
+        if self.generated or look.place(self.id) is None:
+            if self.key.origin is Origin.DERIVED:
+                # An earlier attempt may have planned a revision.
+                self.key = Key(ids.message_key(self.id), Origin.DERIVED)
+            return AddMessage.plan(self, head, look, previous)
+        revision = self._revision()
+        planned = revision.plan(head, look, previous)
+        self.key = revision.key
+        return planned
+
+    def _revision(self) -> ReviseMessage:
+        return ReviseMessage(key=self.key, id=self.id, message=self.message)
+
+
+def add_message(
+    message: Any,
+    role: Any,
+    content: Any,
+    id: Any,
+    key: str | None,
+    parent: Any,
+    new_id: Callable[[], str],
+    *,
+    field: str = "message",
+) -> AddMessage:
+    """Return the intent to append what a caller gave: a message, or its role and content.
+
+    A message without an id gets a new one.
+    """
+    message = _whole(message, role, content, field)
+    raw = strict.encode(message, field)
+    role, given = message.get("role"), message.get("id")
+    if role is not None and type(role) is not str:
+        raise InvalidEntry(f"{field}.role", f"must be a string, not {type(role).__name__}")
+    if given is not None:
+        given = strict.identifier(given, f"{field}.id")
+        if id is not None and id != given:
+            raise InvalidEntry("id", f"differs from the message's own id {given!r}")
+    elif id is not None:
+        given = strict.identifier(id, "id")
+    if parent is not HEAD and parent is not CHAIN and parent is not None:
+        parent = strict.identifier(parent, "parent")
+    calls, answers = toolcalls.find(message)
+    tokens = message_tokens(message)
+    chosen = given or new_id()
+    if key is not None:
+        named = Key(strict.identifier(key, "key"), Origin.GIVEN)
+    else:
+        named = Key(ids.message_key(chosen), Origin.RANDOM if given is None else Origin.DERIVED)
+    return AddMessage(
+        key=named,
+        id=chosen,
+        generated=given is None,
+        raw=raw,
+        calls=calls,
+        answers=answers,
+        tokens=tokens,
+        parent=parent,
+        batch=(0, 0) if key is not None and ids.is_like_batch(key) else None,
+    )
+
+
+def _whole(message: Any, role: Any, content: Any, field: str) -> dict[str, Any]:
+    """Return the message that a caller gave whole, or as its role and content."""
+    if isinstance(message, dict):
+        if role is not None or content is not UNSET:
+            raise InvalidEntry(field, "give either a message or role= and content=, not both")
+        return message
+    if message is not None:
+        raise InvalidEntry(field, f"must be a dict, not {type(message).__name__}")
+    made = {} if role is None else {"role": role}
+    if content is not UNSET:
+        made["content"] = content
+    if not made:
+        raise InvalidEntry(field, "give a message, or role= and content=")
+    return made
+
+
+def upsert_message(message: Any, id: Any, key: str | None, new_id: Callable[[], str]) -> UpsertMessage:
+    """Return the intent to append a message behind the head, or to revise it if it is there."""
+    added = add_message(message, None, UNSET, id, key, HEAD, new_id)
+    return UpsertMessage(**structs.asdict(added), message=dict(message))
+
+
+def message_intents(
+    messages: Iterable[dict[str, Any]], key: str | None, new_id: Callable[[], str], parent: Any = HEAD
+) -> list[AddMessage]:
+    """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
+    if key is not None:
+        key = strict.identifier(key, "key")
+    intents = []
+    given = strict.listed(messages, "messages")
+    for index, message in enumerate(given):
+        behind = CHAIN if index else parent
+        intent = add_message(message, None, UNSET, None, None, behind, new_id, field=f"messages[{index}]")
+        if key is not None:
+            intent.key = Key(ids.batch_key(key, index), Origin.GIVEN)
+            intent.batch = (index, len(given))
+        intents.append(intent)
+    return intents
+
+
+def renewed_id(key: str, index: int) -> str:
+    """Return the id that a message of a keyed batch gets in place of one that is taken."""
+    return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
+
+
+def _revised(held: dict[str, Any], message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
+    """Return the message after a revision: never another id or role."""
+    if message is None:
+        return {**held, "content": content}
+    role = held.get("role")
+    if message.get("role", role) != role:
+        raise InvalidEntry("message.role", f"a revision keeps the role {role!r}; append a new message instead")
+    kept: dict[str, Any] = {name: held[name] for name in ("id", "role") if name in held and name not in message}
+    return {**kept, **message}
+
+
+def _apart(message: dict[str, Any], message_id: str) -> dict[str, Any]:
+    """Return a message without its own id, which is the same whether it stood in the message or beside it."""
+    return {k: v for k, v in message.items() if k != "id"} if message.get("id") == message_id else message

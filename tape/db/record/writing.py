@@ -1,0 +1,299 @@
+"""One tape in one writing transaction: entries are planned against a moving head and sent in few statements.
+
+An entry is planned (what it says), sealed (seq, time, hash), folded (what it changes) and kept. ``finish`` sends what
+is kept, and moves the head. A plan that asks the database something has it sent earlier, so that it sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tape import new_ids
+from tape.core import strict
+from tape.core.entries import chain, ids, payloads
+from tape.core.entries.payloads import Place
+from tape.core.plan.intents import Intent, Planned
+from tape.core.plan.keys import Origin
+from tape.core.plan.messages import AddMessage
+from tape.core.records import Receipt
+from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
+from tape.db.engine.transaction import Database, Transaction, lock_key
+from tape.db.record.projection import apply, head_values, tape_of
+from tape.db.sql import BARE_COLUMNS
+from tape.db.sql.compiler import Statement
+from tape.db.view.lineage import Family
+from tape.db.view.memory import Recall, Remembering
+from tape.db.view.rows import head_from_row
+from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
+
+__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "load"]
+
+_KEPT_HEADS = 10_000
+
+TapeState = tuple[int, Head, Family | None]
+"""What is kept of a tape between writes: its number, its head and, of a fork, its family."""
+
+
+class Call(Struct):
+    """What the caller said beside the entries themselves."""
+
+    tape: str
+    actor: str | None = None
+    meta: bytes | None = None
+    expected_head: int | None = None
+    batch: str | None = None
+    """The caller's key of a whole batch, whose entries are keyed by their index."""
+    create: payloads.Open | None = None
+    """The tape must not exist yet; this is its first entry."""
+    create_key: str = ""
+    """The key of that first entry, fixed before the first attempt like every other."""
+    tape_meta: bytes | None = None
+    reuse: bool = False
+    """The id may have been that of a tape which was purged."""
+
+
+class Shared(Struct):
+    """What all writes of a store share."""
+
+    database: Database
+    owner: str | None
+    clock: Callable[[], int]
+    recall: Recall
+    heads: dict[str, TapeState] | None
+    """The heads as the last writes left them; None where others may write in between without a conflict."""
+
+
+class Stale(Exception):
+    """The kept head may be out of date; decide again with everything read afresh."""
+
+
+def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
+    """Read the tape that a call writes; None when there is none yet."""
+    row = tx.one(tx.statements.head, (call.tape,))
+    if row is None:
+        return None
+    if shared.owner is not None and row.owner != shared.owner:
+        raise TapeNotFound(call.tape)
+    if row.tape_status == "purged":
+        if call.create is None:
+            raise TapeNotFound(call.tape)
+        if not call.reuse:
+            raise TapeExists(call.tape, purged=True)
+        # The tombstone keeps the id by which it was known; its row gives up the name.
+        tx.run(tx.statements.rename_tape, (f"{strict.RESERVED}{row.number}:{call.tape}", row.number))
+        return None
+    return head_from_row(row)
+
+
+class Writing:
+    """The entries of one transaction on one tape."""
+
+    def __init__(self, shared: Shared, tx: Transaction, call: Call, state: TapeState | None) -> None:
+        self.shared = shared
+        self.tx = tx
+        self.call = call
+        self.tape = call.tape
+        self.existed = state is not None
+        self.tape_id, self.head, self.family = state if state is not None else (0, Head.blank(chain.ZERO), None)
+        self._was = self.head.hash
+        """The hash that the head's row has until it is moved."""
+        self.previous: Place | None = None
+        """The place of the message before, in a batch."""
+        self.defers = False
+        self.deferred: str | None = None
+        """The id that the one statement of a hot append checks by itself, to save a round trip."""
+        self.free: set[str] = set()
+        """Ids that no message has, found out for a whole batch at once."""
+        self.written = False
+        self._entries: list[tuple[Any, ...]] = []
+        self._ops: list[Op] = []
+
+    def view(self) -> PlanView:
+        """Return the tape as it stands now, for a plan or whoever else has a question."""
+        return PlanView(self.tx, self.tape, self.tape_id, self.family, self.head, self)
+
+    def check_head(self) -> None:
+        """Raise HeadMoved unless the head is where the caller expects it."""
+        expected = self.call.expected_head
+        if expected is not None and expected != self.head.seq:
+            raise HeadMoved(self.tape, expected, self.head.seq)
+
+    def check_open(self) -> None:
+        """Raise TapeClosed, with the tape on which to go on if there is one, if the tape is closed."""
+        if self.head.status in CLOSED:
+            redirect = self.tx.value(self.tx.statements.redirect, (self.tape,))
+            raise TapeClosed(self.tape, self.head.status, self.head.reason, redirect)
+
+    def look_ahead(self, intents: Sequence[Intent]) -> None:
+        """Ask for the ids of a batch all at once, if each would be asked for when its turn comes."""
+        if len(intents) > 1 and self.existed:
+            given = [one for one in intents if isinstance(one, AddMessage) and not one.generated]
+            if self.head.aliased or self.family is not None or any(one.key.origin is Origin.GIVEN for one in given):
+                wanted = {one.id for one in given}
+                self.free = wanted - self.view().taken(wanted)
+
+    def record(self, intent: Intent) -> Receipt:
+        """Plan an intent against the tape as it stands now, and add its entry."""
+        if not self.existed:
+            self.create()
+        planned = intent.plan(self.head, self.view(), self.previous)
+        receipt = self._add(planned, intent.key.value, intent.source, self.shared.clock(), self.call.meta)
+        if isinstance(intent, AddMessage):
+            self.free.discard(intent.id)
+            if type(intent) is AddMessage:
+                self.previous = planned.place
+        return receipt
+
+    def create(self) -> None:
+        """Make the tape and its first entry."""
+        opening = self.call.create or payloads.Open(owner=self.shared.owner)
+        stamp = max(self.shared.clock(), 0)
+        labels = msgspec.json.encode(opening.labels) if opening.labels else None
+        # What the row says of the tape, the first entry says as well: only entries are covered by hashes.
+        meta = self.call.tape_meta
+        facts = (self.tape, opening.owner, opening.agent, opening.name, labels, meta)
+        self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
+        self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
+        self.existed = True
+        self._add(Planned(opening, self.head.place), self.call.create_key or new_ids.new_id(), None, stamp, meta)
+
+    def _add(self, planned: Planned, key: str, source: tuple[str, int] | None, now: int, meta: bytes | None) -> Receipt:
+        """Seal the entry, fold it, and keep both for the flush."""
+        head, call, payload, place = self.head, self.call, planned.payload, planned.place
+        stamp = now
+        if now < head.stamp:
+            # Time never runs backwards on a tape; what the clock said is kept beside it.
+            stamp = head.stamp
+            told = msgspec.json.decode(meta) if meta is not None else {}
+            meta = msgspec.json.encode({**told, "tape.clock": now})
+        raw = payloads.recordable(payload)
+        seq = head.seq + 1
+        actor, kind, version = call.actor, payload.kind, payload.version
+        digest = chain.digest(raw)
+        sealed = chain.link(head.hash, digest, self.tape, seq, kind, key, actor, source, meta, stamp, version, place)
+        self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
+        tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.family)
+        # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
+        body, hash = (raw, sealed) if self.tx.postgres else (bytearray(raw), bytearray(sealed))
+        row: tuple[Any, ...]
+        if actor is None and source is None and meta is None and not self.tx.postgres:
+            row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
+        else:
+            cited = source if source is not None else (None, None)
+            row = (tape_id, seq, kind, key, actor, *cited, body, meta, stamp, version, hash)
+            row += (head_tape, place.lane, place.ordinal)
+        self._entries.append(row)
+        self._ops += ops
+        self.written = True
+        return Receipt(self.tape, seq, key, planned.message_id, sealed.hex())
+
+    def flush(self) -> None:
+        """Send what is pending, so that a question to the database sees it."""
+        if not self._entries:
+            return
+        entries, ops, database = self._entries, self._ops, self.shared.database
+        self._entries, self._ops = [], []
+        database.point("entry")
+        self._send(entries)
+        database.point("view")
+        apply(self.tx, self.tape_id, ops, self.head, self.family)
+
+    def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
+        for _, run in groupby(entries, len):
+            rows = list(run)
+            self.tx.many(self._insert(rows[0]), rows)
+
+    def _insert(self, entry: tuple[Any, ...]) -> Statement[Any]:
+        sql = self.tx.statements
+        return sql.insert_bare if len(entry) == len(BARE_COLUMNS) else sql.insert_entry
+
+    def move_head(self) -> None:
+        """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
+        tx, sql, database, opened = self.tx, self.tx.statements, self.shared.database, self._opened()
+        if opened is None or database.fault is not None:
+            self.flush()
+            database.point("head")
+            moved = tx.run(sql.move_head, (*head_values(self.head, self.family), self.tape_id, self._was))
+        else:
+            (entry,) = self._entries
+            insert, head = self._insert(entry), (*head_values(self.head, self.family), self.tape_id, self._was)
+            self._entries, self._ops = [], []
+            tx.run(insert, entry)
+            tx.run(sql.open_row, opened)
+            moved = tx.run(sql.move_head, head)
+        if moved != 1:
+            raise Stale
+        self._was = self.head.hash
+
+    def _opened(self) -> tuple[int, ...] | None:
+        """Return the row that the usual append opens: of one pending entry that does nothing else."""
+        if len(self._entries) != 1 or len(self._ops) != 1:
+            return None
+        op = self._ops[0]
+        if type(op) is not OpenRow or op.place.tape is not None:
+            return None
+        return self.tape_id, op.place.lane, op.place.ordinal, op.placed, op.since, op.body
+
+    def finish(self, *, kept: bool) -> None:
+        """Send the rest and move the head, which is kept for the next append once this one is committed.
+
+        ``kept`` tells that the head was not read in this transaction: on PostgreSQL nothing is locked then.
+        """
+        if not self.written:
+            return
+        if kept and self.tx.postgres:
+            self._finish_hot()
+        else:
+            self.move_head()
+        if self.shared.heads is not None:
+            self.tx.after_commit = self._keep
+
+    def _keep(self) -> None:
+        heads = self.shared.heads
+        if heads is not None:
+            if len(heads) >= _KEPT_HEADS:
+                heads.clear()
+            heads[self.tape] = (self.tape_id, self.head, self.family)
+
+    def _finish_hot(self) -> None:
+        """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
+        statement, opened = self.tx.statements.append_hot, self._opened()
+        if statement is None or opened is None:
+            raise Stale
+        self.shared.database.point("entry")
+        head, (entry,) = head_values(self.head, self.family), self._entries
+        params = (lock_key(self.tape), *head, self.tape_id, self._was, *entry, *opened)
+        if self.deferred is not None:
+            statement = self.tx.statements.append_hot_forked or statement
+            params += (self.view()._lineage(), ids.message_key(self.deferred), self.deferred)
+        if not self.tx.hot(statement, params):
+            raise Stale
+
+
+class PlanView(Remembering):
+    """A tape as the transaction that writes it sees it. It has the writing and not the other way round, or every
+    append would leave a cycle behind for the garbage collector."""
+
+    writing: Writing
+
+    def flush(self) -> None:
+        """Send what is pending; called before every question."""
+        self.writing.flush()
+
+    def _reader(self) -> Recall:
+        return self.writing.shared.recall
+
+    def place(self, message_id: str) -> tuple[Place, int] | None:
+        """Return where a message was placed and by which entry of the tape it was placed on."""
+        writing = self.writing
+        if message_id in writing.free:
+            return None
+        if writing.defers and self.forked:
+            writing.defers, writing.deferred = False, message_id
+            return None
+        return super().place(message_id)
