@@ -26,6 +26,7 @@ from tape.core.context.window import Spot, reach
 from tape.core.entries import ids, payloads
 from tape.core.plan.intents import Plain
 from tape.core.records import Message
+from tape.db.record.recorder import Call
 
 
 class Meddling(msgspec.Struct):
@@ -113,7 +114,7 @@ class TestRecall:
         for name in ("checkpoint", "stale"):
             told.pop(name, None)
         old = Plain(key=ids.new_id(), payload=payloads.Event(name="tape.context", data=told), changes_view=False)
-        receipt = chat._record([old], None, None, None)[0]
+        receipt = chat._services.recorder.record(Call(chat.id), [old])[0]
         again = chat.recall(receipt.seq)
         assert rendered(again) == rendered(context)
 
