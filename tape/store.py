@@ -235,14 +235,7 @@ class Store:
         if connection.dialect.name != self._db.engine.dialect.name:
             raise InvalidEntry("connection", f"is for {connection.dialect.name}, the store is not")
         check_transactional(connection)
-        return Store(
-            Bound(connection, self._db),
-            owner=self._owner,
-            clock=self._clock,
-            slow=self._slow,
-            settings=self._reader.settings,
-            bound=True,
-        )
+        return self._like_this(Bound(connection, self._db), bound=True)
 
     def search(
         self,
@@ -298,9 +291,9 @@ class Store:
 
     def consumer(self, name: str) -> Consumer:
         """Return the reader of the feed with this name, which goes on behind the position it last committed."""
-        found = Consumer(self._services, strict.identifier(name, "name"))
+        name = strict.identifier(name, "name")
         self._services.log_administrative("consumer", name=name)
-        return found
+        return Consumer(self._services, name)
 
     def verify(self, id: str | None = None, *, against: Any = None, progress: audit.Progress | None = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
@@ -422,7 +415,7 @@ class Store:
         """Tell whether the database answers, its schema, and up to where a tape was last verified.
 
         With ``id`` it is that tape's last check and head, otherwise the newest check of any. Scans nothing. A
-        database that cannot be reached is told as ``ok=False``, not raised.
+        database that cannot be reached is reported as ``ok=False``, not raised.
         """
         return self._catalog.health(None if id is None else strict.identifier(id, "id"))
 
@@ -444,14 +437,20 @@ class Store:
         owner = strict.identifier(owner, "owner")
         if self._owner is not None and owner != self._owner:
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
+        return self._like_this(self._db, owner=owner, bound=self._bound, shared=True)
+
+    def _like_this(
+        self, database: Database, *, owner: str | None = None, bound: bool = False, shared: bool = False
+    ) -> Store:
+        """Return a store with the settings of this one on another database object, or for one owner."""
         return Store(
-            self._db,
-            owner=owner,
+            database,
+            owner=owner or self._owner,
             clock=self._clock,
             slow=self._slow,
             settings=self._reader.settings,
-            bound=self._bound,
-            shared=True,
+            bound=bound,
+            shared=shared,
         )
 
     def _together(self, tape: str, work: Callable[[Store], R]) -> R:
@@ -464,10 +463,7 @@ class Store:
 
         def attempt(transaction: Transaction) -> R:
             transaction.lock(tape)
-            joined = Joined(transaction, self._db)
-            return work(
-                Store(joined, owner=self._owner, clock=self._clock, slow=self._slow, settings=self._reader.settings)
-            )
+            return work(self._like_this(Joined(transaction, self._db)))
 
         result = self._db.repeat(tape, attempt)
         self._recorder.forget(tape)

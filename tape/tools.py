@@ -88,17 +88,18 @@ class Toolset:
     def call(self, name: str, arguments: dict[str, Any] | str | None = None) -> str:
         """Run a tool as a model called it; an unknown tool or bad arguments are answered in words."""
         if not isinstance(name, str) or name not in self._tools:
-            said = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
-            return f"Error: there is no tool {said}; there are {', '.join(self._tools) or 'none'}"
+            shown = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
+            return f"Error: there is no tool {shown}; there are {', '.join(self._tools) or 'none'}"
         if isinstance(arguments, str):
             try:
                 arguments = msgspec.json.decode(arguments or "{}")
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 return _cut(f"Error: the arguments are not JSON: {error}")
-        given = {} if arguments is None else arguments
-        if not isinstance(given, dict) or not all(isinstance(one, str) for one in given):
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict) or not all(isinstance(argument, str) for argument in arguments):
             return "Error: the arguments must be an object"
-        return self._tools[name](**given)
+        return self._tools[name](**arguments)
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the tools as OpenAI's chat API takes them."""
@@ -164,6 +165,14 @@ def _cut(text: str, most: int = _MOST) -> str:
     return text if len(text) <= most else f"{text[:most]} … [{len(text) - most} characters cut]"
 
 
+def _number(least: int, most: int) -> dict[str, Any]:
+    """Return the schema of a whole number."""
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+_STRING = {"type": "string"}
+
+
 def tape_tools(tape: MemoryWriter) -> Toolset:
     """Return the tools for one tape."""
     tools = [
@@ -171,9 +180,7 @@ def tape_tools(tape: MemoryWriter) -> Toolset:
         Tool(
             "tape_search",
             "Search the text of this tape, also of tool calls and results. All words must match.",
-            _schema(
-                ("query",), query={"type": "string"}, limit={"type": "integer", "minimum": 1, "maximum": _MOST_HITS}
-            ),
+            _schema(("query",), query=_STRING, limit=_number(1, _MOST_HITS)),
             lambda query, limit=10: _search(tape, query, limit),
         ),
         Tool(
@@ -186,46 +193,40 @@ def tape_tools(tape: MemoryWriter) -> Toolset:
                     "minimum": 1,
                     "description": "A seq, or tape:seq for what this tape inherits, as a search hit begins.",
                 },
-                before={"type": "integer", "minimum": 0, "maximum": _MOST_AROUND},
-                after={"type": "integer", "minimum": 0, "maximum": _MOST_AROUND},
+                before=_number(0, _MOST_AROUND),
+                after=_number(0, _MOST_AROUND),
             ),
             lambda seq, before=2, after=2: _around(tape, seq, before, after),
         ),
         Tool(
             "tape_anchors",
             "List the last checkpoints and handoffs with their summaries.",
-            _schema(limit={"type": "integer", "minimum": 1, "maximum": 100}),
+            _schema(limit=_number(1, 100)),
             lambda limit=20: _anchors(tape, limit),
         ),
         Tool(
             "tape_handoff",
             "Set a checkpoint: from then on the conversation continues from its summary.",
-            _schema(
-                ("name", "summary"),
-                name={"type": "string"},
-                summary={"type": "string"},
-                next_steps={"type": "array", "items": {"type": "string"}},
-            ),
+            _schema(("name", "summary"), name=_STRING, summary=_STRING, next_steps={"type": "array", "items": _STRING}),
             lambda name, summary, next_steps=(): _handoff(tape, name, summary, next_steps),
         ),
     ]
-    writable = [block for block in tape.blocks() if not block.read_only]
-    if writable:
-        labels = [block.label for block in writable]
-        tools.append(
-            Tool(
-                "set_block",
-                f"Write to a block of your prompt ({', '.join(labels)}).",
-                _schema(
-                    ("label", "text"),
-                    label={"type": "string", "enum": labels},
-                    text={"type": "string"},
-                    action={"type": "string", "enum": ["replace", "append"]},
-                ),
-                lambda label, text, action="replace": _set_block(tape, label, text, action),
-            )
-        )
-    return Toolset(tools)
+    labels = [block.label for block in tape.blocks() if not block.read_only]
+    return Toolset([*tools, _block_tool(tape, labels)] if labels else tools)
+
+
+def _block_tool(tape: MemoryWriter, labels: list[str]) -> Tool:
+    return Tool(
+        "set_block",
+        f"Write to a block of your prompt ({', '.join(labels)}).",
+        _schema(
+            ("label", "text"),
+            label={"type": "string", "enum": labels},
+            text=_STRING,
+            action={"type": "string", "enum": ["replace", "append"]},
+        ),
+        lambda label, text, action="replace": _set_block(tape, label, text, action),
+    )
 
 
 def store_tools(search: Callable[..., list[Hit]]) -> Toolset:
@@ -235,8 +236,8 @@ def store_tools(search: Callable[..., list[Hit]]) -> Toolset:
         "Search the text of all your tapes, also of tool calls and results. All words must match.",
         _schema(
             ("query",),
-            query={"type": "string"},
-            limit={"type": "integer", "minimum": 1, "maximum": _MOST_HITS},
+            query=_STRING,
+            limit=_number(1, _MOST_HITS),
             tape={"type": "string", "description": "Search only the tape with this id."},
         ),
         lambda query, limit=10, tape=None: _search_tapes(search, query, limit, tape),
@@ -301,10 +302,9 @@ def _reference(tape: MemoryWriter, name: str, seq: int) -> str:
 
 
 def _anchors(tape: MemoryWriter, limit: int) -> str:
-    found = tape.anchors(limit=limit)
     lines = [
         f"{_reference(tape, anchor.tape, anchor.seq)} {anchor.name}: {anchor.summary or ''}".rstrip(": ")
-        for anchor in found
+        for anchor in tape.anchors(limit=limit)
     ]
     return "\n".join(lines) or "There are no anchors."
 
@@ -323,10 +323,10 @@ def _search(tape: MemoryWriter, query: str, limit: int) -> str:
 
 
 def _set_block(tape: MemoryWriter, label: str, text: str, action: str) -> str:
-    held = {block.label: block for block in tape.blocks()}
-    if label not in held:
+    blocks = {block.label: block for block in tape.blocks()}
+    if label not in blocks:
         return f"Error: there is no block {label!r}"
-    if held[label].read_only:
+    if blocks[label].read_only:
         return f"Error: block {label!r} is read-only"
     if action == "append":
         tape.append_block(label, text)
@@ -334,7 +334,7 @@ def _set_block(tape: MemoryWriter, label: str, text: str, action: str) -> str:
         tape.set_block(label, text)
     else:
         return "Error: action must be 'replace' or 'append'"
-    block = {one.label: one for one in tape.blocks()}[label]
+    block = next(block for block in tape.blocks() if block.label == label)
     used = (
         f"{block.tokens}/{block.max_tokens} tokens ({block.percent}%)" if block.max_tokens else f"{block.tokens} tokens"
     )
