@@ -46,6 +46,8 @@ class Call(Struct):
     actor: str | None = None
     meta: bytes | None = None
     expected_head: int | None = None
+    key: str | None = None
+    """The caller's key, if there is one."""
     batch: str | None = None
     """The caller's key of a whole batch, whose entries are keyed by their index."""
     create: payloads.Open | None = None
