@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -32,7 +31,7 @@ from tape.db.maintain.purge import Purging
 from tape.db.read.catalog import Catalog
 from tape.db.read.contexts import ContextReader, Settings
 from tape.db.record.recorder import Recorder
-from tape.db.record.writing import Call
+from tape.db.record.writing import Call, system_clock
 from tape.db.schema.migrate import migrate
 from tape.db.search.search import Searcher
 from tape.db.transfer.transfer import File, Moving, Progress
@@ -46,10 +45,6 @@ from tape.tools import Toolset, store_tools
 __all__ = ["Store", "open"]
 
 R = TypeVar("R")
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def open(
@@ -80,7 +75,7 @@ def open(
         owner = strict.identifier(owner, "owner")
     slow = strict.seconds(slow, "slow", math.inf)
     settings = Settings(declared_slots(slots), declared_blocks(blocks), counting(counter))
-    ticking = _now if clock is None else checked_clock(clock)
+    ticking = system_clock if clock is None else checked_clock(clock)
     database = open_database(
         parse_url(url), schema=schema, durability=durability, timeout=strict.seconds(timeout, "timeout")
     )

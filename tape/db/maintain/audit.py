@@ -23,7 +23,6 @@ from tape.db.read.reader import Reader
 from tape.db.record.projection import (
     call_key,
     fork_values,
-    head_values,
     set_labels,
     set_name,
     set_redirect,
@@ -31,6 +30,7 @@ from tape.db.record.projection import (
     tape_of,
 )
 from tape.db.record.recorder import Recorder
+from tape.db.record.writing import head_values
 from tape.db.sql.rows import HEAD_COLUMNS
 from tape.db.transfer.citing import contradicted
 from tape.db.view.lineage import Family, Member, place_at
