@@ -11,8 +11,9 @@ from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.maintain.stored_tape import Meter, Progress, StoredTape, find_tape, fold_row, tape_names
 from tape.db.maintain.view_rows import rows_of
-from tape.db.record.projection import head_values, set_labels, set_name, set_redirect, set_status
+from tape.db.record.projection import set_labels, set_name, set_redirect, set_status
 from tape.db.record.recorder import Opener, Recorder
+from tape.db.record.writing import head_values
 from tape.db.view.lineage import place_at
 from tape.errors import Corrupt
 

@@ -16,7 +16,7 @@ from tape.core.view.in_memory import View
 from tape.db.engine.transaction import Transaction
 from tape.db.maintain.stored_tape import Meter, StoredTape, decoded, find_tape, fold_row
 from tape.db.maintain.view_rows import rows_of, seq_of
-from tape.db.record.projection import head_values
+from tape.db.record.writing import head_values
 from tape.db.sql.rows import HEAD_COLUMNS, EntryRow
 from tape.db.transfer.citing import contradicted
 from tape.db.view.lineage import place_at

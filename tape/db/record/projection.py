@@ -16,7 +16,7 @@ from tape.core.view.fold import Head, Op
 from tape.db.engine.transaction import Transaction
 from tape.db.view.lineage import Family
 
-__all__ = ["apply", "call_key", "head_values", "set_labels", "set_name", "set_redirect", "set_status"]
+__all__ = ["apply", "call_key", "set_labels", "set_name", "set_redirect", "set_status", "tape_of"]
 
 
 def call_key(call: str) -> str:
@@ -24,25 +24,6 @@ def call_key(call: str) -> str:
     if len(call) <= MAX_ID and "\0" not in call:
         return call
     return "#" + blake2b(call.encode(), digest_size=32).hexdigest()
-
-
-def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
-    """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
-    place = head.place
-    return (
-        head.seq,
-        head.hash,
-        head.stamp,
-        0 if place.tape is None else tape_of(place, family),
-        place.lane,
-        place.ordinal,
-        head.lo,
-        1 if head.tip else 0,
-        head.cleared,
-        head.messages,
-        head.last_message,
-        1 if head.aliased else 0,
-    )
 
 
 def tape_of(place: Place, family: Family | None) -> int:

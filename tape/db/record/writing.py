@@ -6,6 +6,7 @@ is kept, and moves the head. A plan that asks the database something has it sent
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -23,7 +24,7 @@ from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.db.engine.transaction import Database, Transaction, lock_key
-from tape.db.record.projection import apply, head_values, tape_of
+from tape.db.record.projection import apply, tape_of
 from tape.db.sql import BARE_COLUMNS
 from tape.db.sql.compiler import Statement
 from tape.db.view.lineage import Family
@@ -31,7 +32,7 @@ from tape.db.view.memory import Recall, Remembering
 from tape.db.view.rows import head_from_row
 from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
 
-__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "load"]
+__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "head_values", "load", "system_clock"]
 
 _KEPT_HEADS = 10_000
 
@@ -46,6 +47,8 @@ class Call(Struct):
     actor: str | None = None
     meta: bytes | None = None
     expected_head: int | None = None
+    key: str | None = None
+    """The caller's key, if there is one."""
     batch: str | None = None
     """The caller's key of a whole batch, whose entries are keyed by their index."""
     create: payloads.Open | None = None
@@ -68,6 +71,11 @@ class Shared(Struct):
     """The heads as the last writes left them; None where others may write in between without a conflict."""
 
 
+def system_clock() -> int:
+    """Return the time by which entries are stamped: microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 class Stale(Exception):
     """The kept head may be out of date; decide again with everything read afresh."""
 
@@ -88,6 +96,25 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
         tx.run(tx.statements.rename_tape, (f"{strict.RESERVED}{row.number}:{call.tape}", row.number))
         return None
     return head_from_row(row)
+
+
+def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
+    """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
+    place = head.place
+    return (
+        head.seq,
+        head.hash,
+        head.stamp,
+        0 if place.tape is None else tape_of(place, family),
+        place.lane,
+        place.ordinal,
+        head.lo,
+        1 if head.tip else 0,
+        head.cleared,
+        head.messages,
+        head.last_message,
+        1 if head.aliased else 0,
+    )
 
 
 class Writing:
