@@ -37,7 +37,7 @@ from tape.core.records import (
     Transfer,
 )
 from tape.core.summaries.compaction import Summary, SummaryRequest
-from tape.db.read.contexts import Recalled
+from tape.db.read.recall import Recalled
 from tape.errors import (
     BudgetExceeded,
     CommitUnknown,
@@ -59,7 +59,8 @@ from tape.errors import (
     UnknownMessage,
 )
 from tape.handles.consumer import Consumer
-from tape.handles.tape import Fork, Snapshot, Tape
+from tape.handles.snapshot import Snapshot
+from tape.handles.tape import Fork, Tape
 from tape.store import Store, open
 from tape.tools import Tool, Toolset
 

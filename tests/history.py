@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import tape
-from tape.core.entries import ids
+from tape import new_ids
 
 __all__ = ["FORKS", "TAPES", "branch", "counting_clock", "counting_ids", "describe", "write"]
 
@@ -41,7 +41,7 @@ def counting_ids() -> Iterator[None]:
     def next_id() -> str:
         return f"00000000-0000-7000-8000-{next(numbers):012x}"
 
-    with mock.patch.object(ids, "new_id", next_id):
+    with mock.patch.object(new_ids, "new_id", next_id):
         yield
 
 

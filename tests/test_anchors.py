@@ -10,7 +10,7 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core.entries import ids
+from tape import new_ids
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def store(standing: Backend) -> tape.Store:
 
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
-    return store.tape(ids.new_id())
+    return store.tape(new_ids.new_id())
 
 
 def say(*ids: str) -> list[dict[str, Any]]:
@@ -286,7 +286,7 @@ class TestSources:
     def test_a13_a_source_that_is_not_on_the_tape_is_refused(self, store: tape.Store, chat: tape.Tape) -> None:
         """An unknown source, or one of another tape, is UnknownMessage, and nothing is written."""
         chat.extend(say("a"))
-        store.tape(ids.new_id()).extend(say("theirs"))
+        store.tape(new_ids.new_id()).extend(say("theirs"))
         for source in ("ghost", "theirs"):
             with pytest.raises(tape.UnknownMessage) as caught:
                 chat.anchor("x", source_ids=["a", source])
@@ -389,7 +389,7 @@ class TestAsync:
 
         async def work() -> None:
             async with tape.open_async(standing.url, **standing.options) as store:
-                chat = store.tape(ids.new_id())
+                chat = store.tape(new_ids.new_id())
                 await chat.extend(say("a"))
                 await chat.anchor("first", {"n": 1})
                 await chat.handoff("second", summary="done", state={"n": 2})

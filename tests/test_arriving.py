@@ -330,7 +330,7 @@ class TestDead:
             with pytest.raises(Dead):
                 store.import_(io.BytesIO(long), progress=once(0.9, lambda: 1 / 0))
         clock = later_clock(store)
-        told = {owner: backend.open(owner=owner, clock=clock)._purging.forsaken() for owner in ("ann", "bob", None)}
+        told = {owner: len(staging.forsaken(store._db, owner, clock())) for owner in ("ann", "bob", None)}
         assert told == {"ann": 1, "bob": 0, None: 1}
         for owner, left in (("bob", 1), ("ann", 0)):
             backend.open(owner=owner, clock=clock).retain(older_than=timedelta(days=9), dry_run=False)

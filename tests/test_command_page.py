@@ -12,7 +12,7 @@ from shell import Shell, tape_command
 from test_readme import ROOT, run
 
 import tape
-from tape.command import codes
+from tape.command import exit_codes
 from tape.command.registry import SECTIONS
 from tape.command.show import json_shapes
 
@@ -70,7 +70,9 @@ class TestLists:
     def test_exit_codes(self) -> None:
         """The table has every exit code, and no other."""
         listed = [int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.M)]
-        assert listed == sorted(value for name, value in vars(codes).items() if name.isupper() and type(value) is int)
+        assert listed == sorted(
+            value for name, value in vars(exit_codes).items() if name.isupper() and type(value) is int
+        )
 
     def test_json_by_command(self) -> None:
         """The table tells of every command that prints JSON."""

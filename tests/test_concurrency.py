@@ -15,6 +15,7 @@ from conftest import Backend
 from workers import PATIENCE, Crew, scaled
 
 import tape
+from tape.db.view.opening import open_view
 
 SEED = 20_240
 
@@ -309,7 +310,7 @@ class TestReaders:
             def work(tx: Any) -> Any:
                 inside.wait(PATIENCE)
                 inside.wait(PATIENCE)
-                return store._reader.scope(tx, "t")
+                return open_view(tx, "t", None)
 
             try:
                 scope = store._db.read(work)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -19,11 +20,11 @@ from make_old_store import DATA
 from shell import Shell, family, tape_command
 
 import tape
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.verbs import doctor
+from tape.core.records import IndexProblem, ViewProblem
 from tape.db.engine.connect import parse_url, sqlite_loses_pages
 from tape.db.engine.file_lock import Turn
-from tape.db.maintain.audit import in_view
 from tape.db.maintain.inspect import Oldest, look, oldest_transaction, wal_size
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
@@ -92,9 +93,9 @@ class TestHealthy:
 
     def test_the_address_is_shown_without_the_password(self, tmp_path: Path) -> None:
         """A URL is told, its password is not."""
-        desk = Desk("postgresql://ann:secret@host/db", None, None)
-        assert "secret" not in desk.shown
-        assert desk.shown.startswith("postgresql")
+        session = Session("postgresql://ann:secret@host/db", None, None)
+        assert "secret" not in session.shown
+        assert session.shown.startswith("postgresql")
 
 
 class TestDamage:
@@ -147,15 +148,24 @@ class TestDamage:
 
     def test_problems_are_told_apart(self) -> None:
         """Every problem that verify can name is either of the view, which rebuild mends, or of the entries."""
-        source = (Path(tape.__file__).parent / "db" / "maintain" / "audit.py").read_text(encoding="utf-8")
-        texts = [line.split('"')[1] for line in source.splitlines() if "self.wrong(" in line and '"' in line]
-        view = [text for text in texts if in_view(tape.Problem("t", 1, text))]
-        assert view == [
+        source = (Path(tape.__file__).parent / "db" / "maintain" / "verify_tape.py").read_text(encoding="utf-8")
+        texts = [line.split('"')[1] for line in source.splitlines() if "self._drifted(" in line and '"' in line]
+        assert texts == [
+            "the head is missing, the entries end at {last}",
             "the head is not what the entries give",
             "the status is not what the entries give",
-            "a row of {name} {which}",
+            "a row of {table} {which}",
             "name, labels or redirect are not what the entries give",
         ]
+
+    def test_a_problem_is_what_it_says(self) -> None:
+        """Which part a problem lies in is told by its class, and changes neither equality nor JSON."""
+        plain, view, other = tape.Problem("t", 1, "x"), ViewProblem("t", 1, "x"), IndexProblem("t", 1, "y")
+        assert plain == view
+        assert (plain != view) is False
+        assert view != other
+        assert len({plain, view, other}) == 2
+        assert msgspec.json.encode(plain) == msgspec.json.encode(view)
 
 
 class TestSchema:

@@ -13,7 +13,7 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core.entries import ids
+from tape import new_ids
 from tape.core.view.in_memory import View
 
 Facts = dict[str, Any]
@@ -26,7 +26,7 @@ def store(standing: Backend) -> tape.Store:
 
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
-    return store.tape(ids.new_id())
+    return store.tape(new_ids.new_id())
 
 
 def say(*ids: str) -> list[dict[str, Any]]:
@@ -280,7 +280,7 @@ class TestPoints:
 
         async def work() -> None:
             async with tape.open_async(standing.url, **standing.options) as store:
-                chat = store.tape(ids.new_id())
+                chat = store.tape(new_ids.new_id())
                 await chat.extend(say("a", "b"))
                 await chat.anchor("plan")
                 await chat.clear()
@@ -533,7 +533,7 @@ class TestPages:
 
         async def work() -> None:
             async with tape.open_async(standing.url, **standing.options) as store:
-                chat = store.tape(ids.new_id())
+                chat = store.tape(new_ids.new_id())
                 await chat.extend(say(*"abcde"))
                 got = await chat.messages(limit=2)
                 assert isinstance(got, tape.Page)

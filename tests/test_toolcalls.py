@@ -8,7 +8,8 @@ import pytest
 from conftest import Backend
 
 import tape
-from tape.core.entries import ids, payloads
+from tape import new_ids
+from tape.core.entries import payloads
 from tape.core.messages import toolcalls
 
 Message = dict[str, Any]
@@ -21,7 +22,7 @@ def store(standing: Backend) -> tape.Store:
 
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
-    return store.tape(ids.new_id())
+    return store.tape(new_ids.new_id())
 
 
 def openai_call(*calls: str) -> Message:

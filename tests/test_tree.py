@@ -16,6 +16,7 @@ import pytest
 from conftest import Backend
 
 import tape
+from tape import new_ids
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import Payload, Place
 from tape.core.messages.tokens import message_tokens
@@ -28,7 +29,7 @@ def store(standing: Backend) -> tape.Store:
 
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
-    return store.tape(ids.new_id())
+    return store.tape(new_ids.new_id())
 
 
 def shown(reads: tape.Snapshot, branch: str | None = None) -> list[str]:
@@ -190,7 +191,7 @@ class TestPaths:
 
     def test_t5_a_parent_in_another_tape_is_unknown(self, store: tape.Store, chat: tape.Tape) -> None:
         """Messages of another tape are no parents here, and a tape that does not exist is not made by the attempt."""
-        other = store.tape(ids.new_id())
+        other = store.tape(new_ids.new_id())
         other.extend(say("theirs"))
         with pytest.raises(tape.UnknownMessage):
             chat.append(say("x")[0], parent="theirs")
@@ -248,7 +249,7 @@ class TestPaths:
 
     def test_t13_the_same_message_id_in_two_tapes_is_legal(self, store: tape.Store, chat: tape.Tape) -> None:
         """An id belongs to its tape: another tape holds another message under it."""
-        other = store.tape(ids.new_id())
+        other = store.tape(new_ids.new_id())
         chat.append(role="user", content="here", id="m")
         other.append(role="user", content="there", id="m")
         other.revise("m", content="still there")
@@ -486,7 +487,7 @@ class TestChanges:
 class TestClear:
     def test_t12_clear_empties_the_view_of_one_tape_only(self, store: tape.Store, chat: tape.Tape) -> None:
         """All messages on all branches go by one entry; another tape is not touched; the past stays readable."""
-        other = store.tape(ids.new_id())
+        other = store.tape(new_ids.new_id())
         other.extend(say("a"))
         chat.extend(say("a", "b", "c"))
         chat.append(say("x")[0], parent="a")
@@ -627,7 +628,7 @@ def check(bound: float, read: Callable[[], object], plain: Callable[[], object],
 
 
 def linear(store: tape.Store, count: int) -> tape.Tape:
-    made = store.tape(ids.new_id())
+    made = store.tape(new_ids.new_id())
     made.extend([{"role": "user", "content": f"message {n}"} for n in range(count)])
     return made
 
@@ -700,7 +701,7 @@ class TestCost:
             for start in range(0, len(gone), 1_000):
                 some = gone[start : start + 1_000]
                 yield (
-                    ids.new_id(),
+                    new_ids.new_id(),
                     payloads.Retract(
                         ids=[str(receipt.message_id) for _, receipt in some],
                         places=[Place(receipts[0].seq, depth) for depth, _ in some],
@@ -748,10 +749,10 @@ class TestCost:
             id="b", message={"content": 1}, place=Place(2, 2), placed=second.seq, supersedes=second.seq, whole=False
         )
         retracted = payloads.Retract(ids=["a"], places=[Place(2, 1)])
-        ticks = [(ids.new_id(), payloads.Event(name="tick", data=n)) for n in range(1_000)]
+        ticks = [(new_ids.new_id(), payloads.Event(name="tick", data=n)) for n in range(1_000)]
         changes: list[tuple[str, Payload]] = [
             (ids.revision_key(second.seq), revised),
-            (ids.new_id(), retracted),
+            (new_ids.new_id(), retracted),
         ]
         bulk.record(standing, chat, changes, move_head=False)
         store.rebuild(chat.id)
@@ -773,7 +774,7 @@ class TestAsync:
     def run(backend: Backend, work: Callable[[tape.AsyncStore, tape.AsyncTape], Awaitable[None]]) -> None:
         async def main() -> None:
             async with tape.open_async(backend.url, **backend.options) as store:
-                await asyncio.wait_for(work(store, store.tape(ids.new_id())), 60)
+                await asyncio.wait_for(work(store, store.tape(new_ids.new_id())), 60)
 
         asyncio.run(main())
 
@@ -806,7 +807,7 @@ class TestAsync:
             with pytest.raises(tape.InvalidEntry):
                 await chat.extend([*say("x"), {"role": "user", "content": float("inf")}])
             assert (await chat.info()).head == 4
-            other = store.tape(ids.new_id())
+            other = store.tape(new_ids.new_id())
             await other.extend(say("ask"))
             assert [m.id for m in await other.messages()] == ["ask"]
 

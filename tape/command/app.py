@@ -6,54 +6,24 @@ import functools
 import logging
 import os
 import re
-import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.main import get_command
 
 import tape
-from tape.command.codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge, words
+from tape.command.exit_codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge, words
 from tape.command.output import clean
-from tape.command.registry import ReaderGone, app, command
-from tape.command.session import Desk
-from tape.command.verbs import doctor, find, maintain, move, read, replay, write
-from tape.db.engine.connect import is_memory
+from tape.command.registry import ReaderGone, app
+from tape.command.verbs import demo, doctor, find, maintain, move, read, replay, write
 
 __all__ = ["run"]
 
-_DECLARED = (find, read, replay, write, move, maintain, doctor)
+_DECLARED = (find, read, replay, write, move, maintain, doctor, demo)
 """The modules whose import declares the commands."""
-
-
-@command("Learn", "tape demo", "tape demo lisbon.db && tape --store lisbon.db log Lisbon --graph", data=False)
-def demo(
-    desk: Desk,
-    path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="The file to keep it in [default: a temporary one].")
-    ] = None,
-) -> None:
-    """Tell a short story on a real store, every claim of it checked."""
-    from tape import demo as told
-
-    if path is None:
-        told.main([])
-        return
-    # The store of the environment is not used: a demo has no business in somebody's real one, named or not.
-    place = Desk(path, desk.schema, None)
-    found = place.found()
-    file = place.url.get_backend_name() == "sqlite"
-    if is_memory(place.url):
-        raise Failure("a demo in memory leaves nothing to look at", "name a file, or none", USAGE)
-    if found.revision is not None or (file and found.there):
-        raise Failure(f"{place.shown!r} is there already", "name a new file for the demo")
-    with tape.open(place.url, schema=place.schema) as store:
-        desk.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")
-        id = told.story(store)
-    desk.out.note(f"\nlook at it:  tape --store {shlex.quote(place.shown)} log {id} --graph")
 
 
 @functools.cache
@@ -74,8 +44,8 @@ def _stand_in() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. Nothing but an exit code leaves this function."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
     _stand_in()
     logger = logging.getLogger("tape")
     if debug:
@@ -84,7 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # Without a handler Python would print the library's warnings among the output.
         logger.addHandler(logging.NullHandler())
     try:
-        code = _built().main(args=given, prog_name="tape", standalone_mode=False)
+        code = _built().main(args=list(arguments), prog_name="tape", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except ReaderGone:

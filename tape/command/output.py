@@ -58,7 +58,7 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )
 
 
@@ -103,14 +103,6 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequen
     return lines
 
 
-def _plain(line: Line) -> str:
-    return line if isinstance(line, str) else "".join(part if isinstance(part, str) else part[0] for part in line)
-
-
-def _builtin(value: Any) -> Any:
-    return msgspec.to_builtins(value, enc_hook=lambda other: str(other))
-
-
 class Out:
     """Where a command prints. Data goes to stdout, everything else to stderr."""
 
@@ -122,7 +114,8 @@ class Out:
     def line(self, line: Line = "") -> None:
         """Print a line; on a terminal in colour."""
         if not self.terminal or isinstance(line, str):
-            self._write(_plain(line) + "\n")
+            parts = [line] if isinstance(line, str) else line
+            self._write("".join(part if isinstance(part, str) else part[0] for part in parts) + "\n")
             return
         from rich.console import Console
         from rich.text import Text
@@ -138,7 +131,7 @@ class Out:
             self.line(line)
 
     def note(self, text: str) -> None:
-        """Tell something beside the data."""
+        """Print a remark to stderr, beside the data."""
         print(text, file=sys.stderr)
 
     def json(self, value: Any) -> None:
@@ -151,7 +144,7 @@ class Out:
         self.flush()
 
     def flush(self) -> None:
-        """Let whoever reads see all that was printed."""
+        """Send all that was printed to the reader."""
         sys.stdout.flush()
 
     def array(self, values: Iterable[Any]) -> None:
@@ -165,7 +158,7 @@ class Out:
 
     def _encoded(self, value: Any, indent: int | None) -> str:
         utf8 = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf8")
-        text = json.dumps(_builtin(value), indent=indent, ensure_ascii=not utf8)
+        text = json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=indent, ensure_ascii=not utf8)
         # They stand in strings only, where an escape is the same character.
         return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 

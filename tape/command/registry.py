@@ -1,4 +1,4 @@
-"""Declaring commands: the options that all of them share, examples in every help, and one place that opens the desk."""
+"""Declaring commands: the options that all of them share, the examples in every help, and the call with a session."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import typer
 from typer.core import TyperGroup
 
 import tape
-from tape.command.codes import USAGE, Failure, judge, words
-from tape.command.session import Desk
+from tape.command.arguments import json_object
+from tape.command.exit_codes import USAGE, Failure, judge, words
+from tape.command.session import Session
 
 __all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape", "one_of"]
 
@@ -26,7 +27,7 @@ EXAMPLES: dict[str, Sequence[str]] = {}
 
 
 class ReaderGone(Exception):
-    """Whoever read the output has seen enough. Typer would end the command as failed if it saw the error itself."""
+    """The reader of the output closed it. Typer would report a failure if it saw the BrokenPipeError itself."""
 
 
 class _Sections(TyperGroup):
@@ -82,11 +83,11 @@ def tape_command(
 
 
 def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of tapes that begin as the word that is being typed; a store that cannot be read has none."""
+    """Return the ids of tapes that begin with the word being typed; none when the store cannot be read."""
     above = (context.parent.params if context.parent is not None else {}) or {}
-    given = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
+    options = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
     try:
-        with Desk(given["store"], given["schema"], given["owner"]).open() as store:
+        with Session(options["store"], options["schema"], options["owner"]).open() as store:
             return [info.id for info in store.list(limit=200) if info.id.startswith(incomplete)]
     except Exception:
         # A shell that completes must never see a traceback.
@@ -94,37 +95,52 @@ def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def one_of(*values: str) -> Callable[[str], list[str]]:
-    """Return what completes an option that takes one of these values."""
+    """Return the shell completion of an option that takes one of these values."""
     return lambda incomplete: [value for value in values if value.startswith(incomplete)]
 
 
+def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
 _SHARED = [
-    ("store", str | None, _STORE, None),
-    ("schema", str | None, _SCHEMA, None),
-    ("owner", str | None, _OWNER, None),
-    ("as_json", bool, _JSON, False),
-    ("debug", bool, _DEBUG, False),
+    _parameter("store", str | None, _STORE),
+    _parameter("schema", str | None, _SCHEMA),
+    _parameter("owner", str | None, _OWNER),
+    _parameter("as_json", bool, _JSON, False),
+    _parameter("debug", bool, _DEBUG, False),
 ]
+_KEY = typer.Option("--key", help="The provenance key: the same key and content is written once.")
+_HEAD = typer.Option("--expected-head", metavar="SEQ", min=0, help="Refuse if the tape has moved on.")
+_WRITING = [
+    _parameter("key", str | None, _KEY),
+    _parameter("actor", str | None, typer.Option("--actor", help="Who does it.")),
+    _parameter("meta", str | None, typer.Option("--meta", metavar="JSON", help="Facts to keep with the entry.")),
+    _parameter("expected_head", int | None, _HEAD),
+]
+"""The options of commands that write. A command gets them as one dict, to be passed on to the call."""
 
 
 _LARGEST = 2**63 - 1
 """The largest number that a database holds."""
 
 
-def _check_numbers(given: dict[str, Any]) -> None:
-    """Raise Failure for a number that nothing can be counted with."""
-    for value in given.values():
+def _check_numbers(arguments: dict[str, Any]) -> None:
+    """Raise Failure for a number that no database can hold."""
+    for value in arguments.values():
         if isinstance(value, int | float) and not abs(value) <= _LARGEST:
             shown = str(value) if len(str(value)) < 40 else f"{str(value)[:20]}..."
             raise Failure(f"{shown} is no number that can be used", "give a smaller one", USAGE)
 
 
 def command(
-    section: str, *examples: str, name: str | None = None, data: bool = True
+    section: str, *examples: str, name: str | None = None, data: bool = True, writes: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declare a command that is called with a Desk and its own arguments.
+    """Declare a command that is called with a Session and its own arguments.
 
     ``examples`` are shown at the end of its help, ``data`` tells whether it prints any and so has ``--json``.
+    ``writes`` names the options of ``_WRITING`` that it takes, as ``options``.
     """
 
     def declare(work: Callable[..., None]) -> Callable[..., None]:
@@ -132,39 +148,39 @@ def command(
         SECTIONS[section].append(called)
         EXAMPLES[called] = examples
         signature = inspect.signature(work, eval_str=True)
-        own = list(signature.parameters.values())[1:]
-        shared = [
-            inspect.Parameter(
-                title, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, option], default=default
-            )
-            for title, kind, option, default in _SHARED
-            if data or title != "as_json"
+        _, *parameters = signature.parameters.values()
+        parameters = [
+            inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(own.replace(kind=inspect.Parameter.KEYWORD_ONLY) for own in parameters if own.name != "options"),
+            *(parameter for parameter in _WRITING if parameter.name in writes),
+            *(parameter for parameter in _SHARED if data or parameter.name != "as_json"),
         ]
-        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
 
         @functools.wraps(work)
-        def run(context: typer.Context, **given: Any) -> None:
+        def run(context: typer.Context, **arguments: Any) -> None:
             above = context.obj if isinstance(context.obj, dict) else {}
-            picked = {title: given.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
-            given.pop("debug", None)
-            as_json = bool(given.pop("as_json", False))
-            _check_numbers(given)
-            desk = Desk(**picked, as_json=as_json)
+            picked = {title: arguments.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
+            arguments.pop("debug", None)
+            as_json = bool(arguments.pop("as_json", False))
+            _check_numbers(arguments)
+            if writes:
+                options = {title: arguments.pop(title) for title in writes}
+                arguments["options"] = options | {"meta": json_object(options["meta"], "--meta")}
+            session = Session(**picked, as_json=as_json)
             try:
-                work(desk, **given)
+                work(session, **arguments)
                 sys.stdout.flush()
             except Failure as error:
-                error.hint = error.hint and desk.here(error.hint)
+                error.hint = error.hint and session.here(error.hint)
                 raise
             except tape.TapeError as error:
                 code, hint = judge(error)
-                raise Failure(words(error), hint and desk.here(hint), code) from error
+                raise Failure(words(error), hint and session.here(hint), code) from error
             except BrokenPipeError as error:
                 raise ReaderGone from error
 
-        run.__signature__ = signature.replace(parameters=[context, *own, *shared])  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in (context, *own, *shared)}
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         del run.__wrapped__
         shown = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
         app.command(called, epilog=shown)(run)

@@ -1,4 +1,4 @@
-"""The desk at which every command works: the store that was named, the tapes in it, and where output goes."""
+"""One run of a command: the store that was named, the tapes in it, and where output goes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from pathlib import Path
 import sqlalchemy as sa
 
 import tape
-from tape.command.codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
+from tape.command.arguments import point
+from tape.command.exit_codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import Out, count
-from tape.command.values import point
 from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, parse_url
-from tape.db.maintain.inspect import Found, look
+from tape.db.engine.guests import open_database
+from tape.db.engine.transaction import Database
+from tape.db.maintain.inspect import StoreState, look
 from tape.db.schema.tables import REVISION
 
-__all__ = ["DEFAULT", "Desk"]
+__all__ = ["DEFAULT", "Session"]
 
 DEFAULT = "tape.db"
 """The store when none is named, as for ``tape.open``."""
 
 _MOST = 1_000
-"""How many of the newest tapes are looked through for a name or the beginning of an id."""
+"""How many of the newest tapes are searched for a name or the beginning of an id."""
 _SHORTEST = 4
+_TIMEOUT = 30.0
+"""Seconds to wait for another writer, as for ``tape.open``."""
 
 
-class Desk:
-    """One run of a command."""
+class Session:
+    """The store, schema and owner that one run of a command was given."""
 
     def __init__(self, store: str | None, schema: str | None, owner: str | None, *, as_json: bool = False) -> None:
         self.named = store or os.environ.get("TAPE_STORE") or DEFAULT
@@ -41,7 +45,7 @@ class Desk:
 
     @property
     def url(self) -> sa.URL:
-        """The database that is meant."""
+        """The URL of the database."""
         return parse_url(self.named)
 
     @property
@@ -50,19 +54,29 @@ class Desk:
         return self.url.render_as_string(hide_password=True) if "://" in self.named else self.named
 
     def here(self, hint: str) -> str:
-        """Return a hint so that a command at its end can be typed as it is: with the store that this one was given."""
+        """Return a hint whose command, if it ends with one, has the store options that this command was given."""
         if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
             return hint
-        told = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
-        return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *told]))
+        options = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
+        return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *options]))
 
-    def found(self) -> Found:
+    def look(self) -> StoreState:
         """Look at the store without opening it."""
         url = self.url
         if url.get_backend_name() == "sqlite" and not is_memory(url):
             self._check_path(Path(url.database or ""))
             check_orphan(url.database or "")
         return look(url, self.schema)
+
+    def usable(self) -> StoreState:
+        """Look at the store without opening it; raises for one that is damaged or of a newer release."""
+        state = self.look()
+        if state.damaged is not None:
+            hint = "restore it from a backup, or name another file"
+            raise Failure(f"{self.shown!r} is not a store: {state.damaged}", hint, DAMAGED)
+        if state.newer:
+            raise tape.SchemaTooNew(state.revision or "", REVISION)
+        return state
 
     def _check_path(self, path: Path) -> None:
         """Raise Failure for a path at which no store is and none can be made."""
@@ -86,29 +100,28 @@ class Desk:
 
         A store that a command creates appears when the command has succeeded, so that a failure leaves nothing.
         """
-        found = self.found()
-        if found.damaged is not None:
-            hint = "restore it from a backup, or name another file"
-            raise Failure(f"{self.shown!r} is not a store: {found.damaged}", hint, DAMAGED)
-        if found.revision is None:
+        state = self.usable()
+        if state.revision is None:
             if not create or is_memory(self.url):
                 raise self.absent()
-            with self._created(found) as store:
+            with self._created(state) as store:
                 yield store
             return
-        if found.newer:
-            raise tape.SchemaTooNew(found.revision, REVISION)
-        if not found.current:
-            what = f"the store has schema {found.revision}, this release needs {REVISION}"
+        if not state.current:
+            what = f"the store has schema {state.revision}, this release needs {REVISION}"
             raise Failure(what, "take a backup, then run: tape migrate", SCHEMA)
         with tape.open(self.url, owner=self.owner, schema=self.schema) as store:
             yield store
 
+    def database(self) -> contextlib.closing[Database]:
+        """Open the database itself, beside the store, for the calls of ``tape.db.maintain``."""
+        return contextlib.closing(open_database(self.url, schema=self.schema, durability="full", timeout=_TIMEOUT))
+
     @contextlib.contextmanager
-    def _created(self, found: Found) -> Iterator[tape.Store]:
+    def _created(self, state: StoreState) -> Iterator[tape.Store]:
         if self.url.get_backend_name() != "sqlite":
             raise Failure(f"there is no store at {self.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
-        if found.there:
+        if state.there:
             # Somebody's database, or an empty file: tables appear in it only when that was asked for.
             raise Failure(f"{self.shown!r} holds no store", "create one in it with: tape migrate --create", NOT_FOUND)
         target = Path(self.url.database or "")
@@ -123,7 +136,7 @@ class Desk:
                 Path(f"{part}{name}").unlink(missing_ok=True)
 
     def _appear(self, part: Path, target: Path) -> None:
-        """Give a new store its name, unless somebody else made a file of that name meanwhile."""
+        """Give a new store its name, unless another process made a file of that name meanwhile."""
         check_replaceable(target)
         try:
             # Unlike a rename, a link never takes the place of another file.
@@ -151,21 +164,18 @@ class Desk:
 
     def _close(self, store: tape.Store, named: str) -> list[tape.TapeInfo]:
         page = store.list(limit=_MOST)
-        found = [info for info in page if info.name == named]
-        if not found and len(named) >= _SHORTEST:
-            found = [info for info in page if info.id.startswith(named)]
-        if not found and named.startswith("..") and len(named) >= _SHORTEST + 2:
+        close = [info for info in page if info.name == named]
+        if not close and len(named) >= _SHORTEST:
+            close = [info for info in page if info.id.startswith(named)]
+        if not close and named.startswith("..") and len(named) >= _SHORTEST + 2:
             # So a long id is shown where there is little room.
-            found = [info for info in page if info.id.endswith(named[2:])]
-        return found
+            close = [info for info in page if info.id.endswith(named[2:])]
+        return close
 
     def at(self, chat: tape.Tape, named: str | None) -> tape.Snapshot:
         """Return a tape as of a point, or as of now. A point beyond its end is an error, not the end."""
         if named is None:
             return chat
-        return self._frozen(chat, named)
-
-    def _frozen(self, chat: tape.Tape, named: str) -> tape.Snapshot:
         where = point(named)
         if isinstance(where, int):
             self.within(chat, where)
@@ -186,7 +196,7 @@ class Desk:
         """Return the tape and the point that ``TAPE``, ``TAPE@POINT`` or (``beside`` another tape) ``@POINT`` names."""
         before, at, after = named.rpartition("@")
         if at and after and (not before and beside is not None):
-            return beside, self._frozen(beside, after)
+            return beside, self.at(beside, after)
         try:
             chat = self.find(store, named)
             return chat, chat
@@ -196,4 +206,4 @@ class Desk:
         if not after:
             raise Failure(f"{named!r} names no point", "write it as TAPE@SEQ or TAPE@ANCHOR", USAGE)
         chat = self.find(store, before)
-        return chat, self._frozen(chat, after)
+        return chat, self.at(chat, after)

@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from tape.core.entries.payloads import Payload, Place
 
 __all__ = [
+    "LAST_STAMP",
     "Ancestor",
     "Anchor",
     "Check",
@@ -19,6 +21,7 @@ __all__ = [
     "Entry",
     "Hit",
     "Health",
+    "IndexProblem",
     "Lineage",
     "MergeReceipt",
     "Message",
@@ -31,11 +34,14 @@ __all__ = [
     "Stats",
     "TapeInfo",
     "Transfer",
+    "ViewProblem",
     "micros",
     "moment",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_STAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""The last moment that can be told as a datetime."""
 T = TypeVar("T")
 
 
@@ -343,6 +349,24 @@ class Problem(Struct, frozen=True):
     tape: str
     seq: int
     what: str
+
+    def __eq__(self, other: object) -> bool:
+        # Which class of problem it is tells what mends it, and is no part of its value.
+        return isinstance(other, Problem) and astuple(self) == astuple(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(astuple(self))
+
+
+class ViewProblem(Problem, frozen=True):
+    """The entries are intact and the view is not what they give: ``rebuild`` mends it."""
+
+
+class IndexProblem(Problem, frozen=True):
+    """The search index is not what the entries give: ``rebuild`` of all tapes mends it."""
 
 
 class Report(Struct, frozen=True):

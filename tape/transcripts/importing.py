@@ -23,7 +23,7 @@ from tape.transcripts import anthropic, claude_code, codex, langgraph, openai
 from tape.transcripts.lines import digest
 from tape.transcripts.steps import Event, Message, Restart, Start, Step, Title, Used
 
-__all__ = ["FORMATS", "ImportedTranscript", "import_transcript"]
+__all__ = ["FORMATS", "ImportedTranscript", "TapeTaken", "import_transcript"]
 
 Progress = Callable[[int, int], None]
 
@@ -40,6 +40,14 @@ FORMATS = tuple(_PARSERS)
 
 _TOLD_EVERY = 1 << 18
 """Bytes between two calls of ``progress``."""
+
+
+class TapeTaken(ImportFailed):
+    """The tape to write holds something else than this transcript (``fact``), so that another one must be named."""
+
+    def __init__(self, line: int, fact: str, remedy: str) -> None:
+        super().__init__(line, f"{fact}; {remedy}")
+        self.fact = fact
 
 
 class ImportedTranscript(Struct, frozen=True):
@@ -178,10 +186,8 @@ class _Writer:
         try:
             self._take(step)
         except ProvenanceConflict as error:
-            why = (
-                f"differs from what was imported before as seq {error.seq} of tape {error.tape!r}; import into another"
-            )
-            raise ImportFailed(step.line, why) from error
+            fact = f"differs from what was imported before as seq {error.seq} of tape {error.tape!r}"
+            raise TapeTaken(step.line, fact, "import into another") from error
         except (InvalidEntry, UnknownMessage) as error:
             raise ImportFailed(step.line, str(error)) from error
 
@@ -302,8 +308,8 @@ class _Writer:
                 self._store.get(free)
             except TapeNotFound:
                 return free
-        why = f"the tapes {id!r} and {others[-1]!r} are not made from this file; name one with tape="
-        raise ImportFailed(start.line, why)
+        fact = f"the tapes {id!r} and {others[-1]!r} are not made from this file"
+        raise TapeTaken(start.line, fact, "name one with tape=")
 
     def _check_ours(self, id: str, start: Start) -> None:
         """Refuse a tape that is there and that no transcript of this format made, unless the caller named it.
@@ -324,8 +330,8 @@ class _Writer:
         own = [entry.key for entry in tape.entries(after=1, limit=1)]
         side = info.parent is not None and id.startswith(f"{info.parent}/")
         if not (own[0].startswith(f"{self._format}:") if own else side):
-            why = f"the tape {id!r} was not made from a transcript of {self._format}; name the tape to write with tape="
-            raise ImportFailed(start.line, why)
+            fact = f"the tape {id!r} was not made from a transcript of {self._format}"
+            raise TapeTaken(start.line, fact, "name the tape to write with tape=")
 
     def _is_of(self, id: str, begin: _Beginning) -> bool:
         """Whether a tape was made from the conversation that begins so."""

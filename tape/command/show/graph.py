@@ -39,18 +39,18 @@ class _Lanes:
     def __init__(
         self, entries: Mapping[str, Iterable[Entry]], forked: Sequence[Forked], merged: Sequence[Merged]
     ) -> None:
-        self._rest = {tape: iter(found) for tape, found in entries.items()}
+        self._rest = {tape: iter(listed) for tape, listed in entries.items()}
         self.next: dict[str, Entry] = {}
         for tape in entries:
             self._advance(tape)
         self.forks: dict[str, Forked] = {}
-        for one in forked:
-            above: str | None = one.parent
-            while above is not None and above != one.child:
+        for fork in forked:
+            above: str | None = fork.parent
+            while above is not None and above != fork.child:
                 above = self.forks[above].parent if above in self.forks else None
             if above is None:
                 # Only damage can make a tape its own ancestor; then it is drawn as one that has none.
-                self.forks[one.child] = one
+                self.forks[fork.child] = fork
         self.merges = list(merged)
         self.columns: list[str] = []
         self.begun: set[str] = set()
@@ -58,11 +58,11 @@ class _Lanes:
         """Forks whose first entry is drawn, and whose lane goes on down to where they join their parent."""
 
     def _advance(self, tape: str) -> None:
-        found = next(self._rest[tape], None)
-        if found is None:
+        entry = next(self._rest[tape], None)
+        if entry is None:
             self.next.pop(tape, None)
         else:
-            self.next[tape] = found
+            self.next[tape] = entry
 
     def blocker(self, tape: str) -> str | None:
         """Return a tape that has to go on first: one that was forked off the next entry here, or that merges it."""
@@ -119,7 +119,7 @@ def draw(
         entry = lanes.take(tape)
         yield from _join(lanes, tape, entry.seq)
         lanes.begun.add(tape)
-        yield _row("*" if one == tape else lanes.mark(one) for one in lanes.columns), entry
+        yield _row("*" if lane == tape else lanes.mark(lane) for lane in lanes.columns), entry
         yield from _merge(lanes, tape, entry.seq)
         yield from _end(lanes, tape)
 
@@ -133,7 +133,7 @@ def _begin(lanes: _Lanes, tape: str) -> Iterator[tuple[str, None]]:
         return
     seq = lanes.next[tape].seq
     yield from _begin_above(lanes, tape)
-    ending = [one for one in lanes.columns if one in lanes.ended and lanes.joins(one, tape, seq)]
+    ending = [lane for lane in lanes.columns if lane in lanes.ended and lanes.joins(lane, tape, seq)]
     if ending:
         lanes.columns[lanes.columns.index(ending[0])] = tape
         lanes.ended.remove(ending[0])
@@ -162,16 +162,17 @@ def _begin_above(lanes: _Lanes, tape: str) -> Iterator[tuple[str, None]]:
 def _shift(lanes: _Lanes, place: int) -> Iterator[tuple[str, None]]:
     """Move the lanes from a place on to the right."""
     if place < len(lanes.columns):
-        left = [lanes.mark(one) for one in lanes.columns[:place]]
-        yield _row([*left, *("\\" if one in lanes.begun else " " for one in lanes.columns[place:])], offset=place), None
+        left = [lanes.mark(lane) for lane in lanes.columns[:place]]
+        right = ["\\" if lane in lanes.begun else " " for lane in lanes.columns[place:]]
+        yield _row([*left, *right], offset=place), None
 
 
 def _join(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
     """Lead the lanes of forks that were made here into this one."""
-    ending = [one for one in lanes.ended if lanes.joins(one, tape, seq)]
+    ending = [lane for lane in lanes.ended if lanes.joins(lane, tape, seq)]
     for child in sorted(ending, key=lanes.columns.index, reverse=True):
         into, place = lanes.columns.index(tape), lanes.columns.index(child)
-        marks = [lanes.mark(one) for one in lanes.columns]
+        marks = [lanes.mark(lane) for lane in lanes.columns]
         drawn = list("".join(f"{mark} " for mark in marks[:place]))
         for gap in range(2 * into + 1, 2 * place - 1, 2):
             drawn[gap] = "_"
@@ -190,14 +191,14 @@ def _merge(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
             continue
         place = lanes.columns.index(tape)
         if merge.child not in lanes.columns:
-            left = [lanes.mark(one) for one in lanes.columns[: place + 1]]
-            right = ["\\" if one in lanes.begun else " " for one in lanes.columns[place + 1 :]]
+            left = [lanes.mark(lane) for lane in lanes.columns[: place + 1]]
+            right = ["\\" if lane in lanes.begun else " " for lane in lanes.columns[place + 1 :]]
             yield _row([*left, "\\", *right], offset=place + 1, drawn=True), None
             lanes.columns.insert(place + 1, merge.child)
             lanes.begun.add(merge.child)
             continue
         there = lanes.columns.index(merge.child)
-        drawn = list("".join(f"{lanes.mark(one)} " for one in lanes.columns))
+        drawn = list("".join(f"{lanes.mark(lane)} " for lane in lanes.columns))
         for gap in range(2 * place + 1, 2 * there - 1, 2):
             drawn[gap] = "_"
         drawn[2 * there - 1] = "\\"
@@ -215,8 +216,8 @@ def _end(lanes: _Lanes, tape: str) -> Iterator[tuple[str, None]]:
     place = lanes.columns.index(tape)
     lanes.columns.pop(place)
     if place < len(lanes.columns):
-        left = "".join(f"{lanes.mark(one)} " for one in lanes.columns[:place])
-        yield (left + "".join(" /" if one in lanes.begun else "  " for one in lanes.columns[place:])).rstrip(), None
+        left = "".join(f"{lanes.mark(lane)} " for lane in lanes.columns[:place])
+        yield (left + "".join(" /" if lane in lanes.begun else "  " for lane in lanes.columns[place:])).rstrip(), None
 
 
 def _row(marks: Iterable[str], offset: int | None = None, drawn: bool = False) -> str:

@@ -22,12 +22,12 @@ def backwards(chat: tape.Snapshot, head: int) -> Iterator[tape.Entry]:
     """Yield a tape's entries from a seq down to the first, reading a page at a time."""
     for high in range(head, 0, -_PAGE):
         low = max(0, high - _PAGE)
-        yield from reversed([one for one in chat.entries(after=low, limit=high - low) if one.seq <= high])
+        yield from reversed([entry for entry in chat.entries(after=low, limit=high - low) if entry.seq <= high])
 
 
 def recent(entries: Iterable[tape.Entry], after: datetime | None) -> Iterator[tape.Entry]:
     """Yield entries until they are too old; times never fall along a tape."""
-    return itertools.takewhile(lambda one: after is None or one.recorded_at >= after, entries)
+    return itertools.takewhile(lambda entry: after is None or entry.recorded_at >= after, entries)
 
 
 def drawn(
@@ -49,16 +49,16 @@ def drawn(
     points.update((below, (above, ends[above])) for above, below in itertools.pairwise(line))
     for name in [*ends, *members]:
         try:
-            one = store.get(name)
-            about = one.info()
+            member = store.get(name)
+            about = member.info()
         except tape.TapeNotFound:
             # Purged, or another owner's: its lane is left out.
             continue
         names[name] = label(name, about.name)
         head = ends.get(name, about.head)
-        young = recent(backwards(one, head), after)
+        young = recent(backwards(member, head), after)
         entries[name] = (entry for entry in young if _shown(entry) and (entry.kind in _STRUCTURE or wanted(entry)))
-        merged += [graph.Merged(name, m.seq, m.child, m.child_head) for m in one.lineage().merges if m.seq <= head]
+        merged += [graph.Merged(name, m.seq, m.child, m.child_head) for m in member.lineage().merges if m.seq <= head]
         if name in points:
             forked.append(graph.Forked(name, *_fork_point(store, name, *points[name])))
     return graph.draw(entries, forked, merged), names
@@ -71,7 +71,7 @@ def _shown(entry: tape.Entry) -> bool:
 
 
 def _fork_point(store: tape.Store, child: str, parent: str, seq: int) -> tuple[str, int]:
-    """Return where a fork's lane ends: at the parent's entry that tells of the fork, if that follows the point."""
+    """Return where a fork's lane ends: at the parent's entry that records the fork, if that follows the point."""
     receipt = next(store.get(parent).entries(after=seq, limit=1), None)
-    told = receipt is not None and isinstance(receipt.payload, payloads.Fork) and receipt.payload.child == child
-    return parent, seq + 1 if told else seq
+    recorded = receipt is not None and isinstance(receipt.payload, payloads.Fork) and receipt.payload.child == child
+    return parent, seq + 1 if recorded else seq

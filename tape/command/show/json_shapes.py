@@ -9,118 +9,69 @@ import msgspec
 
 import tape
 
-__all__ = ["anchor", "diff", "entry", "hit", "info", "lineage", "merge_receipt", "message", "receipt", "summary"]
+__all__ = ["anchor", "diff", "entry", "hit", "lineage", "members", "message", "receipt", "summary"]
 
 
-def _stamp(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def members(value: Any, *names: str) -> dict[str, Any]:
+    """Return these members of a struct, or all of them, with moments as text."""
+    listed = {name: getattr(value, name) for name in names or value.__struct_fields__}
+    for name, member in listed.items():
+        if isinstance(member, datetime):
+            listed[name] = member.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return listed
 
 
-def info(one: tape.TapeInfo) -> dict[str, Any]:
-    """A tape, without what is on it."""
-    fields = {name: getattr(one, name) for name in one.__struct_fields__}
-    return {name: _stamp(value) if isinstance(value, datetime) else value for name, value in fields.items()}
-
-
-def entry(one: tape.Entry, *, position: bool = False) -> dict[str, Any]:
+def entry(value: tape.Entry, *, position: bool = False) -> dict[str, Any]:
     """An entry as it was recorded; its position only where it was read from the feed, which alone knows it."""
-    return {
-        "tape": one.tape,
-        "seq": one.seq,
-        "kind": one.kind,
-        "key": one.key,
-        "actor": one.actor,
-        "source": None if one.source is None else {"tape": one.source.tape, "seq": one.source.seq},
-        "payload": None if one.payload is None else msgspec.to_builtins(one.payload),
-        "meta": one.meta,
-        "recorded_at": _stamp(one.recorded_at),
-        "version": one.version,
-        "hash": one.hash,
-        "position": one.position if position else None,
-        "unreadable": one.unreadable,
-    }
+    shape = members(value, "tape", "seq", "kind", "key", "actor", "source", "payload", "meta", "recorded_at")
+    shape |= members(value, "version", "hash", "position", "unreadable")
+    shape["source"] = None if value.source is None else {"tape": value.source.tape, "seq": value.source.seq}
+    shape["payload"] = None if value.payload is None else msgspec.to_builtins(value.payload)
+    shape["position"] = value.position if position else None
+    return shape
 
 
-def message(one: tape.Message) -> dict[str, Any]:
+def message(value: tape.Message) -> dict[str, Any]:
     """A message as it stands in the view; ``message`` is what was appended, verbatim."""
-    return {
-        "id": one.id,
-        "tape": one.tape,
-        "seq": one.seq,
-        "revision": one.revision,
-        "parent": one.parent,
-        "recorded_at": _stamp(one.recorded_at),
-        "message": one.data,
-    }
+    return members(value, "id", "tape", "seq", "revision", "parent", "recorded_at") | {"message": value.data}
 
 
-def anchor(one: tape.Anchor) -> dict[str, Any]:
+def anchor(value: tape.Anchor) -> dict[str, Any]:
     """A checkpoint or handoff."""
-    fields = {name: getattr(one, name) for name in one.__struct_fields__ if name != "stamp"}
-    return {**fields, "recorded_at": _stamp(one.recorded_at)}
+    return members(value, *(name for name in value.__struct_fields__ if name != "stamp"), "recorded_at")
 
 
-def summary(one: tape.Summary) -> dict[str, Any]:
+def summary(value: tape.Summary) -> dict[str, Any]:
     """A summary in force."""
-    return {
-        "tape": one.tape,
-        "seq": one.seq,
-        "text": one.text,
-        "first": one.first,
-        "last": one.last,
-        "covers": one.covers,
-        "stale": one.stale,
-    }
+    return members(value, "tape", "seq", "text", "first", "last", "covers", "stale")
 
 
-def hit(one: tape.Hit) -> dict[str, Any]:
+def hit(value: tape.Hit) -> dict[str, Any]:
     """A message that a search found."""
-    return {
-        "tape": one.tape,
-        "seq": one.seq,
-        "message_id": one.message_id,
-        "role": one.role,
-        "snippet": one.snippet,
-        "score": one.score,
-        "recorded_at": _stamp(one.recorded_at),
-    }
+    return members(value, "tape", "seq", "message_id", "role", "snippet", "score", "recorded_at")
 
 
-def receipt(one: tape.Receipt) -> dict[str, Any]:
+def receipt(value: tape.Receipt) -> dict[str, Any]:
     """The promise that an entry is recorded."""
-    return {
-        "tape": one.tape,
-        "seq": one.seq,
-        "key": one.key,
-        "message_id": one.message_id,
-        "hash": one.hash,
-        "duplicate": one.duplicate,
-    }
+    return members(value, "tape", "seq", "key", "message_id", "hash", "duplicate")
 
 
-def merge_receipt(one: tape.MergeReceipt) -> dict[str, Any]:
-    """The promise that a merge is recorded on both tapes."""
-    return {name: getattr(one, name) for name in one.__struct_fields__}
-
-
-def lineage(one: tape.Lineage) -> dict[str, Any]:
+def lineage(value: tape.Lineage) -> dict[str, Any]:
     """A tape's family."""
     return {
-        "ancestors": [{"tape": up.tape, "seq": up.seq} for up in one.ancestors],
-        "descendants": [
-            {"tape": down.tape, "parent": down.parent, "seq": down.seq, "state": down.state} for down in one.descendants
-        ],
-        "merges": [merge_receipt(merge) for merge in one.merges],
+        "ancestors": [members(above, "tape", "seq") for above in value.ancestors],
+        "descendants": [members(below, "tape", "parent", "seq", "state") for below in value.descendants],
+        "merges": [members(merge) for merge in value.merges],
     }
 
 
-def diff(one: tape.Diff, parted: tuple[tape.Message, tape.Message] | None = None) -> dict[str, Any]:
+def diff(value: tape.Diff, parted: tuple[tape.Message, tape.Message] | None = None) -> dict[str, Any]:
     """What changed from one view to another; of two tapes that are no family, with where they ``parted``."""
     return {
         "same_up_to": None if parted is None else {"a": parted[0].seq, "b": parted[1].seq},
-        "added": [message(found) for found in one.added],
-        "revised": [{"before": message(found.before), "after": message(found.after)} for found in one.revised],
-        "retracted": [message(found) for found in one.retracted],
-        "left": [message(found) for found in one.left],
-        "anchored": [anchor(found) for found in one.anchored],
+        "added": [message(added) for added in value.added],
+        "revised": [{"before": message(change.before), "after": message(change.after)} for change in value.revised],
+        "retracted": [message(gone) for gone in value.retracted],
+        "left": [message(gone) for gone in value.left],
+        "anchored": [anchor(anchored) for anchored in value.anchored],
     }

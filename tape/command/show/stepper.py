@@ -24,21 +24,9 @@ class Shown(Struct, frozen=True):
     text: str = ""
 
 
-_NAMES = {
-    "n": "next",
-    "b": "back",
-    "j": "jump",
-    "s": "show",
-    "v": "view",
-    "c": "context",
-    "d": "diff",
-    "a": "anchor",
-    "h": "help",
-    "?": "help",
-    "q": "quit",
-    "exit": "quit",
-}
 _LOOKS = ("show", "view", "context", "diff", "help", "quit", "anchor")
+_SHORT = {name[0]: name for name in (*_LOOKS, "next", "back", "jump")} | {"?": "help", "exit": "quit"}
+"""A command may be typed as its first letter."""
 
 
 class Stepper:
@@ -59,7 +47,7 @@ class Stepper:
         words = typed.strip().split()
         if not words:
             return self.move(self.seq + 1)
-        name = _NAMES.get(words[0].lower(), words[0].lower())
+        name = _SHORT.get(words[0].lower(), words[0].lower())
         if re.fullmatch(r"[+-]?\d{1,18}", name) and len(words) == 1:
             return self.move(self.seq + int(name) if name[0] in "+-" else int(name))
         if name == "jump":
@@ -68,17 +56,11 @@ class Stepper:
             return self.move(int(words[1]))
         if len(words) > 1:
             return Shown("say", f"{name} takes nothing behind it; h for help")
-        match name:
-            case "next":
-                return self.move(self.seq + 1)
-            case "back":
-                return self.move(self.seq - 1)
-            case "first":
-                return self.move(self.first)
-            case "last":
-                return self.move(self.last)
-            case _ if name in _LOOKS:
-                return Shown(name)
+        moves = {"next": self.seq + 1, "back": self.seq - 1, "first": self.first, "last": self.last}
+        if name in moves:
+            return self.move(moves[name])
+        if name in _LOOKS:
+            return Shown(name)
         return Shown("say", f"{name!r} is no command; h for help")
 
     def move(self, seq: int) -> Shown:

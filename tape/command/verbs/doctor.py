@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
 
 import tape
-from tape.command.codes import DAMAGED, OK, SCHEMA
+from tape.command.exit_codes import DAMAGED, OK, SCHEMA
 from tape.command.output import clean, count, flat, progress, size
 from tape.command.registry import command
-from tape.command.session import Desk
+from tape.command.session import Session
+from tape.command.show import json_shapes
 from tape.command.verbs.maintain import SECTION
+from tape.core.records import IndexProblem, ViewProblem
 from tape.core.strict import RESERVED
 from tape.db.engine.connect import sqlite_loses_pages
-from tape.db.maintain.audit import in_view
-from tape.db.maintain.audit_index import in_index
-from tape.db.maintain.inspect import Found, Oldest, integrity, missing_guards, oldest_transaction, wal_size
+from tape.db.engine.transaction import Database
+from tape.db.maintain.inspect import Oldest, StoreState, integrity, missing_guards, oldest_transaction, wal_size
+from tape.db.maintain.purge import unemptied
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
+from tape.db.transfer.staging import forsaken
 
 __all__ = ["Finding", "doctor"]
 
 LONG_WAL = 64 * 1024 * 1024
-"""SQLite folds the log in by itself at 4 MiB; far beyond that somebody keeps it from doing so."""
+"""SQLite folds the log in by itself at 4 MiB. A much longer one means that a reader prevents it."""
 LONG_TRANSACTION = 60.0
-"""Seconds after which an open transaction is no longer taken for a short one."""
+"""Seconds after which an open transaction is reported."""
 LONG_LAG = 10_000
 """Entries; a search indexes so many in a second or two."""
 PATIENCE = 5.0
@@ -39,7 +43,7 @@ _MOST = 5
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at: how it is, and the command that mends it."""
+    """The result of one check, and the command that mends what it found."""
 
     check: str
     level: str
@@ -56,61 +60,60 @@ class Finding(Struct, frozen=True):
     "tape doctor --checkpoint",
 )
 def doctor(
-    desk: Desk,
+    session: Session,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out what reads the whole store.")] = False,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Fold a long write-ahead log into its file.")
     ] = False,
 ) -> None:
     """Examine a store, from schema to search index, and name what mends each finding."""
-    found = desk.found()
-    if found.revision is None and found.damaged is None:
-        raise desk.absent()
-    findings = [schema_finding(found)]
+    state = session.look()
+    if state.revision is None and state.damaged is None:
+        raise session.absent()
+    findings = [schema_finding(state)]
     if findings[0].level == "ok":
-        with desk.open() as store:
-            if checkpoint and not fold_wal(store._db, PATIENCE):
-                desk.out.note("a reader keeps the write-ahead log: end it, then try again")
-            with progress("examining") as told:
-                findings += examine(store, quick=quick, progress=told)
-    worst = max(one.code for one in findings)
-    if desk.out.as_json:
-        shown: list[dict[str, Any]] = [
-            {"check": one.check, "level": one.level, "what": one.what, "mend": one.mend} for one in findings
-        ]
-        desk.out.json({"store": desk.shown, "ok": worst == OK, "findings": shown})
+        with session.open() as store, session.database() as database:
+            if checkpoint and not fold_wal(database, PATIENCE):
+                session.out.note("a reader keeps the write-ahead log: end it, then try again")
+            with progress("examining") as bar:
+                findings += examine(store, database, quick=quick, progress=bar)
+    worst = max(finding.code for finding in findings)
+    if session.out.as_json:
+        shown = [json_shapes.members(finding, "check", "level", "what", "mend") for finding in findings]
+        session.out.json({"store": session.shown, "ok": worst == OK, "findings": shown})
     else:
         styles = {"ok": "good", "note": "", "warning": "warn", "error": "bad"}
-        for one in findings:
-            desk.out.line([(f"{one.level:<8}", styles[one.level]), f"{one.check:<13}", flat(one.what)])
-            if one.mend is not None:
-                desk.out.line([" " * 21, ("mend: ", "head"), clean(desk.here(one.mend))])
+        for finding in findings:
+            session.out.line(
+                [(f"{finding.level:<8}", styles[finding.level]), f"{finding.check:<13}", flat(finding.what)]
+            )
+            if finding.mend is not None:
+                session.out.line([" " * 21, ("mend: ", "head"), clean(session.here(finding.mend))])
     if worst:
         raise typer.Exit(worst)
 
 
-def schema_finding(found: Found) -> Finding:
-    """Tell whether this release can work with what a look found."""
-    if found.damaged is not None:
-        return Finding("schema", "error", found.damaged, "restore the file from a backup", DAMAGED)
-    if found.current:
+def schema_finding(state: StoreState) -> Finding:
+    """Report whether this release can work with what is at the address of the store."""
+    if state.damaged is not None:
+        return Finding("schema", "error", state.damaged, "restore the file from a backup", DAMAGED)
+    if state.current:
         return Finding("schema", "ok", f"revision {REVISION}")
-    if found.newer:
-        what = f"revision {found.revision} is of a newer release; this one knows up to {REVISION}"
+    if state.newer:
+        what = f"revision {state.revision} is of a newer release; this one knows up to {REVISION}"
         return Finding("schema", "error", what, "pip install --upgrade tape-store", SCHEMA)
-    what = f"revision {found.revision}, this release needs {REVISION}"
+    what = f"revision {state.revision}, this release needs {REVISION}"
     return Finding("schema", "error", what, "tape backup FILE with the old release, then: tape migrate", SCHEMA)
 
 
-def examine(store: tape.Store, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
-    """Yield what there is to say of an open store. A check that the damage itself prevents is a finding, too."""
-    database = store._db
+def examine(store: tape.Store, database: Database, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
+    """Run every check on an open store. A check that the damage itself prevents is a finding, too."""
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
-        ("log", lambda: [wal_finding(found) for found in [wal_size(database)] if found is not None]),
+        ("log", lambda: [wal_finding(length) for length in [wal_size(database)] if length is not None]),
         ("guards", lambda: [guards_finding(missing_guards(database))]),
         ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if database.postgres else []),
-        ("purges", lambda: purge_findings(store)),
+        ("purges", lambda: purge_findings(store, database)),
         ("index", lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]),
     ]
     if quick:
@@ -126,7 +129,7 @@ def examine(store: tape.Store, *, quick: bool = False, progress: Any = None) -> 
 
 
 def engine_finding(engine: str, version: str) -> Finding:
-    """Tell the version of the database, and whether it has the fault that can lose committed pages."""
+    """Report the version of the database, and whether it has the fault that can lose committed pages."""
     if engine == "SQLite" and version and sqlite_loses_pages(tuple(int(part) for part in version.split(".")[:3])):  # type: ignore[arg-type]
         what = f"SQLite {version} can lose pages when two programs write and checkpoint at once"
         mend = "use a Python with SQLite 3.51.3, 3.50.7 or 3.44.6; until then let no other program write the file"
@@ -134,23 +137,23 @@ def engine_finding(engine: str, version: str) -> Finding:
     return Finding("engine", "ok", f"{engine} {version}")
 
 
-def wal_finding(found: int) -> Finding:
-    """Tell the size of the write-ahead log."""
-    if found <= LONG_WAL:
-        return Finding("log", "ok", f"write-ahead log of {size(found)}")
-    what = f"write-ahead log of {size(found)}: a reader keeps it from being folded into the file"
+def wal_finding(length: int) -> Finding:
+    """Report the size of the write-ahead log."""
+    if length <= LONG_WAL:
+        return Finding("log", "ok", f"write-ahead log of {size(length)}")
+    what = f"write-ahead log of {size(length)}: a reader keeps it from being folded into the file"
     return Finding("log", "warning", what, "end long reads, then: tape doctor --checkpoint")
 
 
 def guards_finding(missing: list[str]) -> Finding:
-    """Tell whether the database still refuses to change entries."""
+    """Report whether the database still refuses to change entries."""
     if not missing:
         return Finding("guards", "ok", "entries cannot be changed")
     return Finding("guards", "error", f"missing: {', '.join(missing)}", "tape migrate, then: tape verify", DAMAGED)
 
 
 def transaction_finding(oldest: Oldest | None) -> Finding:
-    """Tell which transaction holds back the feed, and the cleaning up of the tables."""
+    """Report which transaction holds back the feed, and the cleaning up of the tables."""
     if oldest is None or oldest.seconds < LONG_TRANSACTION:
         return Finding("transactions", "ok", "none is open for long")
     if oldest.prepared is not None:
@@ -165,9 +168,10 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
     return Finding("transactions", "warning", what, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
 
 
-def purge_findings(store: tape.Store) -> Iterator[Finding]:
-    """Tell which purged tapes, and tapes of imports that died, still have rows."""
-    left, dead = store._purging.unemptied(), store._purging.forsaken()
+def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
+    """Report which purged tapes, and tapes of imports that died, still have rows."""
+    left = unemptied(database, store.owner)
+    dead = len(forsaken(database, store.owner, time.time_ns() // 1000))
     if not left and not dead:
         yield Finding("purges", "ok", "of purged tapes nothing is left")
     if dead:
@@ -176,19 +180,27 @@ def purge_findings(store: tape.Store) -> Iterator[Finding]:
     for _, name, _, _ in left[:_MOST]:
         what = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
         # When the id is in use again, to purge it would be to purge another tape; nothing is as old as this.
-        mend = FINISH if store._reader.exists(name) else f"tape purge {name}"
+        mend = FINISH if _exists(store, name) else f"tape purge {name}"
         yield Finding("purges", "warning", what, mend)
 
 
+def _exists(store: tape.Store, name: str) -> bool:
+    try:
+        store.get(name)
+    except tape.TapeNotFound:
+        return False
+    return True
+
+
 def lag_finding(lag: int) -> Finding:
-    """Tell how far the search index is behind."""
+    """Report how far the search index is behind."""
     if lag <= LONG_LAG:
         return Finding("index", "ok", f"about {count(lag, 'entry')} behind")
     return Finding("index", "note", f"about {count(lag, 'entry')} behind", "tape search anything")
 
 
 def integrity_finding(problems: list[str]) -> Finding:
-    """Tell what the database finds wrong with its own file."""
+    """Report what the database finds wrong with its own file."""
     if not problems:
         return Finding("integrity", "ok", "every page and index is sound")
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
@@ -197,27 +209,27 @@ def integrity_finding(problems: list[str]) -> Finding:
 
 
 def report_findings(report: tape.Report) -> Iterator[Finding]:
-    """Tell what verify found, apart for the chain and for the view."""
-    view = [one for one in report.problems if in_view(one)]
-    index = [one for one in report.problems if in_index(one)]
-    chain = [one for one in report.problems if not in_view(one) and not in_index(one)]
+    """Report what verify found, apart for the chain and for the view."""
+    view = [problem for problem in report.problems if isinstance(problem, ViewProblem)]
+    index = [problem for problem in report.problems if isinstance(problem, IndexProblem)]
+    chain = [problem for problem in report.problems if not isinstance(problem, ViewProblem | IndexProblem)]
     if not chain:
         yield Finding("chain", "ok", f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}")
-    for one in _first(chain):
+    for problem in _first(chain):
         mend = "restore the tape from a backup or an export"
-        yield Finding("chain", "error", f"{one.tape}:{one.seq} {one.what}", mend, DAMAGED)
+        yield Finding("chain", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
     if not view:
         yield Finding("view", "ok", "as the entries give it")
-    for one in _first(view):
+    for problem in _first(view):
         # A row of no tape goes when all tapes are rebuilt.
-        mend = "tape rebuild" if one.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(one.tape)}"
-        yield Finding("view", "error", f"{one.tape}:{one.seq} {one.what}", mend, DAMAGED)
-    for one in _first(index)[:1]:
-        where = f"{one.tape}:{one.seq} " if one.tape else ""
-        yield Finding("words", "error", f"{where}{one.what}", "tape rebuild", DAMAGED)
+        mend = "tape rebuild" if problem.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(problem.tape)}"
+        yield Finding("view", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
+    for problem in _first(index)[:1]:
+        where = f"{problem.tape}:{problem.seq} " if problem.tape else ""
+        yield Finding("words", "error", f"{where}{problem.what}", "tape rebuild", DAMAGED)
 
 
-def _first(problems: list[tape.Problem]) -> list[tape.Problem]:
+def _first(problems: Sequence[tape.Problem]) -> list[tape.Problem]:
     """Return the first problem of each tape, and not of too many tapes."""
-    by_tape = {one.tape: one for one in reversed(problems)}
+    by_tape = {problem.tape: problem for problem in reversed(problems)}
     return list(reversed(by_tape.values()))[:_MOST]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import tape
-from tape.command.codes import USAGE, Failure
+from tape.command.arguments import at_moment, check_choice
+from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import Line, clean, columns, count, cut, flat, moment, size
 from tape.command.registry import command, complete_tape, one_of
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.show import json_shapes
-from tape.command.show.describe import label, told
-from tape.command.values import at_moment
+from tape.command.show.describe import label, message_line
 from tape.core.view.fold import CLOSED
 
 __all__ = ["anchors", "info", "ls", "search", "stats", "tree"]
@@ -34,12 +34,6 @@ AtOption = Annotated[
 ]
 
 
-def known_status(status: str | None) -> None:
-    """Raise Failure for a status that no tape can have."""
-    if status is not None and status not in STATUSES:
-        raise Failure(f"--status: {status!r} is unknown", f"one of {', '.join(STATUSES)}", USAGE)
-
-
 @command(
     SECTION,
     "tape ls",
@@ -47,7 +41,7 @@ def known_status(status: str | None) -> None:
     "tape ls --since 2d --order updated --json | jq -r '.tapes[].id'",
 )
 def ls(
-    desk: Desk,
+    session: Session,
     status: Annotated[
         str | None, typer.Option(help="Only with this status: active, completed, ...", autocompletion=one_of(*STATUSES))
     ] = None,
@@ -64,51 +58,44 @@ def ls(
     cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
 ) -> None:
     """List the tapes of a store, newest first."""
-    known_status(status)
-    with desk.open() as store:
+    check_choice(status, STATUSES, "--status")
+    with session.open() as store:
         page = store.list(
             status=status,
             agent=agent,
             label=label_,
-            parent=None if parent is None else desk.find(store, parent).id,
+            parent=None if parent is None else session.find(store, parent).id,
             updated_after=None if since is None else at_moment(since, "--since"),
             limit=limit,
             cursor=cursor,
             order=order,
         )
-    if desk.out.as_json:
-        desk.out.json({"tapes": [json_shapes.info(one) for one in page], "cursor": page.cursor})
+    if session.out.as_json:
+        session.out.json({"tapes": [json_shapes.members(about) for about in page], "cursor": page.cursor})
         return
     rows = [
-        (
-            one.id,
-            cut(one.name or "-", 30),
-            one.status,
-            str(one.entry_count),
-            str(one.message_count),
-            moment(one.updated_at),
-        )
-        for one in page
+        (t.id, cut(t.name or "-", 30), t.status, str(t.entry_count), str(t.message_count), moment(t.updated_at))
+        for t in page
     ]
     header = ("TAPE", "NAME", "STATUS", "ENTRIES", "MESSAGES", "UPDATED")
-    desk.out.lines(columns(header, rows, ("seq", "", "", "", "", "quiet")))
+    session.out.lines(columns(header, rows, ("seq", "", "", "", "", "quiet")))
     if page.cursor is not None:
-        desk.out.note(desk.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
+        session.out.note(session.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
 
 
 @command(SECTION, "tape info chat-1", "tape info chat-1 --json | jq .usage")
-def info(desk: Desk, tape_: TapeArgument) -> None:
+def info(session: Session, tape_: TapeArgument) -> None:
     """Show what is known of a tape: its status, its family, its last anchor, what it used."""
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         about, family, used = chat.info(), chat.lineage(), chat.usage()
         last = next(reversed(chat.anchors(limit=1)), None)
         checked = store.health(chat.id).verified
-    if desk.out.as_json:
-        desk.out.json(
+    if session.out.as_json:
+        session.out.json(
             {
-                **json_shapes.info(about),
-                "usage": {name: getattr(used, name) for name in used.__struct_fields__},
+                **json_shapes.members(about),
+                "usage": json_shapes.members(used),
                 "lineage": json_shapes.lineage(family),
                 "anchor": None if last is None else json_shapes.anchor(last),
                 "verified": None
@@ -143,7 +130,7 @@ def info(desk: Desk, tape_: TapeArgument) -> None:
         facts.append(("usage", f"{tokens}, {count(used.calls, 'call')}, cost {used.cost:,}"))
     facts.append(("verified", "never" if checked is None else f"up to seq {checked.seq} at {moment(checked.at)}"))
     for name, value in facts:
-        desk.out.line([(f"{name:<10}", "quiet"), flat(value)])
+        session.out.line([(f"{name:<10}", "quiet"), flat(value)])
 
 
 @command(
@@ -153,7 +140,7 @@ def info(desk: Desk, tape_: TapeArgument) -> None:
     "tape search refund --since 7d --json | jq -r '.[].tape' | sort -u",
 )
 def search(
-    desk: Desk,
+    session: Session,
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help='Words; "quoted" ones stand together, word* begins so.')
     ],
@@ -169,52 +156,52 @@ def search(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
 ) -> None:
     """Find messages by their words, newest first, on one tape or on all."""
-    with desk.open() as store:
+    with session.open() as store:
         hits = store.search(
             query,
-            tape=None if tape_ is None else desk.find(store, tape_).id,
+            tape=None if tape_ is None else session.find(store, tape_).id,
             limit=limit,
             role=role,
             since=None if since is None else at_moment(since, "--since"),
             until=None if until is None else at_moment(until, "--until"),
         )
-    if desk.out.as_json:
-        desk.out.array(json_shapes.hit(one) for one in hits)
+    if session.out.as_json:
+        session.out.array(json_shapes.hit(hit) for hit in hits)
         return
-    for one in hits:
-        desk.out.line(
-            [(f"{clean(one.tape)}:{one.seq}", "seq"), " ", (flat(one.role or "item"), "kind"), " ", flat(one.snippet)]
+    for hit in hits:
+        session.out.line(
+            [(f"{clean(hit.tape)}:{hit.seq}", "seq"), " ", (flat(hit.role or "item"), "kind"), " ", flat(hit.snippet)]
         )
     if not hits:
-        desk.out.note("nothing found")
+        session.out.note("nothing found")
 
 
 @command(SECTION, "tape anchors chat-1", "tape anchors chat-1 --limit 5 --json")
 def anchors(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many of the last.")] = 20,
 ) -> None:
     """List a tape's anchors and handoffs, oldest first."""
-    with desk.open() as store:
-        found = desk.at(desk.find(store, tape_), at).anchors(limit=limit)
-    if desk.out.as_json:
-        desk.out.array(json_shapes.anchor(one) for one in found)
+    with session.open() as store:
+        listed = session.at(session.find(store, tape_), at).anchors(limit=limit)
+    if session.out.as_json:
+        session.out.array(json_shapes.anchor(anchor) for anchor in listed)
         return
-    for one in found:
-        stale = " (stale: a message it was made from has changed)" if one.stale else ""
-        desk.out.line([(f"{label(one.tape)}:{one.seq}", "seq"), " ", (flat(one.name), "head"), stale])
-        if one.summary:
-            desk.out.line(f"    {cut(one.summary, 200)}")
-        desk.out.lines(f"    next: {cut(step, 200)}" for step in one.next_steps)
-    if not found:
-        desk.out.note("no anchors")
+    for anchor in listed:
+        stale = " (stale: a message it was made from has changed)" if anchor.stale else ""
+        session.out.line([(f"{label(anchor.tape)}:{anchor.seq}", "seq"), " ", (flat(anchor.name), "head"), stale])
+        if anchor.summary:
+            session.out.line(f"    {cut(anchor.summary, 200)}")
+        session.out.lines(f"    next: {cut(step, 200)}" for step in anchor.next_steps)
+    if not listed:
+        session.out.note("no anchors")
 
 
 @command(SECTION, "tape tree chat-1", "tape tree chat-1 --at 12", "tape tree chat-1 --forks")
 def tree(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
     forks: Annotated[bool, typer.Option("--forks", help="The family of forks in place of the messages.")] = False,
@@ -222,54 +209,55 @@ def tree(
     """Draw a tape's messages as a tree of branches, the active one marked by *; or its family of forks."""
     if forks and at is not None:
         raise Failure("--forks tells the family as it is now", "leave out --at", USAGE)
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         if forks:
-            _family(desk, chat)
+            _print_family(session, chat)
             return
-        view = desk.at(chat, at)
+        view = session.at(chat, at)
         active = view.messages()
-        found = {one.id: one for one in active}
+        messages = {message.id: message for message in active}
         for end in view.heads():
-            if end.id not in found:
-                found.update((one.id, one) for one in view.messages(branch=end.id))
-    on_path = {one.id for one in active}
-    if desk.out.as_json:
-        ordered = sorted(found.values(), key=lambda one: (one.tape != chat.id, one.seq))
-        desk.out.array({**json_shapes.message(one), "active": one.id in on_path} for one in ordered)
+            if end.id not in messages:
+                messages.update((message.id, message) for message in view.messages(branch=end.id))
+    on_path = {message.id for message in active}
+    if session.out.as_json:
+        ordered = sorted(messages.values(), key=lambda message: (message.tape != chat.id, message.seq))
+        session.out.array({**json_shapes.message(message), "active": message.id in on_path} for message in ordered)
         return
     children: dict[str | None, list[tape.Message]] = {}
-    for one in found.values():
-        children.setdefault(one.parent if one.parent in found else None, []).append(one)
-    desk.out.lines(_branches(children, on_path))
-    if not found:
-        desk.out.note("no messages")
+    for message in messages.values():
+        children.setdefault(message.parent if message.parent in messages else None, []).append(message)
+    session.out.lines(_branch_lines(children, on_path))
+    if not messages:
+        session.out.note("no messages")
 
 
-def _branches(children: dict[str | None, list[tape.Message]], active: set[str]) -> list[Line]:
+def _branch_lines(children: dict[str | None, list[tape.Message]], active: set[str]) -> list[Line]:
     """Return the tree as lines. Only a branching indents, so that a long conversation does not run off to the right."""
     lines: list[Line] = []
     # The branch that goes on straight down comes last, or it would run through the others.
-    waiting = [(one, 0) for one in reversed(children.get(None, []))]
+    waiting = [(message, 0) for message in reversed(children.get(None, []))]
     while waiting:
-        one, depth = waiting.pop()
-        mark = "*" if one.id in active else "o"
-        lines.append(["| " * depth, (f"{mark} {one.seq}", "seq" if mark == "*" else "quiet"), " ", told(one.data)])
-        below = sorted(children.get(one.id, []), key=lambda child: (child.id not in active, child.seq))
+        message, depth = waiting.pop()
+        mark = "*" if message.id in active else "o"
+        marked = (f"{mark} {message.seq}", "seq" if mark == "*" else "quiet")
+        lines.append(["| " * depth, marked, " ", message_line(message.data)])
+        below = sorted(children.get(message.id, []), key=lambda child: (child.id not in active, child.seq))
         for index, child in enumerate(below):
             waiting.append((child, depth + (index > 0)))
     return lines
 
 
-def _family(desk: Desk, chat: tape.Tape) -> None:
+def _print_family(session: Session, chat: tape.Tape) -> None:
     about, family = chat.info(), chat.lineage()
-    if desk.out.as_json:
-        desk.out.json({"tape": about.id, **json_shapes.lineage(family)})
+    if session.out.as_json:
+        session.out.json({"tape": about.id, **json_shapes.lineage(family)})
         return
     for depth, up in enumerate(reversed(family.ancestors)):
-        desk.out.line(["  " * depth, (clean(up.tape), "head"), (f"  inherited up to {up.seq}", "quiet")])
+        session.out.line(["  " * depth, (clean(up.tape), "head"), (f"  inherited up to {up.seq}", "quiet")])
     depths = {about.id: len(family.ancestors)}
-    desk.out.line(
+    session.out.line(
         ["  " * depths[about.id], ("* ", "seq"), (clean(about.id), "head"), f"  {about.status}, head {about.head}"]
     )
     below: dict[str, list[tape.Descendant]] = {}
@@ -279,20 +267,21 @@ def _family(desk: Desk, chat: tape.Tape) -> None:
     while waiting:
         down = waiting.pop()
         depths[down.tape] = depths[down.parent] + 1
-        desk.out.line(["  " * depths[down.tape], clean(down.tape), (f"  forked at {down.seq}, {down.state}", "quiet")])
+        session.out.line(
+            ["  " * depths[down.tape], clean(down.tape), (f"  forked at {down.seq}, {down.state}", "quiet")]
+        )
         waiting += reversed(below.get(down.tape, []))
 
 
 @command(SECTION, "tape stats", "tape stats --json | jq .entries")
-def stats(desk: Desk) -> None:
+def stats(session: Session) -> None:
     """Count the tapes, entries, messages and bytes of a store."""
-    with desk.open() as store:
-        found = store.stats()
-    if desk.out.as_json:
-        shown: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
-        desk.out.json(shown)
+    with session.open() as store:
+        counts = store.stats()
+    if session.out.as_json:
+        session.out.json(json_shapes.members(counts))
         return
-    rows = [("tapes", f"{found.tapes:,}"), *((f"  {name}", f"{n:,}") for name, n in found.by_status.items())]
-    rows += [("entries", f"{found.entries:,}"), ("messages", f"{found.messages:,}"), ("payloads", size(found.bytes))]
+    rows = [("tapes", f"{counts.tapes:,}"), *((f"  {name}", f"{n:,}") for name, n in counts.by_status.items())]
+    rows += [("entries", f"{counts.entries:,}"), ("messages", f"{counts.messages:,}"), ("payloads", size(counts.bytes))]
     for name, value in rows:
-        desk.out.line([(f"{name:<12}", "quiet"), value])
+        session.out.line([(f"{name:<12}", "quiet"), value])

@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 import tape
-from tape.command.codes import DAMAGED, FAILED, NOT_FOUND, SCHEMA, USAGE, Failure
+from tape.command.arguments import check_choice, span
+from tape.command.exit_codes import DAMAGED, FAILED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import clean, count, progress
 from tape.command.registry import command, complete_tape
-from tape.command.session import Desk
-from tape.command.values import span
-from tape.command.verbs.find import known_status
+from tape.command.session import Session
+from tape.command.show import json_shapes
+from tape.command.verbs.find import STATUSES
+from tape.core.records import IndexProblem, ViewProblem
 from tape.db.engine.connect import is_memory
-from tape.db.maintain.audit import in_view
-from tape.db.maintain.audit_index import in_index
 from tape.db.maintain.inspect import missing_guards
 from tape.db.maintain.repair import restore_guards
 from tape.db.schema.migrate import KNOWN
@@ -30,8 +30,7 @@ SECTION = "Tend a store"
 _MOST = 20
 
 AnyTape = Annotated[
-    str | None,
-    typer.Argument(metavar="[TAPE]", help="Only this tape [default: all].", autocompletion=complete_tape),
+    str | None, typer.Argument(metavar="[TAPE]", help="Only this tape [default: all].", autocompletion=complete_tape)
 ]
 
 
@@ -43,7 +42,7 @@ AnyTape = Annotated[
     "tape verify --json | jq .problems",
 )
 def verify(
-    desk: Desk,
+    session: Session,
     tape_: AnyTape = None,
     seq: Annotated[int | None, typer.Option(metavar="SEQ", min=1, help="Of a receipt that you kept: its seq.")] = None,
     hash: Annotated[str | None, typer.Option(metavar="HASH", help="... and its hash, which must still hold.")] = None,
@@ -56,67 +55,67 @@ def verify(
     if hash is not None and not re.fullmatch("[0-9a-fA-F]{64}", hash):
         # A mistyped hash is no evidence of damage.
         raise Failure(f"--hash: {hash!r} is no hash", "give all 64 digits of the receipt's", USAGE)
-    with desk.open() as store, progress("verifying") as told:
-        id = None if tape_ is None else desk.find(store, tape_).id
+    with session.open() as store, progress("verifying") as bar:
+        id = None if tape_ is None else session.find(store, tape_).id
         kept = None
         if id is not None and seq is not None and hash is not None:
             kept = tape.Receipt(id, seq, "", None, hash.lower())
-        report = store.verify(id, against=kept, progress=told)
-    if desk.out.as_json:
-        desk.out.json(
+        report = store.verify(id, against=kept, progress=bar)
+    if session.out.as_json:
+        session.out.json(
             {
                 "ok": report.ok,
                 "tapes": report.tapes,
                 "entries": report.entries,
-                "problems": [_problem(one) for one in report.problems],
-                "erased": [{"tape": one.tape, "seq": one.seq} for one in report.erased],
+                "problems": [_problem_shape(problem) for problem in report.problems],
+                "erased": [json_shapes.members(erased, "tape", "seq") for erased in report.erased],
             }
         )
     else:
-        for one in report.problems[:_MOST]:
-            desk.out.line([(f"{clean(one.tape)}:{one.seq}", "seq"), " ", (clean(one.what), "bad")])
+        for problem in report.problems[:_MOST]:
+            session.out.line([(f"{clean(problem.tape)}:{problem.seq}", "seq"), " ", (clean(problem.what), "bad")])
         if len(report.problems) > _MOST:
-            desk.out.line(f"... and {len(report.problems) - _MOST} more")
-        found = "nothing wrong" if report.ok else count(len(report.problems), "problem")
-        desk.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {found}")
+            session.out.line(f"... and {len(report.problems) - _MOST} more")
+        verdict = "nothing wrong" if report.ok else count(len(report.problems), "problem")
+        session.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {verdict}")
     if not report.ok:
-        if not desk.out.as_json:
-            desk.out.note(desk.here(_advice(report)))
+        if not session.out.as_json:
+            session.out.note(session.here(_advice(report)))
         raise typer.Exit(DAMAGED)
 
 
-def _problem(one: tape.Problem) -> dict[str, object]:
-    return {"tape": one.tape, "seq": one.seq, "what": one.what, "mend": "rebuild" if _derived(one) else "restore"}
+def _problem_shape(problem: tape.Problem) -> dict[str, object]:
+    return json_shapes.members(problem) | {"mend": "rebuild" if _derived(problem) else "restore"}
 
 
 def _derived(problem: tape.Problem) -> bool:
-    """Whether a rebuild makes anew what is wrong."""
-    return in_view(problem) or in_index(problem)
+    """Whether ``rebuild`` mends the problem."""
+    return isinstance(problem, ViewProblem | IndexProblem)
 
 
 def _advice(report: tape.Report) -> str:
-    if all(_derived(one) for one in report.problems):
+    if all(_derived(problem) for problem in report.problems):
         return "the entries are sound: mend the view with: tape rebuild"
     return "entries are damaged: restore them from a backup or an export"
 
 
 @command(SECTION, "tape rebuild chat-1", "tape rebuild --json")
-def rebuild(desk: Desk, tape_: AnyTape = None) -> None:
+def rebuild(session: Session, tape_: AnyTape = None) -> None:
     """Make the view anew from the entries, of one tape or of all (then with the search index)."""
-    with desk.open() as store, progress("rebuilding") as told:
-        id = None if tape_ is None else desk.find(store, tape_).id
+    with session.open() as store, progress("rebuilding") as bar:
+        id = None if tape_ is None else session.find(store, tape_).id
         skipped: list[tape.Problem] = []
-        done = store._rebuild(id, told, skipped)
-    if desk.out.as_json:
-        desk.out.json({"rebuilt": done})
+        done = store.rebuild(id, progress=bar, skipped=skipped.append)
+    if session.out.as_json:
+        session.out.json({"rebuilt": done})
     else:
-        desk.out.line(f"rebuilt {count(done, 'tape')}")
+        session.out.line(f"rebuilt {count(done, 'tape')}")
     if skipped:
-        named = ", ".join(repr(one.tape) for one in skipped[:5]) + (", …" if len(skipped) > 5 else "")
+        named = ", ".join(repr(problem.tape) for problem in skipped[:5]) + (", …" if len(skipped) > 5 else "")
         raise Failure(f"the entries of {clean(named)} cannot be read", "see: tape verify", DAMAGED)
 
 
-def _sure(question: str, yes: bool) -> None:
+def _confirm(question: str, yes: bool) -> None:
     """Ask before what cannot be undone. Without a terminal nobody can answer, so --yes has to be there."""
     if yes:
         return
@@ -128,26 +127,28 @@ def _sure(question: str, yes: bool) -> None:
 
 @command(SECTION, "tape purge chat-1", "tape purge chat-1 --forks --yes")
 def purge(
-    desk: Desk,
+    session: Session,
     tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id, in full.", autocompletion=complete_tape)],
     forks: Annotated[bool, typer.Option("--forks", help="Its forks and theirs as well.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove a tape for good; a tombstone with its id, last seq and hash stays."""
-    with desk.open() as store:
-        # What an interrupted purge left is gone for every reader already, so that there is nothing to be sure of.
-        if store._reader.exists(tape_) or all(row[1] != tape_ for row in store._purging.unemptied()):
+    with session.open() as store:
+        try:
             chat = store.get(tape_)
             also = chat.lineage().descendants if forks else []
             what = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
-            _sure(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
+            _confirm(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
+        except tape.TapeNotFound:
+            # What an interrupted purge left is gone for every reader already: there is nothing to ask, only to finish.
+            pass
         done = store.purge(tape_, forks=forks)
-    _gone(desk, done)
+    _print_purged(session, done)
 
 
 @command(SECTION, "tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")
 def retain(
-    desk: Desk,
+    session: Session,
     older_than: Annotated[str, typer.Option(metavar="SPAN", help="Not written for so long: 12h, 30d, 8w.")],
     status: Annotated[str | None, typer.Option(help="Only with this status.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Purge them; without it they are only listed.")] = False,
@@ -155,64 +156,59 @@ def retain(
 ) -> None:
     """Tell which tapes are old enough to go, and with --apply purge them."""
     age = span(older_than)
-    known_status(status)
-    with desk.open() as store:
+    check_choice(status, STATUSES, "--status")
+    with session.open() as store:
         if apply:
             planned = store.retain(older_than=age, status=status)
-            _sure(f"Purge {count(len(planned.tapes), 'tape')}, {count(planned.entries, 'entry')}?", yes)
+            _confirm(f"Purge {count(len(planned.tapes), 'tape')}, {count(planned.entries, 'entry')}?", yes)
         done = store.retain(older_than=age, status=status, dry_run=not apply)
-    _gone(desk, done)
+    _print_purged(session, done)
 
 
-def _gone(desk: Desk, done: tape.Retention) -> None:
-    if desk.out.as_json:
-        desk.out.json({"dry_run": done.dry_run, "tapes": done.tapes, "entries": done.entries, "kept": done.kept})
+def _print_purged(session: Session, done: tape.Retention) -> None:
+    if session.out.as_json:
+        session.out.json(json_shapes.members(done, "dry_run", "tapes", "entries", "kept"))
         return
     for name in done.tapes:
-        desk.out.line(clean(name))
+        session.out.line(clean(name))
     for name, why in done.kept.items():
-        desk.out.line([(f"kept {clean(name)}: {clean(why)}", "quiet")])
+        session.out.line([(f"kept {clean(name)}: {clean(why)}", "quiet")])
     verb = "would purge" if done.dry_run else "purged"
-    desk.out.note(f"{verb} {count(len(done.tapes), 'tape')}, {count(done.entries, 'entry')}")
+    session.out.note(f"{verb} {count(len(done.tapes), 'tape')}, {count(done.entries, 'entry')}")
 
 
 @command(SECTION, "tape migrate --check", "tape migrate", "tape --store new.db migrate --create")
 def migrate(
-    desk: Desk,
+    session: Session,
     check: Annotated[
         bool, typer.Option("--check", help="Only tell; exits with 5 when there is something to do.")
     ] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
 ) -> None:
     """Bring a store's schema to this release, and put back missing guards. With --check it only tells."""
-    found = desk.found()
-    if found.damaged is not None:
-        hint = "restore it from a backup, or name another file"
-        raise Failure(f"{desk.shown!r} is not a store: {found.damaged}", hint, DAMAGED)
-    if found.newer:
-        raise tape.SchemaTooNew(found.revision or "", REVISION)
-    if is_memory(desk.url):
-        raise desk.absent()
-    if found.revision is None and not create:
-        raise Failure(f"there is no store at {desk.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
-    steps = [one for one in KNOWN if found.revision is None or one > found.revision]
+    state = session.usable()
+    if is_memory(session.url):
+        raise session.absent()
+    if state.revision is None and not create:
+        raise Failure(f"there is no store at {session.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
+    steps = [revision for revision in KNOWN if state.revision is None or revision > state.revision]
     lacking: list[str] = []
     if not check:
-        with tape.open(desk.url, schema=desk.schema) as store:
-            lacking = restore_guards(store._db)
-    elif found.current:
-        with desk.open() as store:
-            lacking = missing_guards(store._db)
-    if desk.out.as_json:
-        facts = {"found": found.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}
-        desk.out.json(facts)
-    elif found.revision is None:
-        desk.out.line(f"{'would create' if check else 'created'} {clean(desk.shown)} with schema {REVISION}")
+        with tape.open(session.url, schema=session.schema), session.database() as database:
+            lacking = restore_guards(database)
+    elif state.current:
+        with session.database() as database:
+            lacking = missing_guards(database)
+    if session.out.as_json:
+        facts = {"found": state.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}
+        session.out.json(facts)
+    elif state.revision is None:
+        session.out.line(f"{'would create' if check else 'created'} {clean(session.shown)} with schema {REVISION}")
     elif steps:
-        desk.out.line(f"schema {found.revision}, {'to be upgraded' if check else 'upgraded'} to {REVISION}")
+        session.out.line(f"schema {state.revision}, {'to be upgraded' if check else 'upgraded'} to {REVISION}")
     else:
-        desk.out.line(f"schema {REVISION} is that of this release")
-    if lacking and not desk.out.as_json:
-        desk.out.line(f"{'missing' if check else 'put back'} {', '.join(lacking)}")
+        session.out.line(f"schema {REVISION} is that of this release")
+    if lacking and not session.out.as_json:
+        session.out.line(f"{'missing' if check else 'put back'} {', '.join(lacking)}")
     if check and (steps or lacking):
         raise typer.Exit(SCHEMA)

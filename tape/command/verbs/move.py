@@ -13,35 +13,38 @@ from typing import IO, Annotated, Any
 import typer
 
 import tape
-from tape.command.codes import DAMAGED, NOT_FOUND, USAGE, Failure
+from tape.command.arguments import check_choice
+from tape.command.exit_codes import DAMAGED, NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, count, progress, size
 from tape.command.registry import command, one_of
-from tape.command.session import Desk
+from tape.command.session import Session
+from tape.command.show import json_shapes
 from tape.command.verbs.find import TapeArgument
 from tape.transcripts import FORMATS, import_transcript
+from tape.transcripts.importing import TapeTaken
 
 __all__ = ["backup", "export", "import_"]
 
 SECTION = "Move and keep"
 
 
-def _free(path: str, force: bool) -> Path:
+def _check_target(path: str, force: bool) -> Path:
     """Return the path of a file to write; one that is there is not overwritten unasked."""
-    found = Path(path)
-    if found.is_dir():
+    target = Path(path)
+    if target.is_dir():
         raise Failure(f"{path!r} is a folder", "name a file in it", USAGE)
-    if found.exists() and not force:
+    if target.exists() and not force:
         raise Failure(f"{path!r} is there already", "add --force to replace it")
-    if not found.resolve().parent.is_dir():
+    if not target.resolve().parent.is_dir():
         raise Failure(f"the folder of {path!r} is not there", "create it first", NOT_FOUND)
-    return found
+    return target
 
 
-def _moved(desk: Desk, verb: str, done: tape.Transfer) -> None:
-    if desk.out.as_json:
-        desk.out.json({"tapes": done.tapes, "entries": done.entries})
+def _print_transfer(session: Session, verb: str, done: tape.Transfer) -> None:
+    if session.out.as_json:
+        session.out.json(json_shapes.members(done, "tapes", "entries"))
     else:
-        desk.out.line(f"{verb} {count(done.entries, 'entry')} of {count(len(done.tapes), 'tape')}")
+        session.out.line(f"{verb} {count(done.entries, 'entry')} of {count(len(done.tapes), 'tape')}")
 
 
 @command(
@@ -51,24 +54,24 @@ def _moved(desk: Desk, verb: str, done: tape.Transfer) -> None:
     "tape export chat-1 - | gzip > chat-1.jsonl.gz",
 )
 def export(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write; - is stdout.")],
     family: Annotated[bool, typer.Option("--family", help="With the whole family, not only what it inherits.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a tape to a file of JSON lines that proves itself, with all that it inherits."""
-    if file == "-" and desk.out.as_json:
+    if file == "-" and session.out.as_json:
         raise Failure("the export itself goes to stdout", "leave out --json, or name a file", USAGE)
-    target = None if file == "-" else _free(file, force)
-    with desk.open() as store, progress("exporting") as told:
-        chat = desk.find(store, tape_)
+    target = None if file == "-" else _check_target(file, force)
+    with session.open() as store, progress("exporting") as bar:
+        chat = session.find(store, tape_)
         try:
             if target is None:
-                store.export(chat.id, sys.stdout.buffer, family=family, progress=told)
+                store.export(chat.id, sys.stdout.buffer, family=family, progress=bar)
                 sys.stdout.buffer.flush()
                 return
-            done = store.export(chat.id, target, family=family, progress=told)
+            done = store.export(chat.id, target, family=family, progress=bar)
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
@@ -80,7 +83,7 @@ def export(
                 # The file is at fault, not the store.
                 raise Failure(str(error), None) from error
             raise
-    _moved(desk, "exported", done)
+    _print_transfer(session, "exported", done)
 
 
 @command(
@@ -91,7 +94,7 @@ def export(
     name="import",
 )
 def import_(
-    desk: Desk,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export, or with --from a transcript; - is stdin.")],
     source: Annotated[
         str | None,
@@ -114,17 +117,17 @@ def import_(
     if source is not None:
         if reuse:
             raise Failure("--reuse is for exports", "leave it out", USAGE)
-        _transcript(desk, source, file, tape_)
+        _import_transcript(session, source, file, tape_)
         return
-    with _given(file) as lines, desk.open(create=True) as store, progress("importing") as told:
-        done = store.import_(lines, progress=told, reuse=reuse)
-    _moved(desk, "imported", done)
+    with _open_input(file) as lines, session.open(create=True) as store, progress("importing") as bar:
+        done = store.import_(lines, progress=bar, reuse=reuse)
+    _print_transfer(session, "imported", done)
 
 
-def _given(file: str) -> Any:
-    """Return the file to read. Stdin is kept in a temporary one, since an import reads twice."""
+def _open_input(file: str) -> Any:
+    """Return the file to read. Stdin is copied to a temporary file, since an import reads twice."""
     if file == "-":
-        kept: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever asked for it
+        kept: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
         while part := sys.stdin.buffer.read(1 << 20):
             kept.write(part)
         kept.seek(0)
@@ -138,8 +141,8 @@ def _given(file: str) -> Any:
 
 
 @contextlib.contextmanager
-def _regular(file: str, into: str | None) -> Iterator[Path]:
-    """Give a file to read a transcript from, twice. What can be read only once is kept in a temporary one meanwhile."""
+def _transcript_file(file: str, into: str | None) -> Iterator[Path]:
+    """Yield a file to read a transcript from twice. Input that can be read only once is copied to a temporary file."""
     path = Path(file)
     if file != "-" and path.is_file():
         yield path
@@ -147,47 +150,46 @@ def _regular(file: str, into: str | None) -> Iterator[Path]:
     if into is None and (file == "-" or path.exists()) and not path.is_dir():
         # Its name would be the tape's.
         raise Failure(f"{'stdin' if file == '-' else repr(file)} has no name for a tape", "name one with --tape", USAGE)
-    with _given(file) as source, tempfile.TemporaryDirectory() as folder:
+    with _open_input(file) as source, tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / ("stdin" if file == "-" else path.name)
         with kept.open("wb") as copy:
             shutil.copyfileobj(source, copy)
         yield kept
 
 
-def _transcript(desk: Desk, source: str, file: str, into: str | None) -> None:
-    if source not in FORMATS:
-        raise Failure(f"--from: {source!r} is unknown", f"one of {', '.join(FORMATS)}", USAGE)
-    with _regular(file, into) as path, desk.open(create=True) as store, progress("importing") as told:
+def _import_transcript(session: Session, source: str, file: str, into: str | None) -> None:
+    check_choice(source, FORMATS, "--from")
+    with _transcript_file(file, into) as path, session.open(create=True) as store, progress("importing") as bar:
         try:
-            done = import_transcript(store, source, path, tape=into, progress=told)
+            done = import_transcript(store, source, path, tape=into, progress=bar)
+        except TapeTaken as error:
+            raise Failure(f"line {error.line}: {error.fact}", "name another tape with --tape", DAMAGED) from error
         except tape.ImportFailed as error:
             # The hint of the other import is to export the tape again.
             hint = f"nothing was imported; is it a transcript of {source}?"
-            if "tape=" in str(error) or "import into another" in str(error):
-                hint = "name another tape with --tape"
-            raise Failure(str(error).removesuffix("; name one with tape="), hint, DAMAGED) from error
-    if desk.out.as_json:
-        desk.out.array({"tape": one.tape, "added": one.added, "known": one.known} for one in done)
+            raise Failure(str(error), hint, DAMAGED) from error
+    if session.out.as_json:
+        session.out.array(json_shapes.members(imported) for imported in done)
         return
-    for one in done:
-        known_before = f", {one.known:,} known before" if one.known else ""
-        desk.out.line([(clean(one.tape), "seq"), f" {count(one.added, 'entry')} added{known_before}"])
+    for imported in done:
+        known_before = f", {imported.known:,} known before" if imported.known else ""
+        session.out.line([(clean(imported.tape), "seq"), f" {count(imported.added, 'entry')} added{known_before}"])
 
 
 @command(SECTION, "tape backup before-upgrade.db", "tape --store agent.db backup agent-copy.db --force")
 def backup(
-    desk: Desk,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Copy a live SQLite store to a file, while others read and write it."""
-    target = _free(file, force)
-    with desk.open() as store:
-        if target.exists() and target.samefile(Path(desk.url.database or "")):
+    target = _check_target(file, force)
+    with session.open() as store:
+        if target.exists() and target.samefile(Path(session.url.database or "")):
             raise Failure("a store cannot be copied onto itself", "name another file", USAGE)
         store.backup(target)
     written = target.stat().st_size
-    if desk.out.as_json:
-        desk.out.json({"file": file, "bytes": written})
+    if session.out.as_json:
+        session.out.json({"file": file, "bytes": written})
     else:
-        desk.out.line(f"wrote {size(written)} to {clean(file)}")
+        session.out.line(f"wrote {size(written)} to {clean(file)}")

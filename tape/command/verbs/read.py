@@ -12,14 +12,14 @@ import msgspec
 import typer
 
 import tape
-from tape.command.codes import NOT_FOUND, USAGE, Failure
+from tape.command.arguments import at_moment, check_choice
+from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, flat, moment
 from tape.command.registry import command, one_of
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.show.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
 from tape.command.show.history import backwards, drawn, recent
-from tape.command.values import at_moment
 from tape.command.verbs.find import AtOption, TapeArgument
 from tape.core.context.manifest import Repair
 from tape.core.entries import payloads
@@ -44,11 +44,11 @@ KindOption = Annotated[
 ]
 
 
-def _kinds(given: list[str] | None) -> frozenset[str] | None:
-    for kind in given or ():
+def _known_kinds(kinds: list[str] | None) -> frozenset[str] | None:
+    for kind in kinds or ():
         if kind not in payloads.KINDS:
             raise Failure(f"{kind!r} is not a kind of entry", f"one of {', '.join(payloads.KINDS)}", USAGE)
-    return frozenset(given) if given else None
+    return frozenset(kinds) if kinds else None
 
 
 @command(
@@ -59,7 +59,7 @@ def _kinds(given: list[str] | None) -> frozenset[str] | None:
     "tape log chat-1 -n 20 --json | jq '.[].payload'",
 )
 def log(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     short: Annotated[bool, typer.Option("--oneline", help="One line for each entry.")] = False,
     graphed: Annotated[bool, typer.Option("--graph", help="With its forks and merges, drawn at the side.")] = False,
@@ -72,88 +72,86 @@ def log(
     reverse: Annotated[bool, typer.Option("--reverse", help="Oldest first.")] = False,
 ) -> None:
     """Show the entries of a tape, newest first, as git log shows commits."""
-    kinds = _kinds(kind)
+    kinds = _known_kinds(kind)
     if graphed and reverse:
         raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
     after = None if since is None else at_moment(since, "--since")
     before = None if until is None else at_moment(until, "--until")
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         if graphed:
-            rows, names = drawn(store, chat, lambda one: _wanted(one, kinds, before), after)
-            _graph(desk, rows, names, limit)
+            rows, names = drawn(store, chat, lambda entry: _wanted(entry, kinds, before), after)
+            _print_graph(session, rows, names, limit)
             return
         entries = recent(backwards(chat, chat.info().head), after)
-        chosen: Iterator[tape.Entry] = itertools.islice((one for one in entries if _wanted(one, kinds, before)), limit)
+        wanted = (entry for entry in entries if _wanted(entry, kinds, before))
+        chosen: Iterator[tape.Entry] = itertools.islice(wanted, limit)
         if reverse:
             chosen = iter(list(chosen)[::-1])
-        if desk.out.as_json:
-            desk.out.array(json_shapes.entry(one) for one in chosen)
+        if session.out.as_json:
+            session.out.array(json_shapes.entry(entry) for entry in chosen)
             return
-        for one in chosen:
-            desk.out.lines([oneline(one)] if short else entry_lines(one))
+        for entry in chosen:
+            session.out.lines([oneline(entry)] if short else entry_lines(entry))
 
 
-def _wanted(one: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
-    return (kinds is None or one.kind in kinds) and (before is None or one.recorded_at <= before)
+def _wanted(entry: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
+    return (kinds is None or entry.kind in kinds) and (before is None or entry.recorded_at <= before)
 
 
-def _graph(desk: Desk, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None) -> None:
-    found = 0
+def _print_graph(
+    session: Session, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None
+) -> None:
+    shown = 0
 
     def chosen() -> Iterator[tuple[str, tape.Entry | None]]:
-        nonlocal found
+        nonlocal shown
         for drawing, entry in rows:
             if entry is not None:
-                if limit is not None and found >= limit:
+                if limit is not None and shown >= limit:
                     return
-                found += 1
+                shown += 1
             yield drawing, entry
 
-    if desk.out.as_json:
-        desk.out.array(json_shapes.entry(entry) for _, entry in chosen() if entry is not None)
+    if session.out.as_json:
+        session.out.array(json_shapes.entry(entry) for _, entry in chosen() if entry is not None)
         return
     for drawing, entry in chosen():
-        desk.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
+        session.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
 
 
 @command(SECTION, "tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
 def show(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     seq: Annotated[int, typer.Argument(metavar="SEQ", help="The entry's seq.", min=1)],
 ) -> None:
     """Show one entry in full: its key, its hash, its payload and what it changed."""
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
-        desk.within(chat, seq)
+    with session.open() as store:
+        chat = session.find(store, tape_)
+        session.within(chat, seq)
         entry = next(chat.entries(after=seq - 1, limit=1), None)
         if entry is None or entry.seq != seq:
             raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {shlex.quote(chat.id)}", NOT_FOUND)
-        if desk.out.as_json:
-            desk.out.json(json_shapes.entry(entry))
+        if session.out.as_json:
+            session.out.json(json_shapes.entry(entry))
             return
         changed = changes(chat.diff(seq - 1, seq))
-    desk.out.lines(entry_lines(entry)[:-2])
-    desk.out.line(f"Key:     {clean(entry.key)}")
-    desk.out.line(f"Hash:    {entry.hash}")
-    desk.out.line(f"Version: {entry.version}")
-    desk.out.line()
+    session.out.lines(entry_lines(entry)[:-2])
+    session.out.line(f"Key:     {clean(entry.key)}")
+    session.out.line(f"Hash:    {entry.hash}")
+    session.out.line(f"Version: {entry.version}")
+    session.out.line()
     written = msgspec.json.format(msgspec.json.encode(entry.payload), indent=2).decode()
-    desk.out.lines(clean(line) for line in written.split("\n"))
+    session.out.lines(clean(line) for line in written.split("\n"))
     if changed:
-        desk.out.line()
-        desk.out.lines(changed)
+        session.out.line()
+        session.out.lines(changed)
 
 
-@command(
-    SECTION,
-    "tape cat chat-1",
-    "tape cat chat-1 --at 12",
-    "tape cat chat-1 --last 5 --json | jq '.[].message'",
-)
+@command(SECTION, "tape cat chat-1", "tape cat chat-1 --at 12", "tape cat chat-1 --last 5 --json | jq '.[].message'")
 def cat(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
     branch: Annotated[
@@ -162,16 +160,16 @@ def cat(
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only so many of the last.")] = None,
 ) -> None:
     """Print the messages of a tape, from the first to the head."""
-    with desk.open() as store:
-        view = desk.at(desk.find(store, tape_), at)
-        found = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
-    if desk.out.as_json:
-        desk.out.array(json_shapes.message(one) for one in found)
+    with session.open() as store:
+        view = session.at(session.find(store, tape_), at)
+        messages = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
+    if session.out.as_json:
+        session.out.array(json_shapes.message(message) for message in messages)
         return
-    for one in found:
-        desk.out.lines(message_lines(one))
-    if not found:
-        desk.out.note("no messages")
+    for message in messages:
+        session.out.lines(message_lines(message))
+    if not messages:
+        session.out.note("no messages")
 
 
 @command(
@@ -181,7 +179,7 @@ def cat(
     "tape context chat-1 --manifest --json | jq .excluded",
 )
 def context(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
     budget: Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="The most that it may take.")] = None,
@@ -200,25 +198,24 @@ def context(
     ] = None,
 ) -> None:
     """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
-    if format is not None and format not in _FORMATS:
-        raise Failure(f"--format: {format!r} is unknown", f"one of {', '.join(_FORMATS)}", USAGE)
+    check_choice(format, _FORMATS, "--format")
     if recorded is not None and (manifest or any(one is not None for one in (at, budget, branch, format))):
         raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
     if manifest and format is not None:
         raise Failure("--manifest has no --format", "leave out one of them", USAGE)
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         if recorded is not None:
-            _recalled(desk, chat, recorded)
+            _print_recalled(session, chat, recorded)
             return
-        built = desk.at(chat, at).context(budget=budget, branch=branch)
+        built = session.at(chat, at).context(budget=budget, branch=branch)
     if manifest:
-        _manifest(desk, built.manifest)
+        _print_manifest(session, built.manifest)
     elif format not in (None, "text"):
         # The request itself is JSON, with or without --json.
-        desk.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
-    elif desk.out.as_json:
-        desk.out.json(
+        session.out.json(built.to_openai() if format == "openai" else built.to_anthropic())
+    elif session.out.as_json:
+        session.out.json(
             {
                 "tape": chat.id,
                 "head": built.head,
@@ -233,7 +230,7 @@ def context(
             }
         )
     else:
-        desk.out.lines(context_lines(built))
+        session.out.lines(context_lines(built))
 
 
 def context_lines(built: tape.Context) -> Iterator[Any]:
@@ -251,62 +248,57 @@ def context_lines(built: tape.Context) -> Iterator[Any]:
             yield from (f"    {line}" for line in clean(built.anchor.summary).split("\n"))
         yield from (f"    next: {flat(step)}" for step in built.anchor.next_steps)
         yield ""
-    for one in built.messages:
-        yield from message_lines(one)
+    for message in built.messages:
+        yield from message_lines(message)
     for repair in built.repairs:
-        yield [("repaired ", "warn"), _repaired(repair)]
+        yield [("repaired ", "warn"), _repair_line(repair)]
 
 
-def _manifest(desk: Desk, found: tape.Manifest) -> None:
-    if desk.out.as_json:
-        desk.out.json(msgspec.to_builtins(found))
+def _print_manifest(session: Session, manifest: tape.Manifest) -> None:
+    if session.out.as_json:
+        session.out.json(msgspec.to_builtins(manifest))
         return
-    budget = "no budget" if found.budget is None else f"budget {found.budget}"
-    desk.out.line([("manifest ", "head"), (found.hash, "seq")])
-    desk.out.line(f"{found.policy} {found.version}, {budget}, about {found.tokens} tokens, head {found.head}")
-    for one in found.included:
-        desk.out.line(
-            [("+ ", "add"), _ranged(*one) if isinstance(one, list) else "a message made or altered for the context"]
-        )
-    for out in found.excluded:
-        desk.out.line([("- ", "remove"), f"{_ranged(out.tape, out.first, out.last)}  {out.why}"])
-    for repair in found.repairs:
-        desk.out.line([("~ ", "change"), _repaired(repair)])
+    session.out.line([("manifest ", "head"), (manifest.hash, "seq")])
+    limits = "no budget" if manifest.budget is None else f"budget {manifest.budget}"
+    limits += f", about {manifest.tokens} tokens, head {manifest.head}"
+    session.out.line(f"{manifest.policy} {manifest.version}, {limits}")
+    for part in manifest.included:
+        what = _range(*part) if isinstance(part, list) else "a message made or altered for the context"
+        session.out.line([("+ ", "add"), what])
+    for out in manifest.excluded:
+        session.out.line([("- ", "remove"), f"{_range(out.tape, out.first, out.last)}  {out.why}"])
+    for repair in manifest.repairs:
+        session.out.line([("~ ", "change"), _repair_line(repair)])
 
 
-def _repaired(repair: Repair) -> str:
+def _repair_line(repair: Repair) -> str:
     call = f" {flat(repair.call)}" if repair.call else ""
     only = f" ({', '.join(repair.apis)} only)" if repair.apis else ""
     return f"{flat(repair.what)}{call} in {clean(repair.message_id)}{only}"
 
 
-def _ranged(name: str, first: int, last: int) -> str:
+def _range(name: str, first: int, last: int) -> str:
     return f"{label(name)}:{first}" + (f"-{last}" if last != first else "")
 
 
-def _recalled(desk: Desk, chat: tape.Tape, seq: int) -> None:
-    desk.within(chat, seq)
-    found = chat.recall(seq)
+def _print_recalled(session: Session, chat: tape.Tape, seq: int) -> None:
+    session.within(chat, seq)
+    context = chat.recall(seq)
     shown = {
         "tape": chat.id,
         "seq": seq,
-        "prompt": found.prompt,
-        "anchor": None if found.anchor is None else json_shapes.anchor(found.anchor),
-        "messages": found.messages,
-        "manifest": found.manifest,
+        "prompt": context.prompt,
+        "anchor": None if context.anchor is None else json_shapes.anchor(context.anchor),
+        "messages": context.messages,
+        "manifest": context.manifest,
     }
     # What the model saw is data to compare byte for byte, so it is JSON in every case.
-    desk.out.json(shown)
+    session.out.json(shown)
 
 
-@command(
-    SECTION,
-    "tape diff chat-1@4 chat-1@9",
-    "tape diff chat-1@booking @20",
-    "tape diff worked failed --json",
-)
+@command(SECTION, "tape diff chat-1@4 chat-1@9", "tape diff chat-1@booking @20", "tape diff worked failed --json")
 def diff(
-    desk: Desk,
+    session: Session,
     a: Annotated[
         str, typer.Argument(metavar="A", help="A tape, or TAPE@POINT (a seq, a moment, an anchor, a message).")
     ],
@@ -314,24 +306,24 @@ def diff(
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
 ) -> None:
     """Show what changed from one point, or one tape, to another; of tapes that are no family, where they part."""
-    with desk.open() as store:
-        chat, before = desk.place(store, a)
-        other, after = desk.place(store, b, beside=chat)
-        found = chat.diff(before, after)
+    with session.open() as store:
+        chat, before = session.place(store, a)
+        other, after = session.place(store, b, beside=chat)
+        changed = chat.diff(before, after)
         # Tapes that are no family have no ids in common, and are the same only in what they say.
         strangers = chat.id != other.id and _root(chat) != _root(other)
         aligned = align(before.messages(), after.messages()) if strangers else None
         if aligned is not None:
-            found = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], found.anchored)
-    if desk.out.as_json:
-        desk.out.json(json_shapes.diff(found, aligned.parted if aligned is not None else None))
-    elif not found:
-        desk.out.note("no difference")
+            changed = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], changed.anchored)
+    if session.out.as_json:
+        session.out.json(json_shapes.diff(changed, aligned.parted if aligned is not None else None))
+    elif not changed:
+        session.out.note("no difference")
     else:
-        desk.out.line([(f"--- {clean(a)}", "head")])
-        desk.out.line([(f"+++ {clean(b)}", "head")])
-        desk.out.lines(changes(found) if aligned is None else side_by_side(aligned, found))
-    if exit_code and found:
+        session.out.line([(f"--- {clean(a)}", "head")])
+        session.out.line([(f"+++ {clean(b)}", "head")])
+        session.out.lines(changes(changed) if aligned is None else side_by_side(aligned, changed))
+    if exit_code and changed:
         raise typer.Exit(1)
 
 
@@ -348,7 +340,7 @@ def _root(chat: tape.Tape) -> str:
     "tape follow --all --timeout 1 --json | jq -r .kind | sort | uniq -c",
 )
 def follow(
-    desk: Desk,
+    session: Session,
     tape_: Annotated[str | None, typer.Option("--tape", metavar="TAPE", help="Only this tape.")] = None,
     kind: KindOption = None,
     after: Annotated[int | None, typer.Option(metavar="POSITION", min=0, help="Go on behind this position.")] = None,
@@ -361,19 +353,22 @@ def follow(
     """Print entries as they are recorded, by whichever process, until interrupted."""
     if everything and after is not None:
         raise Failure("--all begins before every position", "leave out --after", USAGE)
-    kinds = _kinds(kind)
-    with desk.open() as store:
-        only = None if tape_ is None else desk.find(store, tape_).id
-        start = after if after is not None else 0 if everything else feed_now(store._db)
+    kinds = _known_kinds(kind)
+    with session.open() as store:
+        only = None if tape_ is None else session.find(store, tape_).id
+        start = 0 if everything else after
+        if start is None:
+            with session.database() as database:
+                start = feed_now(database)
         entries = (
-            one
-            for one in store.follow(start, timeout=timeout)
-            if (only is None or one.tape == only) and (kinds is None or one.kind in kinds)
+            entry
+            for entry in store.follow(start, timeout=timeout)
+            if (only is None or entry.tape == only) and (kinds is None or entry.kind in kinds)
         )
-        for one in itertools.islice(entries, limit):
-            if desk.out.as_json:
-                desk.out.json_line(json_shapes.entry(one, position=True))
+        for entry in itertools.islice(entries, limit):
+            if session.out.as_json:
+                session.out.json_line(json_shapes.entry(entry, position=True))
             else:
-                when = (f"{moment(one.recorded_at)} ", "quiet")
-                desk.out.line([when, *oneline(one, names={})])
-                desk.out.flush()
+                when = (f"{moment(entry.recorded_at)} ", "quiet")
+                session.out.line([when, *oneline(entry, names={})])
+                session.out.flush()

@@ -11,10 +11,10 @@ import typer
 from msgspec import UNSET
 
 import tape
-from tape.command.codes import USAGE, Failure
+from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import Line, clean, count, cut, flat
 from tape.command.registry import command
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.show.describe import changes, entry_lines, message_lines, oneline
 from tape.command.show.stepper import HELP, Shown, Stepper
@@ -36,7 +36,7 @@ _ALONE = ("open", "state", "block", "usage", "event", "fork", "status", "label",
     "tape replay chat-1 --step",
 )
 def replay(
-    desk: Desk,
+    session: Session,
     tape_: TapeArgument,
     at: Annotated[
         str | None, typer.Option("--at", metavar="POINT", help="Show the view at this point; with --step, begin here.")
@@ -48,23 +48,23 @@ def replay(
     last: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=1, help="The last entry.")] = None,
 ) -> None:
     """Replay a tape: each entry with what it changed in the view, the view at a point, or step by step."""
-    if step and desk.out.as_json:
+    if step and session.out.as_json:
         raise Failure("--step talks to a person", "leave out --json", USAGE)
     if at is not None and not step and (first is not None or last is not None):
         raise Failure("--at shows one view, and no entries from or to", "leave it out, or add --step", USAGE)
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
+    with session.open() as store:
+        chat = session.find(store, tape_)
         head = chat.info().head
-        begin, end = desk.within(chat, first or 1), desk.within(chat, last or head)
+        begin, end = session.within(chat, first or 1), session.within(chat, last or head)
         if begin > end:
             raise Failure(f"--from {begin} is behind --to {end}", "swap them", USAGE)
-        where = None if at is None else desk.at(chat, at).info().head
+        where = None if at is None else session.at(chat, at).info().head
         if step:
-            _step(desk, chat, Stepper(begin, end, where))
+            _ask(session, chat, Stepper(begin, end, where))
         elif where is not None:
-            _view(desk, chat, where)
+            _print_view(session, chat, where)
         else:
-            _all(desk, chat, begin, end)
+            _print_all(session, chat, begin, end)
 
 
 def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
@@ -77,7 +77,7 @@ def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
         # It went behind the head, so nothing else moved.
         return tape.Diff([chat.at(seq).message(payload.id)], [], [], [], [])
     if isinstance(payload, payloads.Anchor | payloads.Handoff):
-        return tape.Diff([], [], [], [], [one for one in chat.at(seq).anchors(limit=1) if one.seq == seq])
+        return tape.Diff([], [], [], [], [anchor for anchor in chat.at(seq).anchors(limit=1) if anchor.seq == seq])
     if isinstance(payload, payloads.Merge) and not payload.into:
         return nothing
     return chat.diff(seq - 1, seq)
@@ -87,31 +87,31 @@ def _entry(chat: tape.Tape, seq: int) -> tape.Entry:
     return next(chat.entries(after=seq - 1, limit=1))
 
 
-def _all(desk: Desk, chat: tape.Tape, begin: int, end: int) -> None:
-    entries = itertools.takewhile(lambda one: one.seq <= end, chat.entries(after=begin - 1))
-    if desk.out.as_json:
-        desk.out.array(
-            {"entry": json_shapes.entry(one), "diff": json_shapes.diff(effect(chat, one))} for one in entries
+def _print_all(session: Session, chat: tape.Tape, begin: int, end: int) -> None:
+    entries = itertools.takewhile(lambda entry: entry.seq <= end, chat.entries(after=begin - 1))
+    if session.out.as_json:
+        session.out.array(
+            {"entry": json_shapes.entry(entry), "diff": json_shapes.diff(effect(chat, entry))} for entry in entries
         )
         return
-    for one in entries:
-        desk.out.lines(_told(chat, one))
+    for entry in entries:
+        session.out.lines(_entry_lines(chat, entry))
 
 
-def _told(chat: tape.Tape, entry: tape.Entry) -> Iterator[Line]:
+def _entry_lines(chat: tape.Tape, entry: tape.Entry) -> Iterator[Line]:
     """Yield an entry and what it changed. Of a plain append the entry says it all."""
     yield oneline(entry)
     plain = isinstance(entry.payload, payloads.Append | payloads.Anchor | payloads.Handoff)
-    found = effect(chat, entry)
-    if not plain or found.left or found.revised or found.retracted:
-        for line in changes(found):
+    changed = effect(chat, entry)
+    if not plain or changed.left or changed.revised or changed.retracted:
+        for line in changes(changed):
             yield ["    ", *([line] if isinstance(line, str) else line)]
 
 
-def _view(desk: Desk, chat: tape.Tape, seq: int) -> None:
+def _print_view(session: Session, chat: tape.Tape, seq: int) -> None:
     view = chat.at(seq)
-    if desk.out.as_json:
-        desk.out.json(
+    if session.out.as_json:
+        session.out.json(
             {
                 "tape": chat.id,
                 "seq": seq,
@@ -124,7 +124,7 @@ def _view(desk: Desk, chat: tape.Tape, seq: int) -> None:
             }
         )
         return
-    desk.out.lines(_view_lines(chat, seq))
+    session.out.lines(_view_lines(chat, seq))
 
 
 def _view_lines(chat: tape.Tape, seq: int) -> Iterator[Line]:
@@ -132,8 +132,8 @@ def _view_lines(chat: tape.Tape, seq: int) -> Iterator[Line]:
     messages = view.messages()
     yield [("view ", "head"), (f"{clean(chat.id)}:{seq}", "seq"), f"  {count(len(messages), 'message')}"]
     yield ""
-    for one in messages:
-        yield from message_lines(one)
+    for message in messages:
+        yield from message_lines(message)
     for anchor in view.anchors():
         yield [("anchor ", "head"), f"{flat(anchor.name)} (seq {anchor.seq}) {cut(anchor.summary or '', 80)}".rstrip()]
     for summary in view.summaries():
@@ -144,32 +144,32 @@ def _view_lines(chat: tape.Tape, seq: int) -> Iterator[Line]:
         yield [("block ", "head"), f"{clean(block.label)}: {cut(block.text, 100)}"]
 
 
-def _step(desk: Desk, chat: tape.Tape, stepper: Stepper) -> None:
+def _ask(session: Session, chat: tape.Tape, stepper: Stepper) -> None:
     """Ask, do, show, until there is no more input. The reading of lines and the printing are all that is here."""
-    desk.out.line(
+    session.out.line(
         [("replay ", "head"), f"{clean(chat.id)} from {stepper.first} to {stepper.last}; h for help, q to leave"]
     )
-    _show(desk, chat, stepper, Shown("entry"))
+    _print_step(session, chat, stepper, Shown("entry"))
     while True:
         sys.stdout.write(stepper.prompt)
         sys.stdout.flush()
         typed = sys.stdin.readline()
         if not typed:
             # The end of input leaves the cursor behind the prompt.
-            desk.out.line()
+            session.out.line()
             return
         shown = stepper.do(typed)
         if shown.what == "quit":
             return
-        _show(desk, chat, stepper, shown)
+        _print_step(session, chat, stepper, shown)
 
 
-def _show(desk: Desk, chat: tape.Tape, stepper: Stepper, shown: Shown) -> None:
+def _print_step(session: Session, chat: tape.Tape, stepper: Stepper, shown: Shown) -> None:
     seq = stepper.seq
     lines: Any = []
     match shown.what:
         case "entry":
-            lines = _told(chat, _entry(chat, seq))
+            lines = _entry_lines(chat, _entry(chat, seq))
         case "show":
             lines = entry_lines(_entry(chat, seq))
         case "view":
@@ -184,9 +184,9 @@ def _show(desk: Desk, chat: tape.Tape, stepper: Stepper, shown: Shown) -> None:
                 lines = ["there is no anchor after this"]
             else:
                 stepper.move(found.seq)
-                lines = _told(chat, found)
+                lines = _entry_lines(chat, found)
         case "help":
             lines = HELP.split("\n")
         case _:
             lines = [shown.text]
-    desk.out.lines(lines)
+    session.out.lines(lines)

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 import tape
-from tape.command.codes import USAGE, Failure
+from tape.command.arguments import check_choice, json_object, json_value, point
+from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean, count
 from tape.command.registry import command, one_of
-from tape.command.session import Desk
+from tape.command.session import Session
 from tape.command.show import json_shapes
-from tape.command.values import json_object, json_value, point
 from tape.command.verbs.find import TapeArgument
 
 __all__ = ["append", "discard", "fork", "handoff", "merge", "retract"]
@@ -23,21 +23,17 @@ SECTION = "Write to a tape"
 _STRATEGIES = ("replay", "squash", "link")
 _SIDES = ("fail", "ours", "theirs")
 
-KeyOption = Annotated[str | None, typer.Option(help="The provenance key: the same key and content is written once.")]
-ActorOption = Annotated[str | None, typer.Option(help="Who does it.")]
-MetaOption = Annotated[str | None, typer.Option(metavar="JSON", help="Facts to keep with the entry.")]
-HeadOption = Annotated[
-    int | None, typer.Option("--expected-head", metavar="SEQ", min=0, help="Refuse if the tape has moved on.")
-]
+_UNKEYED = ("actor", "meta", "expected_head")
+_KEYED = ("key", *_UNKEYED)
 
 
-def _told(desk: Desk, receipt: tape.Receipt) -> None:
-    if desk.out.as_json:
-        desk.out.json(json_shapes.receipt(receipt))
+def _print_receipt(session: Session, receipt: tape.Receipt) -> None:
+    if session.out.as_json:
+        session.out.json(json_shapes.receipt(receipt))
         return
     before = " (recorded before)" if receipt.duplicate else ""
     of = f" {clean(receipt.message_id)}" if receipt.message_id else ""
-    desk.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), of, before])
+    session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), of, before])
 
 
 @command(
@@ -46,9 +42,11 @@ def _told(desk: Desk, receipt: tape.Receipt) -> None:
     "echo 'Found three.' | tape append chat-1 - --role assistant",
     """tape append chat-1 --message '{"role": "tool", "tool_call_id": "c1", "content": "ok"}'""",
     "tape append new-chat 'Hello' --create",
+    writes=_KEYED,
 )
 def append(
-    desk: Desk,
+    session: Session,
+    options: dict[str, Any],
     tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id.")],
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The content; - reads it from stdin.")] = None,
     role: Annotated[str | None, typer.Option(help="The role [default: user].")] = None,
@@ -59,10 +57,6 @@ def append(
     parent: Annotated[str | None, typer.Option(metavar="MESSAGE", help="The message to go behind.")] = None,
     root: Annotated[bool, typer.Option("--root", help="Begin a new branch from nothing.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the tape, and the store, if there is none.")] = False,
-    key: KeyOption = None,
-    actor: ActorOption = None,
-    meta: MetaOption = None,
-    expected_head: HeadOption = None,
 ) -> None:
     """Append a message to a tape and print its receipt."""
     if (text is None) == (message is None):
@@ -71,9 +65,8 @@ def append(
         raise Failure("--message holds the role already", "leave out --role", USAGE)
     if root and parent is not None:
         raise Failure("--root has no --parent", "leave out one of them", USAGE)
-    given: dict[str, Any] = {"key": key, "actor": actor, "meta": json_object(meta, "--meta")}
     if root or parent is not None:
-        given["parent"] = parent
+        options["parent"] = parent
     if message is not None:
         whole = json_object(sys.stdin.read() if message == "-" else message, "--message") or {}
         if id is not None:
@@ -81,38 +74,35 @@ def append(
     else:
         content = sys.stdin.read().removesuffix("\n") if text == "-" else text
         whole = {"role": role or "user", "content": content, **({} if id is None else {"id": id})}
-    with desk.open(create=create) as store:
+    with session.open(create=create) as store:
         chat = store.tape(tape_) if create else store.get(tape_)
-        receipt = chat.append(whole, expected_head=expected_head, **given)
-    _told(desk, receipt)
+        receipt = chat.append(whole, **options)
+    _print_receipt(session, receipt)
 
 
-@command(SECTION, "tape retract chat-1 m7 --reason 'wrong customer'", "tape retract chat-1 m7 m8 --json")
+@command(SECTION, "tape retract chat-1 m7 --reason 'wrong customer'", "tape retract chat-1 m7 m8 --json", writes=_KEYED)
 def retract(
-    desk: Desk,
+    session: Session,
+    options: dict[str, Any],
     tape_: TapeArgument,
     messages: Annotated[list[str], typer.Argument(metavar="MESSAGE...", help="The ids of the messages.")],
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
-    key: KeyOption = None,
-    actor: ActorOption = None,
-    meta: MetaOption = None,
-    expected_head: HeadOption = None,
 ) -> None:
     """Take messages out of the view. They stay on the tape, and in the past."""
-    facts = json_object(meta, "--meta")
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
-        receipt = chat.retract(*messages, reason=reason, key=key, actor=actor, meta=facts, expected_head=expected_head)
-    _told(desk, receipt)
+    with session.open() as store:
+        receipt = session.find(store, tape_).retract(*messages, reason=reason, **options)
+    _print_receipt(session, receipt)
 
 
 @command(
     SECTION,
     "tape handoff chat-1 booking --summary 'Dates fixed' --next 'book a hotel'",
     "tape handoff chat-1 review --summary 'Draft done' --phase review --to editor --json",
+    writes=_KEYED,
 )
 def handoff(
-    desk: Desk,
+    session: Session,
+    options: dict[str, Any],
     tape_: TapeArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the checkpoint is called.")],
     summary: Annotated[str, typer.Option(help="What was done.")],
@@ -122,28 +112,14 @@ def handoff(
     ] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="Who goes on from here.")] = None,
     state: Annotated[str | None, typer.Option(metavar="JSON", help="State to begin with.")] = None,
-    key: KeyOption = None,
-    actor: ActorOption = None,
-    meta: MetaOption = None,
-    expected_head: HeadOption = None,
 ) -> None:
     """Set a handoff: from here on context starts with its summary and next steps."""
-    facts = json_object(meta, "--meta")
     begun = None if state is None else json_value(state, "--state")
-    with desk.open() as store:
-        receipt = desk.find(store, tape_).handoff(
-            name,
-            summary=summary,
-            phase=phase,
-            next_steps=next_steps or (),
-            owner=to,
-            state=begun,
-            key=key,
-            actor=actor,
-            meta=facts,
-            expected_head=expected_head,
+    with session.open() as store:
+        receipt = session.find(store, tape_).handoff(
+            name, summary=summary, phase=phase, next_steps=next_steps or (), owner=to, state=begun, **options
         )
-    _told(desk, receipt)
+    _print_receipt(session, receipt)
 
 
 @command(
@@ -151,34 +127,25 @@ def handoff(
     "tape fork chat-1 --name hotels",
     "tape fork chat-1 --at 12 --id what-if",
     "tape fork chat-1 --at booking --json | jq -r .id",
+    writes=_UNKEYED,
 )
 def fork(
-    desk: Desk,
+    session: Session,
+    options: dict[str, Any],
     tape_: TapeArgument,
     id: Annotated[str | None, typer.Option("--id", help="The fork's id [default: a new one].")] = None,
     name: Annotated[str | None, typer.Option(help="The fork's name.")] = None,
     at: Annotated[str | None, typer.Option("--at", metavar="POINT", help="Where [default: now].")] = None,
-    actor: ActorOption = None,
-    meta: MetaOption = None,
-    expected_head: HeadOption = None,
 ) -> None:
     """Fork a tape: a new one that inherits it up to a point, and copies nothing."""
-    facts = json_object(meta, "--meta")
-    with desk.open() as store:
-        chat = desk.find(store, tape_)
-        desk.at(chat, at)
-        child = chat.fork(
-            id,
-            name=name,
-            at=None if at is None else point(at),
-            actor=actor,
-            meta=facts,
-            expected_head=expected_head,
-        ).info()
-    if desk.out.as_json:
-        desk.out.json(json_shapes.info(child))
+    with session.open() as store:
+        chat = session.find(store, tape_)
+        session.at(chat, at)
+        child = chat.fork(id, name=name, at=None if at is None else point(at), **options).info()
+    if session.out.as_json:
+        session.out.json(json_shapes.members(child))
     else:
-        desk.out.line(clean(child.id))
+        session.out.line(clean(child.id))
 
 
 @command(
@@ -187,9 +154,11 @@ def fork(
     "tape merge chat-1 hotels --strategy squash --summary 'The Tejo, room 12.'",
     """tape merge chat-1 hotels --strategy squash --fields '{"role": "tool", "tool_call_id": "c1"}'""",
     "tape merge chat-1 hotels --on-conflict theirs --json",
+    writes=_UNKEYED,
 )
 def merge(
-    desk: Desk,
+    session: Session,
+    options: dict[str, Any],
     tape_: TapeArgument,
     child: Annotated[str, typer.Argument(metavar="FORK", help="The fork to take from.")],
     strategy: Annotated[
@@ -198,63 +167,45 @@ def merge(
     on_conflict: Annotated[
         str,
         typer.Option(
-            metavar="SIDE",
-            help="Where both changed the same: fail, ours or theirs.",
-            autocompletion=one_of(*_SIDES),
+            metavar="SIDE", help="Where both changed the same: fail, ours or theirs.", autocompletion=one_of(*_SIDES)
         ),
     ] = "fail",
     summary: Annotated[str | None, typer.Option(help="Of a squash: the one message's content.")] = None,
     fields: Annotated[
         str | None, typer.Option(metavar="JSON", help="Of a squash: further fields of the message.")
     ] = None,
-    actor: ActorOption = None,
-    meta: MetaOption = None,
-    expected_head: HeadOption = None,
 ) -> None:
     """Take what is new on a fork into its parent. What is merged already is never taken twice."""
-    if strategy not in _STRATEGIES:
-        raise Failure(f"--strategy: {strategy!r} is unknown", f"one of {', '.join(_STRATEGIES)}", USAGE)
-    if on_conflict not in _SIDES:
-        raise Failure(f"--on-conflict: {on_conflict!r} is unknown", f"one of {', '.join(_SIDES)}", USAGE)
-    facts, more = json_object(meta, "--meta"), json_object(fields, "--fields") or {}
-    clash = sorted({"child", "strategy", "on_conflict", "summary", "actor", "meta", "expected_head"} & more.keys())
+    check_choice(strategy, _STRATEGIES, "--strategy")
+    check_choice(on_conflict, _SIDES, "--on-conflict")
+    more = json_object(fields, "--fields") or {}
+    clash = sorted({"child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
     if clash:
         raise Failure(f"--fields: a message cannot have {clash[0]!r} here", None, USAGE)
-    with desk.open() as store:
-        receipt = desk.find(store, tape_).merge(
-            desk.find(store, child),
-            strategy=strategy,
-            on_conflict=on_conflict,
-            summary=summary,
-            actor=actor,
-            meta=facts,
-            expected_head=expected_head,
-            **more,
+    with session.open() as store:
+        receipt = session.find(store, tape_).merge(
+            session.find(store, child), strategy=strategy, on_conflict=on_conflict, summary=summary, **options, **more
         )
-    if desk.out.as_json:
-        desk.out.json(json_shapes.merge_receipt(receipt))
+    if session.out.as_json:
+        session.out.json(json_shapes.members(receipt))
         return
     if receipt.duplicate:
-        desk.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), " nothing new"])
+        session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), " nothing new"])
         return
-    told = [count(len(receipt.message_ids), "message")]
-    told += [f"{count(len(receipt.changed), 'change')}"] if receipt.changed else []
-    told += [f"{count(len(receipt.kept), 'conflict')} kept as they were"] if receipt.kept else []
-    desk.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), f" {', '.join(told)}"])
+    facts = [count(len(receipt.message_ids), "message")]
+    facts += [count(len(receipt.changed), "change")] if receipt.changed else []
+    facts += [f"{count(len(receipt.kept), 'conflict')} kept as they were"] if receipt.kept else []
+    session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), f" {', '.join(facts)}"])
 
 
-@command(SECTION, "tape discard what-if --reason 'no better'", "tape discard what-if --json")
+@command(SECTION, "tape discard what-if --reason 'no better'", "tape discard what-if --json", writes=_KEYED)
 def discard(
-    desk: Desk,
+    session: Session,
+    options: dict[str, Any],
     tape_: TapeArgument,
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
-    key: KeyOption = None,
-    actor: ActorOption = None,
-    meta: MetaOption = None,
-    expected_head: HeadOption = None,
 ) -> None:
     """Close a fork for good, with a receipt on its parent. It stays readable."""
-    facts = json_object(meta, "--meta")
-    with desk.open() as store:
-        receipt = desk.find(store, tape_).discard(reason, key=key, actor=actor, meta=facts, expected_head=expected_head)
-    _told(desk, receipt)
+    with session.open() as store:
+        receipt = session.find(store, tape_).discard(reason, **options)
+    _print_receipt(session, receipt)

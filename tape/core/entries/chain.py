@@ -39,10 +39,10 @@ def link(
     meta: bytes | None,
     stamp: int,
     version: int,
-    head: Place,
+    place: Place,
 ) -> bytes:
     """Return the hash of an entry, given the hash before it and the digest of its payload."""
-    header = _header((tape, seq, kind, key, actor, source, stamp, version, head.tape, head.lane, head.ordinal))
+    header = _header((tape, seq, kind, key, actor, source, stamp, version, place.tape, place.lane, place.ordinal))
     chain = blake2b(before, digest_size=32)
     chain.update(payload)
     chain.update(header)

@@ -1,16 +1,21 @@
-"""Ids and provenance keys: time-ordered random ids, and the keys that are derived from what is recorded."""
+"""Provenance keys that are derived from what is recorded."""
 
 from __future__ import annotations
 
-import os
-import random
-import threading
-import time
 from hashlib import blake2b
 
 from tape.core.strict import MAX_ID, RESERVED
 
 __all__ = [
+    "BATCH",
+    "COPY",
+    "DISCARD",
+    "FORK",
+    "MERGE",
+    "MESSAGE",
+    "REVISION",
+    "SPLIT",
+    "SQUASH",
     "batch_key",
     "copy_key",
     "discard_key",
@@ -20,46 +25,16 @@ __all__ = [
     "merge_key",
     "keyed_id",
     "message_key",
-    "new_id",
     "revision_key",
     "spare_batch_key",
     "split_key",
     "squash_key",
 ]
 
-_lock = threading.Lock()
-_random = random.Random(os.urandom(32))
-_last = 0
-
-
-def _reseed() -> None:
-    """Give a forked process random numbers of its own, or parent and child would make the same ids."""
-    global _lock, _last
-    _lock = threading.Lock()
-    _last = 0
-    _random.seed(os.urandom(32))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reseed)
-
-
-def new_id() -> str:
-    """Return a UUIDv7: random, and ascending within the process so that indexes grow at one end.
-
-    The clock only orders the ids for the benefit of the index; nothing is ever decided by it.
-    """
-    global _last
-    with _lock:
-        # 48 bits of milliseconds and 12 of a counter within them that never repeats nor runs back.
-        stamp = time.time_ns() // 1_000_000 << 12
-        if stamp <= _last:
-            stamp = _last + 1
-        _last = stamp
-        noise = _random.getrandbits(62)
-    # Cut from one string of digits: formatting five numbers takes twice as long as all the rest.
-    digits = (stamp << 64 | 1 << 63 | noise).to_bytes(16, "big").hex()
-    return f"{digits[1:9]}-{digits[9:13]}-7{digits[13:16]}-{digits[16:20]}-{digits[20:]}"
+MESSAGE, REVISION, COPY, SQUASH = f"{RESERVED}m:", f"{RESERVED}r:", f"{RESERVED}c:", f"{RESERVED}s:"
+FORK, MERGE, DISCARD, SPLIT = f"{RESERVED}f:", f"{RESERVED}g:", f"{RESERVED}d:", f"{RESERVED}t:"
+BATCH = f"{RESERVED}b:"
+"""How the keys that the store derives begin, by what they are derived for."""
 
 
 def fits(key: str) -> str:
@@ -71,43 +46,43 @@ def fits(key: str) -> str:
 
 def message_key(message_id: str) -> str:
     """Return the key of the entry that appends this message."""
-    key = f"{RESERVED}m:{message_id}"
+    key = f"{MESSAGE}{message_id}"
     return key if len(key) <= MAX_ID else fits(key)
 
 
 def revision_key(seq: int, tape: str | None = None) -> str:
     """Return the key of the entry that supersedes the body recorded at ``seq`` (of an ancestor, if named)."""
-    return fits(f"{RESERVED}r:{seq}" if tape is None else f"{RESERVED}r:{seq}@{tape}")
+    return fits(f"{REVISION}{seq}" if tape is None else f"{REVISION}{seq}@{tape}")
 
 
 def fork_key(child: str) -> str:
     """Return the key of the parent's receipt of a fork."""
-    return fits(f"{RESERVED}f:{child}")
+    return fits(f"{FORK}{child}")
 
 
 def discard_key(other: str) -> str:
     """Return the key of the receipt of a discard."""
-    return fits(f"{RESERVED}d:{other}")
+    return fits(f"{DISCARD}{other}")
 
 
 def merge_key(other: str, seq: int) -> str:
     """Return the key of the receipt of a merge that takes the other tape up to ``seq``."""
-    return fits(f"{RESERVED}g:{seq}@{other}")
+    return fits(f"{MERGE}{seq}@{other}")
 
 
 def copy_key(child: str, seq: int) -> str:
     """Return the key of an entry that carries over what the child recorded at ``seq``."""
-    return fits(f"{RESERVED}c:{seq}@{child}")
+    return fits(f"{COPY}{seq}@{child}")
 
 
 def split_key(other: str) -> str:
     """Return the key of the entries by which a tape ends and its successor begins."""
-    return fits(f"{RESERVED}t:{other}")
+    return fits(f"{SPLIT}{other}")
 
 
 def squash_key(child: str, seq: int) -> str:
     """Return the key of the message that stands for all that the child recorded up to ``seq``."""
-    return fits(f"{RESERVED}s:{seq}@{child}")
+    return fits(f"{SQUASH}{seq}@{child}")
 
 
 def keyed_id(tape: str, key: str) -> str:
@@ -122,7 +97,7 @@ def batch_key(key: str, index: int) -> str:
 
 def spare_batch_key(key: str, index: int) -> str:
     """Return the key of that entry when a caller has used its usual one for something else."""
-    return fits(f"{RESERVED}b:{index}@{key}")
+    return fits(f"{BATCH}{index}@{key}")
 
 
 def is_like_batch(key: str) -> bool:

@@ -13,12 +13,10 @@ import msgspec
 from tape.core import strict
 from tape.core.memory.state import BlockSpec, Slot, whole_number
 from tape.core.messages.tokens import Counter
+from tape.core.records import LAST_STAMP
 from tape.errors import InvalidEntry, shown
 
 __all__ = ["checked_clock", "counting", "declared_blocks", "declared_slots"]
-
-_LAST_STAMP = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, after which there are no datetimes."""
 
 
 def declared_slots(slots: Any) -> dict[str, Slot]:
@@ -78,7 +76,7 @@ def checked_clock(clock: Any) -> Callable[[], int]:
 
     def now() -> int:
         stamp = clock()
-        if type(stamp) is not int or not -strict.MAX_INT <= stamp <= _LAST_STAMP:
+        if type(stamp) is not int or not -strict.MAX_INT <= stamp <= LAST_STAMP:
             raise InvalidEntry("clock", f"must return microseconds since 1970, not {shown(stamp)}")
         return stamp
 

@@ -53,41 +53,29 @@ def text_of(message: dict[str, Any]) -> str:
     content = message.get("content")
     if type(content) is str and all(name in _NO_TEXT or name == "content" for name in message):
         return content
-    return "\n".join(_message(message))
+    return "\n".join(_texts(message, in_tool=False))
 
 
-def _message(value: Any) -> Iterator[str]:
-    """Yield the text in a message or a part of one."""
+def _texts(value: Any, *, in_tool: bool) -> Iterator[str]:
+    """Yield the text in a message or a part of one; in what a tool was given or gave, names and numbers are text."""
     if isinstance(value, str):
         if not _is_media(value):
             yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _message(item)
+            yield from _texts(item, in_tool=in_tool)
     elif isinstance(value, dict):
         media = not _MEDIA.isdisjoint(value)
         for name, item in value.items():
-            if name in _TOOL_DATA:
-                yield from _data(_decoded(item))
+            if in_tool:
+                if not (media and name == "data"):
+                    yield name
+                    yield from _texts(item, in_tool=True)
+            elif name in _TOOL_DATA:
+                yield from _texts(_decoded(item), in_tool=True)
             elif name not in _NO_TEXT and not (media and name in ("data", "format", "url")):
-                yield from _message(item)
-
-
-def _data(value: Any) -> Iterator[str]:
-    """Yield the text in what a tool was given or gave: the names of its fields and every value."""
-    if isinstance(value, str):
-        if not _is_media(value):
-            yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _data(item)
-    elif isinstance(value, dict):
-        media = not _MEDIA.isdisjoint(value)
-        for name, item in value.items():
-            if not (media and name == "data"):
-                yield name
-                yield from _data(item)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+                yield from _texts(item, in_tool=False)
+    elif in_tool and isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)
 
 

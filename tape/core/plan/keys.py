@@ -6,10 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from tape.core import strict
-from tape.core.entries import ids
-
-__all__ = ["Key", "Origin", "keyed"]
+__all__ = ["Key", "Origin"]
 
 
 class Origin(Enum):
@@ -28,10 +25,3 @@ class Key(Struct, frozen=True, gc=False):
 
     value: str
     origin: Origin
-
-
-def keyed(key: str | None) -> Key:
-    """Return the key that the caller gave, or a random one."""
-    if key is None:
-        return Key(ids.new_id(), Origin.RANDOM)
-    return Key(strict.identifier(key, "key"), Origin.GIVEN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -53,6 +53,7 @@ class AddMessage(Intent, kw_only=True):
     """Append a message."""
 
     records = payloads.Append
+    told_by = frozenset({Origin.GIVEN, Origin.DERIVED})
 
     id: str
     generated: bool
@@ -64,11 +65,6 @@ class AddMessage(Intent, kw_only=True):
     parent: Any = HEAD
     batch: tuple[int, int] | None = None
     """The index in a batch with a key and its length; ``(0, 0)`` for a key that only looks like one of a batch."""
-
-    @property
-    def known_by_key(self) -> bool:
-        """Whether the key tells a repeated call: also the id of a message does, and its key follows from that."""
-        return self.key.origin is not Origin.RANDOM
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
@@ -173,12 +169,10 @@ class ReviseMessage(Intent, kw_only=True):
 class UpsertMessage(AddMessage, kw_only=True):
     """Append a message, or revise it if it is there; decided inside the transaction, so that two never collide."""
 
-    message: dict[str, Any]
+    # A key that is derived from the id tells only that the message is there.
+    told_by = frozenset({Origin.GIVEN})
 
-    @property
-    def known_by_key(self) -> bool:
-        """Whether the key tells a repeated call. One derived from the id tells only that the message is there."""
-        return self.key.origin is Origin.GIVEN
+    message: dict[str, Any]
 
     def content_as(self, kind: str) -> Any:
         """Return the message as an append or as a revision tells it."""
@@ -201,9 +195,20 @@ class UpsertMessage(AddMessage, kw_only=True):
 
 
 def add_message(
-    message: Any, role: Any, content: Any, id: Any, key: str | None, parent: Any, *, field: str = "message"
+    message: Any,
+    role: Any,
+    content: Any,
+    id: Any,
+    key: str | None,
+    parent: Any,
+    new_id: Callable[[], str],
+    *,
+    field: str = "message",
 ) -> AddMessage:
-    """Return the intent to append what a caller gave: a message, or its role and content."""
+    """Return the intent to append what a caller gave: a message, or its role and content.
+
+    A message without an id gets a new one.
+    """
     message = _whole(message, role, content, field)
     raw = strict.encode(message, field)
     role, given = message.get("role"), message.get("id")
@@ -219,7 +224,7 @@ def add_message(
         parent = strict.identifier(parent, "parent")
     calls, answers = toolcalls.find(message)
     tokens = message_tokens(message)
-    chosen = given or ids.new_id()
+    chosen = given or new_id()
     if key is not None:
         named = Key(strict.identifier(key, "key"), Origin.GIVEN)
     else:
@@ -253,13 +258,15 @@ def _whole(message: Any, role: Any, content: Any, field: str) -> dict[str, Any]:
     return made
 
 
-def upsert_message(message: Any, id: Any, key: str | None) -> UpsertMessage:
+def upsert_message(message: Any, id: Any, key: str | None, new_id: Callable[[], str]) -> UpsertMessage:
     """Return the intent to append a message behind the head, or to revise it if it is there."""
-    added = add_message(message, None, UNSET, id, key, HEAD)
+    added = add_message(message, None, UNSET, id, key, HEAD, new_id)
     return UpsertMessage(**structs.asdict(added), message=dict(message))
 
 
-def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent: Any = HEAD) -> list[AddMessage]:
+def message_intents(
+    messages: Iterable[dict[str, Any]], key: str | None, new_id: Callable[[], str], parent: Any = HEAD
+) -> list[AddMessage]:
     """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
     if key is not None:
         key = strict.identifier(key, "key")
@@ -267,7 +274,7 @@ def message_intents(messages: Iterable[dict[str, Any]], key: str | None, parent:
     given = strict.listed(messages, "messages")
     for index, message in enumerate(given):
         behind = CHAIN if index else parent
-        intent = add_message(message, None, UNSET, None, None, behind, field=f"messages[{index}]")
+        intent = add_message(message, None, UNSET, None, None, behind, new_id, field=f"messages[{index}]")
         if key is not None:
             intent.key = Key(ids.batch_key(key, index), Origin.GIVEN)
             intent.batch = (index, len(given))

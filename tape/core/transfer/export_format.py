@@ -11,7 +11,6 @@ line is accepted only if it is, byte for byte, the line that an export writes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Annotated, TypeVar
 
@@ -21,7 +20,7 @@ from msgspec import Meta, Raw, Struct
 from tape.core import strict
 from tape.core.entries import chain, payloads
 from tape.core.entries.payloads import Payload, Place
-from tape.core.records import micros
+from tape.core.records import LAST_STAMP
 from tape.core.view.fold import CLOSED, Head, Op, fold
 from tape.errors import Corrupt, ImportFailed, InvalidEntry
 
@@ -29,8 +28,6 @@ __all__ = ["Checker", "End", "EntryLine", "TapeLine", "encode"]
 
 FORMAT = 1
 T = TypeVar("T")
-_LAST = micros(datetime.max.replace(tzinfo=UTC))
-"""The last moment that can be told as a datetime."""
 _STATUSES = CLOSED - {"discarded"} | {"active"}
 """What a status entry can say: "discarded" has an entry of its own, and a purged tape is never exported."""
 _OWN_LEVELS = 8
@@ -199,7 +196,7 @@ class Checker:
             raise self.wrong("the first entry of a tape, and only that, opens it")
         if entry.stamp < head.stamp:
             raise self.wrong("the entry is older than the one before it")
-        if entry.stamp > _LAST:
+        if entry.stamp > LAST_STAMP:
             raise self.wrong("the entry was recorded at a time that no calendar has")
         self._name(entry.key, "key")
         if entry.actor is not None:

@@ -19,7 +19,6 @@ from tape.core.view.fold import Head, Op
 
 __all__ = ["KnownTape", "Lane", "Unsound"]
 
-Spot = tuple[int, int]
 Where = tuple[str, int, int]
 """A place by the tape that it is on, its lane and its depth."""
 
@@ -39,7 +38,7 @@ class Lane:
         self.ids = array("q")
 
 
-class Cleared(Struct):
+class KnownClear(Struct):
     """A clear: how many messages it still hides, and the seq that undid it, or 0."""
 
     hidden: int
@@ -57,10 +56,10 @@ class KnownTape:
         self.ancestors: dict[str | None, tuple[KnownTape, int]] = {}
         """Those tapes by name, each with the seq up to which it is inherited."""
         self.lanes: dict[int, Lane] = {}
-        self.changed: dict[Spot, bool] = {}
-        """Whether a message of the tape that was changed is among the live rows; all others are."""
+        self.changed: dict[tuple[int, int], bool] = {}
+        """By lane and depth: whether a message of the tape that was changed is among the live rows; all others are."""
         self.revisions: dict[int, Where] = {}
-        self.clears: dict[int, Cleared] = {}
+        self.clears: dict[int, KnownClear] = {}
         self.anchors: set[int] = set()
         self.compactions: set[int] = set()
         self.merges: dict[int, str] = {}
@@ -134,7 +133,7 @@ class KnownTape:
         self.anchors.add(op.seq)
 
     def _clear(self, op: f.ClearRow) -> None:
-        self.clears[op.seq] = Cleared(op.hidden)
+        self.clears[op.seq] = KnownClear(op.hidden)
 
     def _touch(self, op: f.Touch) -> None:
         self.clears[op.seq].hidden -= op.own

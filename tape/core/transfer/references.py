@@ -55,8 +55,8 @@ class References:
             elif not isinstance(payload, p.Append | p.Switch) and after.place != tape.head.place:
                 raise Unsound("the entry moves the head, which its kind never does")
             _CHECKS[type(payload)](tape, after, payload)
-            if isinstance(payload, p.Erase):
-                _check_erased(after.seq, source)
+            if isinstance(payload, p.Erase) and not (source and source[0] is None and 0 < source[1] < after.seq):
+                raise Unsound("the entry erases nothing that is on the tape")
         except InvalidEntry as error:
             raise Unsound(str(error)) from None
         tape.apply(after, payload, ops)
@@ -77,16 +77,15 @@ class References:
 # -- keys
 
 
-_MESSAGE_KEY = f"{strict.RESERVED}m:"
 _DERIVED: dict[str, tuple[type[Payload], ...]] = {
-    "m:": (),
-    "r:": (p.Revise,),
-    "f:": (p.Fork,),
-    "d:": (p.Discard,),
-    "g:": (p.Merge,),
-    "c:": (p.Append, p.Revise, p.Retract),
-    "s:": (p.Append,),
-    "t:": (p.Status, p.Handoff),
+    ids.MESSAGE: (),
+    ids.REVISION: (p.Revise,),
+    ids.FORK: (p.Fork,),
+    ids.DISCARD: (p.Discard,),
+    ids.MERGE: (p.Merge,),
+    ids.COPY: (p.Append, p.Revise, p.Retract),
+    ids.SQUASH: (p.Append,),
+    ids.SPLIT: (p.Status, p.Handoff),
 }
 """Which kinds have a derived key, by how it begins; that of a message is looked at with the message."""
 
@@ -94,17 +93,17 @@ _DERIVED: dict[str, tuple[type[Payload], ...]] = {
 def _check_key(key: str, payload: Payload) -> None:
     """Check a key that the store derived: under another entry's, that one could never be recorded."""
     if isinstance(payload, p.Append):
-        if key.startswith(_MESSAGE_KEY) if payload.aliased else key != ids.message_key(payload.id):
+        if key.startswith(ids.MESSAGE) if payload.aliased else key != ids.message_key(payload.id):
             raise Unsound(f"message {payload.id!r} cannot be found by its key")
         if not payload.aliased:
             return
     if not key.startswith(strict.RESERVED):
         return
-    start = key[1:3]
+    start = key[: len(ids.MESSAGE)]
     wanted = key
-    if isinstance(payload, p.Revise) and start == "r:":
+    if isinstance(payload, p.Revise) and start == ids.REVISION:
         wanted = ids.revision_key(payload.supersedes, payload.supersedes_of)
-    elif isinstance(payload, p.Fork) and start == "f:":
+    elif isinstance(payload, p.Fork) and start == ids.FORK:
         wanted = ids.fork_key(payload.child)
     if key != wanted or not isinstance(payload, _DERIVED.get(start, Payload)):
         raise Unsound(f"the key {key!r} is that of another entry")
@@ -399,11 +398,6 @@ def _clear(tape: KnownTape, after: Head, entry: p.Clear) -> None:
 
 def _erase(tape: KnownTape, after: Head, entry: p.Erase) -> None:
     _hash(entry.digest)
-
-
-def _check_erased(seq: int, source: Any) -> None:
-    if source is None or source[0] is not None or not 0 < source[1] < seq:
-        raise Unsound("the entry erases nothing that is on the tape")
 
 
 def _within(number: int, least: int = 0) -> None:

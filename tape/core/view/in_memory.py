@@ -18,8 +18,6 @@ from tape.errors import Corrupt
 
 __all__ = ["Held", "Past", "View"]
 
-Spot = tuple[int, int]
-
 
 class Held(Struct, frozen=True, gc=False):
     """A body that holds: the entry that placed the message, since when, and the entry with the body."""
@@ -57,7 +55,7 @@ class Override(Struct, frozen=True, gc=False):
     why: str
 
 
-class Compaction(Struct, frozen=True, gc=False):
+class Compacted(Struct, frozen=True, gc=False):
     """A compaction: where its run begins and ends (unless inherited), and what became of its sources."""
 
     place: Place
@@ -72,7 +70,8 @@ class View(Struct):
     """Every row of one tape's view."""
 
     head: Head = field(default_factory=lambda: Head.blank(ZERO))
-    live: dict[Spot, Held] = field(default_factory=dict)
+    live: dict[tuple[int, int], Held] = field(default_factory=dict)
+    """By lane and depth: what holds there."""
     past: dict[tuple[int, int, int], Past] = field(default_factory=dict)
     lanes: dict[int, Place] = field(default_factory=dict)
     aliases: dict[str, int] = field(default_factory=dict)
@@ -84,7 +83,7 @@ class View(Struct):
     """(slot, since) to the seq at which another value took its place."""
     overrides: dict[tuple[Place, int], Override] = field(default_factory=dict)
     """(inherited place, since) to what holds there for this tape."""
-    compactions: dict[tuple[str | None, int, int], Compaction] = field(default_factory=dict)
+    compactions: dict[tuple[str | None, int, int], Compacted] = field(default_factory=dict)
     """(tape that made it, seq, since) to what is known of a compaction."""
     _compaction_since: dict[tuple[str | None, int], int] = field(default_factory=dict)
     fork: tuple[ForkPoint, str, int, int] | None = None
@@ -93,7 +92,7 @@ class View(Struct):
     labels: list[str] = field(default_factory=list)
     redirect: str | None = None
     _override_since: dict[Place, int] = field(default_factory=dict)
-    _last: dict[Spot, int] = field(default_factory=dict)
+    _last: dict[tuple[int, int], int] = field(default_factory=dict)
     """The since of the newest past row at a place, so that marking it needs no search."""
     _slot_since: dict[str, int] = field(default_factory=dict)
 
@@ -213,9 +212,9 @@ class View(Struct):
         if before is not None:
             row = self.compactions[(*which, before)]
             place, lo = row.place, row.lo
-            ended = Compaction(place, lo, row.gone, row.revised, row.loose, op.since)
+            ended = Compacted(place, lo, row.gone, row.revised, row.loose, op.since)
             self.compactions[(*which, before)] = ended
-        self.compactions[(*which, op.since)] = Compaction(place, lo, op.gone, op.revised, op.loose, None)
+        self.compactions[(*which, op.since)] = Compacted(place, lo, op.gone, op.revised, op.loose, None)
         self._compaction_since[which] = op.since
 
     def _slot(self, op: f.SlotRow) -> None:

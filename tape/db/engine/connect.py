@@ -21,6 +21,8 @@ from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = [
     "DURABILITIES",
+    "LeftoverLog",
+    "Unreachable",
     "check_orphan",
     "check_replaceable",
     "make_engine",
@@ -32,6 +34,14 @@ __all__ = [
 DURABILITIES = ("full", "normal")
 LONGEST_SCHEMA = 63
 """Bytes that PostgreSQL keeps of a name."""
+
+
+class Unreachable(StoreFailed):
+    """No connection to the server could be made."""
+
+
+class LeftoverLog(StoreFailed):
+    """The log of a store that was not closed lies where another file is to be. A retry does not help."""
 
 
 def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
@@ -105,7 +115,7 @@ def check_orphan(path: str | os.PathLike[str]) -> None:
     # The log first: whoever creates a store meanwhile has a database before it has a log.
     if _bytes(f"{file}-wal") and not _bytes(file):
         why = f"belongs to a store that was not closed, and {file!r} is gone or empty"
-        raise StoreFailed(f"{f'{file}-wal'!r} {why}: put it back, or remove both")
+        raise LeftoverLog(f"{f'{file}-wal'!r} {why}: put it back, or remove both")
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
@@ -114,7 +124,7 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
     file = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     for log in (f"{file}-wal", f"{file}-journal"):
         if _bytes(log) is not None:
-            raise StoreFailed(f"{log!r} belongs to a store that was not closed: open it once, or remove both")
+            raise LeftoverLog(f"{log!r} belongs to a store that was not closed: open it once, or remove both")
 
 
 def _bytes(path: str) -> int | None:

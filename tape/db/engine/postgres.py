@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tape.db.engine.connect import Unreachable
 from tape.db.engine.transaction import (
     Again,
     Broken,
@@ -90,7 +91,7 @@ class PostgresDatabase(Database):
                 except psycopg.Error as error:
                     # A server that restarts may end a connection while it is being made.
                     if attempt == _KNOCKS - 1:
-                        raise StoreFailed(f"cannot connect: {error}") from error
+                        raise Unreachable(f"cannot connect: {error}") from error
         except BaseException:
             self._room.release()
             raise

@@ -271,6 +271,23 @@ class SqliteDatabase(Database):
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
+    def fold_wal(self, patience: float) -> bool:
+        """Fold the write-ahead log into the file and cut it to nothing; False while a reader keeps it.
+
+        Readers are waited for as long as ``patience`` says, in seconds. It is done under the writers' lock, since a
+        checkpoint beside a writer is what SQLite's known fault needs; without the turn it is StoreBusy.
+        """
+        with self._lock:
+            if not self._turn.take(self.timeout):
+                raise StoreBusy(self.timeout)
+            try:
+                with contextlib.closing(self._connect()) as connection:
+                    connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+                    busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                self._turn.give()
+        return not busy
+
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""
         with self._lock:

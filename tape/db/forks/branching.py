@@ -8,13 +8,14 @@ from typing import Any
 
 from msgspec import UNSET
 
+from tape import new_ids
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, ForkPoint, Place
 from tape.core.merge import divergence
 from tape.core.merge.divergence import Conflict, Plan
 from tape.core.messages import toolcalls
 from tape.core.plan.intents import Intent, Plain, Taken, Unchanged, canonical, digest_of, same
-from tape.core.plan.keys import Key, Origin, keyed
+from tape.core.plan.keys import Key, Origin
 from tape.core.plan.messages import CHAIN, HEAD, AddMessage, ReviseMessage, add_message
 from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import MergeReceipt, Receipt
@@ -40,6 +41,7 @@ from tape.errors import (
     TapeNotFound,
     UnknownMessage,
 )
+from tape.new_ids import keyed
 
 __all__ = ["Branching"]
 
@@ -58,7 +60,7 @@ class Branching:
     def fork(self, call: Call, key: str | None, child: str | None, at: Point, name: str | None) -> str:
         """Fork ``call.tape``, unless the same call did so before; returns the fork's id."""
         # Fixed before the first attempt, so that a second one after a lost reply finds it.
-        new = child or ids.new_id()
+        new = child or new_ids.new_id()
         return self._recorder.several(
             [call.tape, new],
             key or ids.fork_key(new),
@@ -164,7 +166,7 @@ class Branching:
     def discard(self, call: Call, key: str | None, reason: str | None) -> Receipt:
         """Close a fork for good, with a receipt on its parent."""
         parent = self._parent(call.tape)
-        key = key or ids.new_id()
+        key = key or new_ids.new_id()
         return self._recorder.several(
             [call.tape, parent], key, lambda tx, opener: self._discard(tx, opener, call, parent, key, reason)
         )
@@ -354,7 +356,7 @@ class Branching:
             changed.update(dict.fromkeys(named))
         for one in plan.revise:
             # What was written before the last merge may have been carried over then, under this very key.
-            key = ids.copy_key(child, one.written) if one.written > since else ids.new_id()
+            key = ids.copy_key(child, one.written) if one.written > since else new_ids.new_id()
             intent = ReviseMessage(
                 key=Key(key, Origin.GIVEN),
                 id=one.message_id,
@@ -385,7 +387,7 @@ class Branching:
         for index, one in enumerate(new):
             self._recorder.shared.database.point("copy")
             free = one.id in parent.free
-            own = one.id if free else ids.new_id()
+            own = one.id if free else new_ids.new_id()
             message = {**one.message, "id": own} if "id" in one.message else one.message
             calls, answers = toolcalls.find(message)
             add = AddMessage(
@@ -415,7 +417,7 @@ class Branching:
             if last is None:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
             message["content"] = last.get("content")
-        add = add_message(message, None, UNSET, None, None, HEAD)
+        add = add_message(message, None, UNSET, None, None, HEAD, new_ids.new_id)
         add.key, add.source = Key(ids.squash_key(child, told.seq), Origin.GIVEN), (child, told.seq)
         try:
             parent.record(add)

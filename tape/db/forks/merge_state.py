@@ -25,7 +25,6 @@ from tape.core.merge.three_way import (
 )
 from tape.core.messages.tokens import estimate
 from tape.core.plan.intents import Plain
-from tape.core.plan.keys import keyed
 from tape.core.view.slots import BLOCK, MERGED, STATE, USAGE
 from tape.db.engine.transaction import Transaction
 from tape.db.read.memory import Settings
@@ -33,6 +32,7 @@ from tape.db.record.writing import Writing
 from tape.db.view import memory
 from tape.db.view.opening import view_of
 from tape.db.view.tape_view import TapeView
+from tape.new_ids import keyed
 
 __all__ = ["Carry"]
 

@@ -7,14 +7,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from tape import new_ids
 from tape.core.entries import ids, payloads
 from tape.core.plan.intents import AddAnchor, Plain, canonical, digest_of
-from tape.core.plan.keys import Key, Origin, keyed
+from tape.core.plan.keys import Key, Origin
 from tape.db.engine.transaction import Transaction
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
 from tape.db.sql.rows import EntryRow
 from tape.errors import ProvenanceConflict, TapeNotFound
+from tape.new_ids import keyed
 
 __all__ = ["split"]
 
@@ -22,7 +24,7 @@ __all__ = ["split"]
 def split(recorder: Recorder, call: Call, key: str | None, summary: str, name: str | None) -> str:
     """End ``call.tape`` and begin another in its place, unless the same call did so before; returns the other's id."""
     # Fixed before the first attempt, so that a second one after a lost reply finds it; with a key, for all calls.
-    successor = ids.new_id() if key is None else ids.keyed_id(call.tape, key)
+    successor = new_ids.new_id() if key is None else ids.keyed_id(call.tape, key)
     ending = key or ids.split_key(successor)
     recorder.several(
         [call.tape, successor],

@@ -1,7 +1,7 @@
-"""The condition of a database, looked at from outside: what is there before a store is opened, and what ails it.
+"""Inspecting a database: what is there before a store is opened, and what is wrong with it.
 
-Nothing here changes anything: a look at a database of somebody else's, or at none, leaves no table, no journal mode and
-no file behind.
+Nothing here changes anything. Inspecting a database that is not a store, or a path without a file, leaves no table, no
+journal mode and no file behind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from msgspec import Struct
 
-from tape.db.engine.connect import is_memory
+from tape.db.engine.connect import Unreachable, is_memory
 from tape.db.engine.guests import open_database
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
@@ -27,13 +27,13 @@ from tape.db.schema.migrate import KNOWN, schema_version
 from tape.db.schema.tables import REVISION
 from tape.errors import StoreBusy, StoreFailed
 
-__all__ = ["Found", "Oldest", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
+__all__ = ["Oldest", "StoreState", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
 
 _NOT_A_DATABASE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
-class Found(Struct, frozen=True):
-    """What a look at a database found."""
+class StoreState(Struct, frozen=True):
+    """What is at the address of a store."""
 
     there: bool
     """The file or the server's database exists."""
@@ -64,42 +64,42 @@ class Oldest(Struct, frozen=True):
     """The name of one that was prepared: no process has it, and ``application`` is the database it belongs to."""
 
 
-def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> Found:
+def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> StoreState:
     """Tell what is at a database URL without opening it as a store. Raises StoreFailed when it cannot be reached."""
     if url.get_backend_name() == "sqlite":
-        return Found(False) if is_memory(url) else _look_at_file(Path(url.database or ""), timeout)
+        return StoreState(False) if is_memory(url) else _look_at_file(Path(url.database or ""), timeout)
     database = open_database(url, schema=schema, durability="full", timeout=timeout)
     try:
         with database.engine.connect() as connection:
-            return Found(True, schema_version(connection, database))
+            return StoreState(True, schema_version(connection, database))
     except sa.exc.DBAPIError as error:
-        raise StoreFailed(f"cannot connect: {str(error.orig).strip()}") from error
+        raise Unreachable(f"cannot connect: {str(error.orig).strip()}") from error
     finally:
         database.close()
 
 
-def _look_at_file(path: Path, timeout: float) -> Found:
+def _look_at_file(path: Path, timeout: float) -> StoreState:
     if not path.is_file():
         if path.exists():
             raise StoreFailed(f"{str(path)!r} is not a file")
-        return Found(False)
+        return StoreState(False)
     if not os.access(path, os.R_OK):
         raise StoreFailed(f"the file {str(path)!r} cannot be read")
     if path.stat().st_size == 0:
         # To SQLite an empty file is an empty database.
-        return Found(True)
+        return StoreState(True)
     try:
         with _reading(path, timeout) as connection:
             row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tape_version'").fetchone()
-            found = connection.execute("SELECT version_num FROM tape_version").fetchone() if row else None
+            version = connection.execute("SELECT version_num FROM tape_version").fetchone() if row else None
     except sqlite3.DatabaseError as error:
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code in _NOT_A_DATABASE:
-            return Found(True, damaged=str(error))
+            return StoreState(True, damaged=str(error))
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreBusy(timeout) from error
         raise StoreFailed(f"cannot open {str(path)!r}: {error}") from error
-    return Found(True, str(found[0]) if found is not None else None)
+    return StoreState(True, str(version[0]) if version is not None else None)
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def integrity(database: Database) -> list[str]:
     if database.postgres:
         return []
     rows = database.read(lambda tx: tx.execute("PRAGMA integrity_check(20)").fetchall())
-    return [str(row[0]) for row in rows if row[0] != "ok"]
+    return [str(problem) for (problem,) in rows if problem != "ok"]
 
 
 def wal_size(database: Database) -> int | None:
@@ -142,8 +142,8 @@ def missing_guards(database: Database) -> list[str]:
             f"WHERE tgenabled <> 'D' AND nspname = {'current_schema()' if schema is None else '%s'}"
         )
     params = () if schema is None else (schema,)
-    found = {row[0] for row in database.read(lambda tx: tx.execute(query, params).fetchall())}
-    return [name for name in wanted if name not in found]
+    there = {name for (name,) in database.read(lambda tx: tx.execute(query, params).fetchall())}
+    return [name for name in wanted if name not in there]
 
 
 def oldest_transaction(database: Database) -> Oldest | None:
@@ -162,13 +162,16 @@ def oldest_transaction(database: Database) -> Oldest | None:
         ") AS running ORDER BY age(xid) DESC LIMIT 1"
     )
     row = database.read(lambda tx: tx.execute(query).fetchone())
-    return None if row is None else Oldest(int(row[0]), float(row[1] or 0.0), row[2], row[3], row[4])
+    if row is None:
+        return None
+    pid, seconds, *rest = row
+    return Oldest(int(pid), float(seconds or 0.0), *rest)
 
 
 def feed_now(database: Database) -> int:
     """Return the position behind which the feed has only what is not final yet, and what is still to come."""
     if not database.postgres:
-        row = database.read(lambda tx: tx.one(tx.statements.feed_end, ()))
-        return 0 if row is None else int(row[1])
-    row = database.read(lambda tx: tx.one(tx.statements.xid_state, ()))
-    return 0 if row is None else join_position(int(row[0]), 0)
+        _, position = database.read(lambda tx: tx.one(tx.statements.feed_end, ())) or (0, 0)
+        return int(position)
+    oldest, _, _ = database.read(lambda tx: tx.one(tx.statements.xid_state, ())) or (0, 0, 0)
+    return join_position(int(oldest), 0)

@@ -7,31 +7,46 @@ other, a writer that still holds the tape's head collides with it, and SQLite ne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from tape.core.entries import ids, payloads
+from tape import new_ids
+from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
 from tape.core.plan.keys import Key, Origin
 from tape.core.records import Retention
 from tape.db.engine.log import log
-from tape.db.engine.transaction import Transaction
+from tape.db.engine.transaction import Database, Transaction
+from tape.db.maintain.stored_tape import tape_row
 from tape.db.read.catalog import Catalog
-from tape.db.read.reader import Reader
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
 from tape.db.search.index import Index
-from tape.db.transfer.staging import forsaken, sweep
-from tape.db.view.paths import Row
+from tape.db.sql.rows import BuriedRow
+from tape.db.transfer.staging import sweep
 from tape.errors import Corrupt, TapeInUse, TapeNotFound
 
-__all__ = ["Purging"]
+__all__ = ["Purging", "unemptied"]
 
 Check = Callable[[str, int, str], bool]
 """Whether a tape with this id, last stamp and status may go."""
-Tombstone = tuple[str, str | None, int, int, bytes]
-"""Id, owner, number, seq and hash."""
+
+
+class PurgedTape(NamedTuple):
+    """What is left of a tape that this call purged."""
+
+    tape_id: int
+    tape: str
+    seq: int
+    owner: str | None
+    hash: bytes
+
+
+def unemptied(database: Database, owner: str | None) -> list[BuriedRow]:
+    """Return the purged tapes of an owner, or of all, whose rows are not all gone: number, id, seq and owner."""
+    rows = database.read(lambda tx: tx.all(tx.statements.unemptied, ()))
+    return [row for row in rows if owner in (None, row.owner)]
 
 
 class _Young(Exception):
@@ -51,77 +66,66 @@ class _Judged(Struct):
 class Purging:
     """Removes tapes of one owner, or of all."""
 
-    def __init__(self, recorder: Recorder, reader: Reader, catalog: Catalog, index: Index) -> None:
+    def __init__(
+        self, database: Database, owner: str | None, recorder: Recorder, catalog: Catalog, index: Index
+    ) -> None:
         self._index = index
         self._recorder = recorder
-        self._reader = reader
+        self._owner = owner
         self._catalog = catalog
-        self._db = reader._db
-        self._sql = reader._sql
+        self._db = database
+        self._sql = database.statements
 
     def purge(self, tape: str, *, forks: bool, check: Check | None = None) -> Retention:
         """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
         try:
             # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
-            keys = {name: ids.new_id() for name in (self._family(tape) if forks else [tape])}
+            keys = {name: new_ids.new_id() for name in (self._family(tape) if forks else [tape])}
             buried = self._recorder.several(
                 list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks)
             )
+            for purged in buried:
+                self._recorder.forget(purged.tape)
+                log.warning("tape.purged", tape=purged.tape, owner=purged.owner, seq=purged.seq, hash=purged.hash.hex())
+            gone: Sequence[PurgedTape | BuriedRow] = buried
         except TapeNotFound:
-            left = [] if check is not None else self._left(tape, forks=forks)
-            if not left:
+            gone = [] if check is not None else self._left(tape, forks=forks)
+            if not gone:
                 raise
-            for number, name, seq, _ in left:
-                self._empty(name, number, seq)
-            return Retention(dry_run=False, tapes=[row[1] for row in left], entries=sum(row[2] - 1 for row in left))
-        for name, owner, number, seq, hash in buried:
-            self._recorder.forget(name)
-            log.warning("tape.purged", tape=name, owner=owner, seq=seq, hash=hash.hex())
-            self._empty(name, number, seq)
-        return Retention(dry_run=False, tapes=[one[0] for one in buried], entries=sum(one[3] - 1 for one in buried))
+        for row in gone:
+            self._empty(row.tape, row.tape_id, row.seq)
+        return Retention(dry_run=False, tapes=[row.tape for row in gone], entries=sum(row.seq - 1 for row in gone))
 
-    def unemptied(self) -> list[Row]:
-        """Return the purged tapes whose rows are not all gone: number, id, seq and owner."""
-        rows = self._db.read(lambda tx: tx.all(self._sql.unemptied, ()))
-        return [row for row in rows if self._reader.owner in (None, row[3])]
-
-    def forsaken(self) -> int:
-        """Return how many tapes of imports that died are left, hidden."""
-        return len(forsaken(self._recorder))
-
-    def _left(self, tape: str, *, forks: bool) -> list[Row]:
+    def _left(self, tape: str, *, forks: bool) -> list[BuriedRow]:
         """Return what an interrupted purge of a tape that is gone left unemptied."""
 
         def gone(tx: Transaction) -> bool:
-            owners = [row[1] for row in tx.all(self._sql.tombstone, (tape,))]
-            seen = self._reader.owner is None or self._reader.owner in owners
-            return bool(owners) and seen and self._reader.row(tx, tape) is None
+            owners = [row.owner for row in tx.all(self._sql.tombstone, (tape,))]
+            seen = self._owner is None or self._owner in owners
+            return bool(owners) and seen and tape_row(tx, tape, self._owner) is None
 
         if not self._db.read(gone):
             return []
-        # Which of them were its forks went with their rows; but whatever is left has to go, whoever asks for it.
-        return [row for row in self.unemptied() if forks or row[1] == tape]
+        # Their rows are gone, so that nobody knows which of them were its forks. All that is left has to go anyway.
+        return [row for row in unemptied(self._db, self._owner) if forks or row.tape == tape]
 
     def _family(self, tape: str) -> list[str]:
         """Return a tape and its descendants, parents first."""
 
         def work(tx: Transaction) -> list[str]:
-            row = self._reader.row(tx, tape)
+            row = tape_row(tx, tape, self._owner)
             if row is None:
                 raise TapeNotFound(tape)
-            return [name for name, _ in self._descendants(tx, tape, row[0])]
+            family = [(tape, row.number)]
+            for _, number in family:
+                family += [(fork.tape, fork.number) for fork in tx.all(self._sql.forks_of, (number,))]
+            return [name for name, _ in family]
 
         return self._db.read(work)
 
-    def _descendants(self, tx: Transaction, tape: str, number: int) -> list[tuple[str, int]]:
-        found = [(tape, number)]
-        for _, above in found:
-            found += [(row[0], row[1]) for row in tx.all(self._sql.forks_of, (above,))]
-        return found
-
     def _bury(
         self, tx: Transaction, opener: Opener, keys: dict[str, str], check: Check | None, *, forks: bool
-    ) -> list[Tombstone]:
+    ) -> list[PurgedTape]:
         """Put a tombstone in the place of each tape and, with ``forks``, of forks made of them in the meantime."""
         earlier = [self._buried(tx, name, key) for name, key in keys.items()]
         if all(earlier):
@@ -131,14 +135,14 @@ class Purging:
         for name in names:
             if name not in keys:
                 # Made after the family was read. Its parent is locked by now, so that no more of these can follow.
-                keys[name] = ids.new_id()
+                keys[name] = new_ids.new_id()
                 tx.lock(name)
             opened[name] = writing = opener(Call(name))
             if not writing.existed:
                 raise TapeNotFound(name)
             if check is not None and not check(name, writing.head.stamp, writing.head.status):
                 raise _Young
-            children = [row[0] for row in tx.all(self._sql.forks_of, (writing.tape_id,))]
+            children = [fork.tape for fork in tx.all(self._sql.forks_of, (writing.tape_id,))]
             if forks:
                 names += [child for child in children if child not in names]
             elif children:
@@ -149,40 +153,42 @@ class Purging:
                 raise TapeInUse(name, linking)
         return [self._tombstone(tx, writing, keys[name]) for name, writing in opened.items()]
 
-    def _buried(self, tx: Transaction, tape: str, key: str) -> Tombstone | None:
+    def _buried(self, tx: Transaction, tape: str, key: str) -> PurgedTape | None:
         """Return the tombstone that an earlier attempt of this very call left, if it did."""
-        for number, owner, seq, hash, _, _ in tx.all(self._sql.tombstone, (tape,)):
-            row = tx.one(self._sql.entry, (number, seq))
-            if row is not None and row[4] == key:
-                return tape, owner, number, seq, bytes(hash)
+        for stone in tx.all(self._sql.tombstone, (tape,)):
+            row = tx.one(self._sql.entry, (stone.tape_id, stone.seq))
+            if row is not None and row.key == key:
+                return PurgedTape(stone.tape_id, tape, stone.seq, stone.owner, bytes(stone.hash))
         return None
 
-    def _tombstone(self, tx: Transaction, writing: Writing, key: str) -> Tombstone:
+    def _tombstone(self, tx: Transaction, writing: Writing, key: str) -> PurgedTape:
         row = tx.one(self._sql.head, (writing.tape,))
-        owner = None if row is None else row[1]
+        owner = None if row is None else row.owner
         gone = payloads.Status(status="purged")
         writing.record(Plain(key=Key(key, Origin.RANDOM), payload=gone))
         writing.flush()
         head = writing.head
         tx.run(self._sql.bury, (writing.tape_id,))
         tx.run(self._sql.insert_tombstone, (writing.tape_id, writing.tape, owner, head.seq, head.hash, head.stamp, 0))
-        return writing.tape, owner, writing.tape_id, head.seq, head.hash
+        return PurgedTape(writing.tape_id, writing.tape, head.seq, owner, head.hash)
 
     def _linking(self, tx: Transaction, number: int) -> list[str]:
         """Return the tapes that link to one: its parent, if any of its merges was a link."""
         for parent, name, seq in tx.all(self._sql.linking, (number,)):
             while seq:
                 row = tx.one(self._sql.body, (parent, seq))
+                if row is None or row.payload is None:
+                    break
                 try:
-                    told = payloads.decode(row[0], row[1], row[2]) if row is not None and row[2] is not None else None
+                    merge = payloads.decode(row.kind, row.version, row.payload)
                 except Corrupt:
                     # It may have been a link, so that nothing may go.
                     return [str(name)]
-                if not isinstance(told, payloads.Merge):
+                if not isinstance(merge, payloads.Merge):
                     break
-                if told.strategy == "link":
+                if merge.strategy == "link":
                     return [str(name)]
-                seq = told.previous if told.previous < seq else 0
+                seq = merge.previous if merge.previous < seq else 0
         return []
 
     def _empty(self, tape: str, number: int, last: int) -> None:
@@ -195,9 +201,9 @@ class Purging:
         self._db.repeat(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
 
     def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
-        """Purge, or tell, the tapes last written before ``limit``."""
+        """Purge the tapes last written before ``limit``, or with ``dry_run`` only list them."""
         if not dry_run:
-            for number, tape, seq, _ in self.unemptied():
+            for number, tape, seq, _ in unemptied(self._db, self._owner):
                 # An earlier run was interrupted between a tombstone and the last of its rows.
                 self._empty(tape, number, seq)
             sweep(self._recorder)
@@ -237,25 +243,25 @@ class Purging:
 
     def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> dict[str, _Judged]:
         """Return for a tape and each of its descendants whether it has to stay, with all that descends from it."""
-        found = {tape: _Judged(number, None)}
+        family = {tape: _Judged(number, None)}
         names = [tape]
         for name in names:
-            judged = found[name]
+            judged = family[name]
             row = tx.one(self._sql.head, (name,))
-            if row is None or not old(name, row[8], row[2]):
+            if row is None or not old(name, row.stamp, row.tape_status):
                 judged.why = "it was written to in the meantime"
                 above = judged.parent
-                while above is not None and found[above].why is None:
-                    found[above].why = f"its fork {name!r} is not to go"
-                    above = found[above].parent
-            judged.entries = 0 if row is None else row[6]
+                while above is not None and family[above].why is None:
+                    family[above].why = f"its fork {name!r} is not to go"
+                    above = family[above].parent
+            judged.entries = 0 if row is None else row.seq
             for child, below, *_ in tx.all(self._sql.forks_of, (judged.number,)):
-                found[child] = _Judged(below, name)
+                family[child] = _Judged(below, name)
                 judged.children.append(child)
                 names.append(child)
-        for judged in found.values():
-            if judged.why is None and (judged.parent is None or found[judged.parent].why is not None):
+        for judged in family.values():
+            if judged.why is None and (judged.parent is None or family[judged.parent].why is not None):
                 # Only what goes without its parent can be missed by it.
                 linking = self._linking(tx, judged.number)
                 judged.why = f"tape {linking[0]!r} links to it" if linking else None
-        return found
+        return family

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import missing_guards
 from tape.db.schema.guards import guards, in_schema, run_ddl
-from tape.errors import StoreBusy
 
 __all__ = ["fold_wal", "restore_guards"]
 
@@ -38,20 +36,5 @@ def restore_guards(database: Database) -> list[str]:
 
 
 def fold_wal(database: Database, patience: float = 5.0) -> bool:
-    """Fold the write-ahead log of an SQLite file into it and cut it to nothing; False while a reader keeps it.
-
-    Readers are waited for as long as ``patience`` says, in seconds. It is done under the writers' lock, since a
-    checkpoint beside a writer is what SQLite's known fault needs; without the turn it is StoreBusy.
-    """
-    if not isinstance(database, SqliteDatabase):
-        return True
-    with database._lock:
-        if not database._turn.take(database.timeout):
-            raise StoreBusy(database.timeout)
-        try:
-            with contextlib.closing(database._connect()) as connection:
-                connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            database._turn.give()
-    return not busy
+    """Fold the write-ahead log of an SQLite file into it; False while a reader keeps it, StoreBusy beside a writer."""
+    return not isinstance(database, SqliteDatabase) or database.fold_wal(patience)

@@ -15,26 +15,7 @@ from tape.db.engine.transaction import Transaction
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.calls import call_key
 
-__all__ = ["apply", "call_key", "head_values", "set_labels", "set_name", "set_redirect", "set_status"]
-
-
-def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
-    """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
-    place = head.place
-    return (
-        head.seq,
-        head.hash,
-        head.stamp,
-        0 if place.tape is None else tape_of(place, ancestry),
-        place.lane,
-        place.ordinal,
-        head.lo,
-        1 if head.tip else 0,
-        head.cleared,
-        head.messages,
-        head.last_message,
-        1 if head.aliased else 0,
-    )
+__all__ = ["apply", "set_labels", "set_name", "set_redirect", "set_status", "tape_of"]
 
 
 def tape_of(place: Place, ancestry: Ancestry | None) -> int:
@@ -52,45 +33,41 @@ def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, ancestry
         _APPLY[sort](tx, tape_id, list(run), head, ancestry)
 
 
+def _at(place: Place, ancestry: Ancestry | None) -> tuple[int, int, int]:
+    """Return a place as rows name it: the number of its tape, its lane and its depth."""
+    return tape_of(place, ancestry), place.lane, place.ordinal
+
+
 def _override(
     tx: Transaction,
     tape: int,
-    ancestry: Ancestry | None,
-    place: Place,
+    place: tuple[int, int, int],
     since: int,
     placed: int,
-    body: int | None,
-    of: str | None,
+    body: Sequence[int | None],
     why: str,
 ) -> None:
     """Let something else hold at an inherited place, for this tape alone."""
-    origin = tape_of(place, ancestry)
-    tx.run(tx.statements.end_override, (since, tape, origin, place.lane, place.ordinal))
-    body_tape = 0 if body is None else tape if of is None or ancestry is None else ancestry.number(of)
-    tx.run(
-        tx.statements.insert_override,
-        (tape, origin, place.lane, place.ordinal, since, placed, body_tape, body, None, why),
-    )
+    tx.run(tx.statements.end_override, (since, tape, *place))
+    tx.run(tx.statements.insert_override, (tape, *place, since, placed, *body, None, why))
 
 
 def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, ancestry: Ancestry | None) -> None:
     rows = []
     for op in ops:
-        place = op.place
-        if place.tape is not None:
-            _override(tx, tape, ancestry, place, op.since, op.placed, op.body, op.of, "")
+        if op.place.tape is None:
+            rows.append((tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
         else:
-            rows.append((tape, place.lane, place.ordinal, op.placed, op.since, op.body))
-    if len(rows) == 1:
-        tx.run(tx.statements.open_row, rows[0])
-    elif rows:
+            body_tape = tape if op.of is None or ancestry is None else ancestry.number(op.of)
+            _override(tx, tape, _at(op.place, ancestry), op.since, op.placed, (body_tape, op.body), "")
+    if rows:
         tx.many(tx.statements.open_row, rows)
 
 
 def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
         if op.place.tape is not None:
-            _override(tx, tape, ancestry, op.place, op.until, 0, None, None, op.why)
+            _override(tx, tape, _at(op.place, ancestry), op.until, 0, (0, None), op.why)
     own = [op for op in ops if op.place.tape is None]
     if own:
         tx.many(tx.statements.keep_row, [(op.until, op.why, tape, op.place.lane, op.place.ordinal) for op in own])
@@ -100,14 +77,13 @@ def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head, ancestry:
 def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head, ancestry: Ancestry | None) -> None:
     for op in ops:
         if op.place.tape is not None:
-            _override(tx, tape, ancestry, op.place, op.seq, 0, None, None, op.why)
+            _override(tx, tape, _at(op.place, ancestry), op.seq, 0, (0, None), op.why)
         else:
             tx.run(tx.statements.mark_row, (op.seq, op.why, tape, op.place.lane, op.place.ordinal))
 
 
 def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head, ancestry: Ancestry | None) -> None:
-    rows = [(tape, op.lane, tape_of(op.base, ancestry), op.base.lane, op.base.ordinal) for op in ops]
-    tx.many(tx.statements.insert_lane, rows)
+    tx.many(tx.statements.insert_lane, [(tape, op.lane, *_at(op.base, ancestry)) for op in ops])
 
 
 def _alias(tx: Transaction, tape: int, ops: list[f.AliasRow], head: Head, ancestry: Ancestry | None) -> None:
@@ -122,30 +98,16 @@ def _call(tx: Transaction, tape: int, ops: list[f.CallRow], head: Head, ancestry
 
 
 def _answer(tx: Transaction, tape: int, ops: list[f.AnswerRow], head: Head, ancestry: Ancestry | None) -> None:
-    rows = [
-        (
-            tape,
-            tape_of(op.maker, ancestry),
-            op.maker.lane,
-            op.maker.ordinal,
-            op.place.lane,
-            op.place.ordinal,
-            call_key(op.call),
-        )
-        for op in ops
-    ]
+    rows = [(tape, *_at(op.maker, ancestry), op.place.lane, op.place.ordinal, call_key(op.call)) for op in ops]
     tx.many(tx.statements.insert_answer, rows)
 
 
 def _anchor(tx: Transaction, tape: int, ops: list[f.AnchorRow], head: Head, ancestry: Ancestry | None) -> None:
-    rows = [(tape, op.seq, op.name, tape_of(op.place, ancestry), op.place.lane, op.place.ordinal) for op in ops]
-    tx.many(tx.statements.insert_anchor, rows)
+    tx.many(tx.statements.insert_anchor, [(tape, op.seq, op.name, *_at(op.place, ancestry)) for op in ops])
 
 
 def _clear(tx: Transaction, tape: int, ops: list[f.ClearRow], head: Head, ancestry: Ancestry | None) -> None:
-    rows = [
-        (tape, op.seq, tape_of(op.place, ancestry), op.place.lane, op.place.ordinal, op.hidden, 0, None) for op in ops
-    ]
+    rows = [(tape, op.seq, *_at(op.place, ancestry), op.hidden, 0, None) for op in ops]
     tx.many(tx.statements.insert_clear, rows)
 
 
@@ -194,9 +156,8 @@ def _compact(tx: Transaction, tape: int, ops: list[f.CompactRow], head: Head, an
         if op.place is None and tx.run(tx.statements.change_compaction, (op.since, *now, tape, origin, op.seq)):
             tx.run(tx.statements.end_compaction, (op.since, tape, origin, op.seq))
             continue
-        place = op.place or ROOT
-        at = (tape_of(place, ancestry), place.lane, place.ordinal, op.lo)
-        tx.run(tx.statements.insert_compaction, (tape, origin, op.seq, op.since, *at, *now, None))
+        run = (*_at(op.place or ROOT, ancestry), op.lo)
+        tx.run(tx.statements.insert_compaction, (tape, origin, op.seq, op.since, *run, *now, None))
 
 
 def set_status(tx: Transaction, tape: int, head: Head) -> None:

@@ -48,13 +48,7 @@ class Recorder:
     """Records intents on tapes of one database."""
 
     def __init__(
-        self,
-        database: Database,
-        *,
-        owner: str | None,
-        clock: Callable[[], int],
-        keep_heads: bool,
-        slow: float,
+        self, database: Database, *, owner: str | None, clock: Callable[[], int], keep_heads: bool, slow: float
     ) -> None:
         self.shared = Shared(database, owner, clock, {} if keep_heads else None)
         self._slow = slow

@@ -6,6 +6,7 @@ is kept, and moves the head. A plan that asks the database something has it sent
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from tape import new_ids
 from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
@@ -22,7 +24,7 @@ from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.db.engine.transaction import Database, Transaction, lock_key
-from tape.db.record.projection import apply, head_values, tape_of
+from tape.db.record.projection import apply, tape_of
 from tape.db.sql import BARE_COLUMNS
 from tape.db.sql.compiler import Statement
 from tape.db.view.ancestry import Ancestry
@@ -30,7 +32,7 @@ from tape.db.view.tape_view import NOW, TapeView
 from tape.db.view.values import head_from_row
 from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
 
-__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "load"]
+__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "head_values", "load", "system_clock"]
 
 T = TypeVar("T")
 _KEPT_HEADS = 10_000
@@ -46,6 +48,8 @@ class Call(Struct):
     actor: str | None = None
     meta: bytes | None = None
     expected_head: int | None = None
+    key: str | None = None
+    """The caller's key, if there is one."""
     batch: str | None = None
     """The caller's key of a whole batch, whose entries are keyed by their index."""
     create: payloads.Open | None = None
@@ -65,6 +69,11 @@ class Shared(Struct):
     clock: Callable[[], int]
     heads: dict[str, TapeState] | None
     """The heads as the last writes left them; None where others may write in between without a conflict."""
+
+
+def system_clock() -> int:
+    """Return the time by which entries are stamped: microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 class Stale(Exception):
@@ -89,27 +98,27 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
     return head_from_row(row)
 
 
+def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
+    """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
+    place = head.place
+    return (
+        head.seq,
+        head.hash,
+        head.stamp,
+        0 if place.tape is None else tape_of(place, ancestry),
+        place.lane,
+        place.ordinal,
+        head.lo,
+        1 if head.tip else 0,
+        head.cleared,
+        head.messages,
+        head.last_message,
+        1 if head.aliased else 0,
+    )
+
+
 class Writing:
     """The entries of one transaction on one tape."""
-
-    __slots__ = (
-        "_entries",
-        "_ops",
-        "_was",
-        "ancestry",
-        "call",
-        "deferred",
-        "defers",
-        "existed",
-        "free",
-        "head",
-        "previous",
-        "shared",
-        "tape",
-        "tape_id",
-        "tx",
-        "written",
-    )
 
     def __init__(self, shared: Shared, tx: Transaction, call: Call, state: TapeState | None) -> None:
         self.shared = shared
@@ -178,7 +187,7 @@ class Writing:
         self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.ancestry)))
         self.existed = True
-        self._add(Planned(opening, self.head.place), self.call.create_key or ids.new_id(), None, stamp, meta)
+        self._add(Planned(opening, self.head.place), self.call.create_key or new_ids.new_id(), None, stamp, meta)
 
     def _add(self, planned: Planned, key: str, source: tuple[str, int] | None, now: int, meta: bytes | None) -> Receipt:
         """Seal the entry, fold it, and keep both for the flush."""
@@ -232,30 +241,30 @@ class Writing:
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
-        tx, sql, database, op = self.tx, self.tx.statements, self.shared.database, self._opened()
-        if op is None or database.fault is not None:
+        tx, sql, database, opened = self.tx, self.tx.statements, self.shared.database, self._opened()
+        if opened is None or database.fault is not None:
             self.flush()
             database.point("head")
             moved = tx.run(sql.move_head, (*head_values(self.head, self.ancestry), self.tape_id, self._was))
         else:
-            # The usual append: one entry, one row, and the head.
-            (entry,), place, number = self._entries, op.place, self.tape_id
-            insert = self._insert(entry)
-            head = (*head_values(self.head, self.ancestry), number, self._was)
+            (entry,) = self._entries
+            insert, head = self._insert(entry), (*head_values(self.head, self.ancestry), self.tape_id, self._was)
             self._entries, self._ops = [], []
             tx.run(insert, entry)
-            tx.run(sql.open_row, (number, place.lane, place.ordinal, op.placed, op.since, op.body))
+            tx.run(sql.open_row, opened)
             moved = tx.run(sql.move_head, head)
         if moved != 1:
             raise Stale
         self._was = self.head.hash
 
-    def _opened(self) -> OpenRow | None:
-        """Return the row that the one pending entry opens on this tape, if it changes nothing else."""
+    def _opened(self) -> tuple[int, ...] | None:
+        """Return the row that the usual append opens: of one pending entry that does nothing else."""
         if len(self._entries) != 1 or len(self._ops) != 1:
             return None
         op = self._ops[0]
-        return op if type(op) is OpenRow and op.place.tape is None else None
+        if type(op) is not OpenRow or op.place.tape is not None:
+            return None
+        return self.tape_id, op.place.lane, op.place.ordinal, op.placed, op.since, op.body
 
     def finish(self, *, kept: bool) -> None:
         """Send the rest and move the head, which is kept for the next append once this one is committed.
@@ -280,23 +289,12 @@ class Writing:
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
-        statement, op = self.tx.statements.append_hot, self._opened()
-        if statement is None or op is None:
+        statement, opened = self.tx.statements.append_hot, self._opened()
+        if statement is None or opened is None:
             raise Stale
         self.shared.database.point("entry")
-        params = (
-            lock_key(self.tape),
-            *head_values(self.head, self.ancestry),
-            self.tape_id,
-            self._was,
-            *self._entries[0],
-            self.tape_id,
-            op.place.lane,
-            op.place.ordinal,
-            op.placed,
-            op.since,
-            op.body,
-        )
+        head, (entry,) = head_values(self.head, self.ancestry), self._entries
+        params = (lock_key(self.tape), *head, self.tape_id, self._was, *entry, *opened)
         if self.deferred is not None:
             statement = self.tx.statements.append_hot_forked or statement
             params += (self.view().whole_lineage(), ids.message_key(self.deferred), self.deferred)

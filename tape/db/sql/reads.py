@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Compiler, Param, only_first, query, statement
-from tape.db.sql.rows import ClearRow, EntryRow, FirstBranch, OwnRow, WalkRow
+from tape.db.sql.rows import AnchorAt, ClearRow, EntryRow, FirstBranch, OwnRow, WalkRow
 
 __all__ = ["Reads"]
 
@@ -140,11 +140,11 @@ class Reads(Compiler):
 
     # -- anchors
 
-    @statement
+    @query(AnchorAt)
     def anchor_in_lane(self, t: Param, at_lane: Param, hi: Param, lo: Param, cleared: Param, at_seq: Param) -> Any:
         """The deepest anchor in a stretch of a lane, then the newest at that depth."""
         an = self.tables.anchors.c
-        anchors = sa.select(an.seq, an.ordinal).where(
+        anchors = sa.select(an.seq, an.ordinal, an.tape_id, ZERO).where(
             an.tape_id == t,
             an.head_tape == ZERO,
             an.lane == at_lane,
@@ -155,7 +155,7 @@ class Reads(Compiler):
         )
         return only_first(anchors.order_by(an.ordinal.desc(), an.seq.desc()))
 
-    @statement
+    @query(AnchorAt)
     def anchor_on_path(
         self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, cleared: Param, at_seq: Param
     ) -> Any:
@@ -171,8 +171,9 @@ class Reads(Compiler):
             an.seq <= at_seq,
         ]
         standing, there = self._each(self.tables.anchors, ("seq", "ordinal"), on_path)
-        anchors = sa.select(standing.c.seq, standing.c.ordinal).select_from(walk.join(standing, there))
-        return only_first(anchors.order_by(standing.c.ordinal.desc(), standing.c.seq.desc()))
+        anchors = sa.select(standing.c.seq, standing.c.ordinal, walk.c.tape_id, ZERO)
+        found = anchors.select_from(walk.join(standing, there))
+        return only_first(found.order_by(standing.c.ordinal.desc(), standing.c.seq.desc()))
 
     @query(EntryRow)
     def anchor_list(self, t: Param, cleared: Param, before: Param, most: Param) -> Any:

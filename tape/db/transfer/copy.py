@@ -9,8 +9,8 @@ from tape.core.entries import payloads
 from tape.core.transfer.export_format import Checker, EntryLine
 from tape.core.view.fold import fold
 from tape.db.engine.transaction import Transaction
-from tape.db.record.projection import head_values, tape_of
-from tape.db.record.writing import Call, Shared, TapeState, Writing
+from tape.db.record.projection import tape_of
+from tape.db.record.writing import Call, Shared, TapeState, Writing, head_values
 from tape.db.view.ancestry import Ancestry, Layer
 from tape.db.view.values import head_from_row
 

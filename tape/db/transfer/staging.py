@@ -18,9 +18,9 @@ from tape.core.entries import payloads
 from tape.core.transfer.export_format import Checker, EntryLine
 from tape.core.view.slots import beginning_with
 from tape.db.engine.transaction import Database, Transaction, lock_key
-from tape.db.record.projection import head_values, set_status
+from tape.db.record.projection import set_status
 from tape.db.record.recorder import Recorder
-from tape.db.record.writing import Call, load
+from tape.db.record.writing import Call, head_values, load
 from tape.db.sql.removal import BATCH
 from tape.db.transfer.copy import Above, Copy
 from tape.errors import TapeExists
@@ -101,17 +101,17 @@ class Arriving:
                     _drop(self._db, one.tape_id, one.hidden, self.recorder.shared.clock())
 
 
-def forsaken(recorder: Recorder) -> list[tuple[int, str]]:
-    """Return the hidden tapes that this owner's imports left behind when they died: number and name."""
-    before = recorder.shared.clock() - _FORSAKEN
-    rows = recorder.shared.database.read(lambda tx: tx.all(tx.statements.abandoned, (*HIDDEN_NAMES, before)))
-    return [(row[0], row[1]) for row in rows if recorder.shared.owner in (None, row[2])]
+def forsaken(database: Database, owner: str | None, now: int) -> list[tuple[int, str]]:
+    """Return the hidden tapes that an owner's imports left behind when they died: number and name."""
+    rows = database.read(lambda tx: tx.all(tx.statements.abandoned, (*HIDDEN_NAMES, now - _FORSAKEN)))
+    return [(row[0], row[1]) for row in rows if owner in (None, row[2])]
 
 
 def sweep(recorder: Recorder) -> None:
     """Take away what such imports left behind."""
-    for number, hidden in forsaken(recorder):
-        _drop(recorder.shared.database, number, hidden, recorder.shared.clock())
+    shared = recorder.shared
+    for number, hidden in forsaken(shared.database, shared.owner, shared.clock()):
+        _drop(shared.database, number, hidden, shared.clock())
 
 
 class _Arrival(Copy):

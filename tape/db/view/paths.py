@@ -279,8 +279,7 @@ def latest_anchor(view: TapeView, end: Place) -> AnchorAt | None:
 
 
 def _anchor_in_lane(view: TapeView, end: Place, lo: int) -> AnchorAt | None:
-    row = view.one(view.sql.anchor_in_lane, (view.number, end.lane, end.ordinal, lo, view.cleared, view.seq))
-    return None if row is None else AnchorAt(*row, view.number, 0)
+    return view.one(view.sql.anchor_in_lane, (view.number, end.lane, end.ordinal, lo, view.cleared, view.seq))
 
 
 def _anchor_above(view: TapeView, end: Place) -> AnchorAt | None:
@@ -291,12 +290,10 @@ def _anchor_above(view: TapeView, end: Place) -> AnchorAt | None:
         params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
         if view.ancestry is not None:
             found = view.one(view.sql.family_anchor, (*params, view.lineage()))
-            if found is not None:
-                return found
         else:
-            row = view.one(view.sql.anchor_on_path, (*params, view.cleared, view.seq))
-            if row is not None:
-                return AnchorAt(*row, view.number, 0)
+            found = view.one(view.sql.anchor_on_path, (*params, view.cleared, view.seq))
+        if found is not None:
+            return found
         if floor == 0 or (length == _FIRST_STRETCH and not _anchored(view)):
             return None
         length *= 4

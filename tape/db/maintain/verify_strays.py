@@ -7,7 +7,7 @@ from typing import Any
 
 from tape.core import strict
 from tape.core.entries import payloads
-from tape.core.records import Problem
+from tape.core.records import Problem, ViewProblem
 from tape.db.engine.transaction import Transaction
 from tape.db.sql.rows import BuriedTape
 from tape.db.transfer.staging import HIDDEN_NAMES
@@ -21,27 +21,30 @@ def strays(tx: Transaction, owner: str | None) -> list[Problem]:
 
     A row of no tape has no owner either, so a store of one owner is told of its own tombstones alone.
     """
-    found = [*_tombstones(tx, owner), *_unburied(tx, owner)]
+    problems = [*_tombstones(tx, owner), *_unburied(tx, owner)]
     if owner is None:
-        found += _orphans(tx)
-    return found
+        problems += _orphans(tx)
+    return problems
 
 
 def _orphans(tx: Transaction) -> Iterator[Problem]:
     sql = tx.statements
     view = {table.name for table in sql.tables.view}
-    for found, why in ((sql.orphans, "not there"), (sql.remains, "purged")):
-        for table, statement in found.items():
+    for queries, why in ((sql.orphans, "not there"), (sql.remains, "purged")):
+        for table, statement in queries.items():
             for number, count, first in tx.all(statement, ()):
-                # What is derived can be swept away; what is recorded must be looked after by someone.
-                rows = f"a row of {table} is" if table in view else f"{table} has rows"
-                yield Problem(nameless(number), first or 0, f"{rows} of a tape that is {why} ({count} in all)")
+                # A derived row can be deleted by a rebuild; a recorded one needs a person to decide.
+                what = f"of a tape that is {why} ({count} in all)"
+                if table in view:
+                    yield ViewProblem(_nameless(number), first or 0, f"a row of {table} is {what}")
+                else:
+                    yield Problem(_nameless(number), first or 0, f"{table} has rows {what}")
     for number, count, first in tx.all(sql.stuck_arrivals, ()):
-        yield Problem(nameless(number), first, f"tape_arrivals has rows of a tape that is there ({count} in all)")
+        yield Problem(_nameless(number), first, f"tape_arrivals has rows of a tape that is there ({count} in all)")
 
 
-def nameless(number: int) -> str:
-    """Return how a tape is called of which only the number is known: no tape can have such an id."""
+def _nameless(number: int) -> str:
+    """Return a name for a tape of which only the number is known; no tape can have it as its id."""
     return f"{strict.RESERVED}{number}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from functools import partial
 
-from tape.core.records import Problem
+from tape.core.records import IndexProblem
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position
@@ -17,20 +17,13 @@ from tape.db.sql.rows import TextKept
 from tape.db.sql.searches import WORDS
 from tape.errors import StoreBusy, StoreFailed
 
-__all__ = ["IndexAudit", "in_index"]
+__all__ = ["IndexCheck"]
 
 _PAGE = 500
 _MASK = 2**64 - 1
-_SAYS = "the search index "
-"""How every problem of the index begins."""
 
 
-def in_index(problem: Problem) -> bool:
-    """Whether the problem lies in the search index alone, which ``rebuild`` of all tapes makes anew."""
-    return problem.what.startswith(_SAYS)
-
-
-class IndexAudit:
+class IndexCheck:
     """One verification of the index, tape by tape."""
 
     def __init__(self, database: Database) -> None:
@@ -39,26 +32,26 @@ class IndexAudit:
         self._words: array[int] | None = None
         """Of the whole index on SQLite: for each position the sum of the hashes of its words."""
 
-    def whole(self) -> list[Problem]:
-        """Look at the index as a whole, where that tells more than its parts; on SQLite it is ordered by words."""
+    def whole(self) -> list[IndexProblem]:
+        """Check the index as a whole. Only SQLite needs it, whose index is ordered by words and not by texts."""
         if not isinstance(self._db, SqliteDatabase):
             return []
         try:
             return self._db.read(self._read_words)
         except (StoreFailed, StoreBusy) as error:
-            return [Problem("", 0, f"{_SAYS}cannot be read: {error}")]
+            return [IndexProblem("", 0, f"the search index cannot be read: {error}")]
 
-    def tape(self, tape: str, number: int) -> list[Problem]:
+    def tape(self, tape: str, number: int) -> list[IndexProblem]:
         """Compare what the index holds of one tape with its entries."""
         try:
             return self._db.read(partial(self._tape, tape, number))
         except (StoreFailed, StoreBusy) as error:
-            return [Problem(tape, 0, f"{_SAYS}cannot be read: {error}")]
+            return [IndexProblem(tape, 0, f"the search index cannot be read: {error}")]
 
-    def _read_words(self, tx: Transaction) -> list[Problem]:
+    def _read_words(self, tx: Transaction) -> list[IndexProblem]:
         if not self._index.place(tx):
             return []
-        positions = [row[0] for row in tx.all(tx.statements.text_positions, ())]
+        positions = [position for (position,) in tx.all(tx.statements.text_positions, ())]
         last = max(positions, default=0)
         words, known = array("Q", bytes(8 * (last + 1))), bytearray(last + 1)
         for position in positions:
@@ -75,14 +68,14 @@ class IndexAudit:
         finally:
             tx.execute(f"DROP TABLE temp.{name}")
         self._words = words
-        return [Problem("", 0, f"{_SAYS}has words of a text that it does not have") for _ in strangers]
+        return [IndexProblem("", 0, "the search index has words of a text that it does not have") for _ in strangers]
 
-    def _tape(self, tape: str, number: int, tx: Transaction) -> list[Problem]:
+    def _tape(self, tape: str, number: int, tx: Transaction) -> list[IndexProblem]:
         sql, place = tx.statements, self._index.place(tx)
-        found: list[Problem] = []
+        problems: list[IndexProblem] = []
         if not place:
-            # There is none yet, or one of another release, which the next search makes anew.
-            return found
+            # There is none yet, or one of another release, which the next search replaces.
+            return problems
         after, more = 0, True
         while more:
             rows = tx.all(sql.tape_bodies, (number, after, _PAGE))
@@ -96,12 +89,14 @@ class IndexAudit:
                     continue
                 if text is None:
                     if join_position(row.xid, row.position) <= place:
-                        found.append(Problem(tape, row.seq, f"{_SAYS}lacks the text of the entry"))
+                        problems.append(IndexProblem(tape, row.seq, "the search index lacks the text of the entry"))
                 elif not self._same(text, ready):
-                    found.append(Problem(tape, row.seq, f"{_SAYS}holds another text than the entry"))
-            found += [Problem(tape, seq, f"{_SAYS}holds a text that is not on the tape") for seq in kept]
+                    problems.append(IndexProblem(tape, row.seq, "the search index holds another text than the entry"))
+            problems += [
+                IndexProblem(tape, seq, "the search index holds a text that is not on the tape") for seq in kept
+            ]
             after = upto
-        return found
+        return problems
 
     def _same(self, text: TextKept, ready: Indexed) -> bool:
         if tuple(text[:5]) != (ready.position, ready.seq, ready.origin, ready.lane, ready.ordinal):

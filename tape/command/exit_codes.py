@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import tape
+from tape.db.engine.connect import LeftoverLog, Unreachable
 
 __all__ = [
     "DAMAGED",
@@ -28,7 +29,7 @@ USAGE = 2
 NOT_FOUND = 3
 """No such store, tape, entry, message or file."""
 DAMAGED = 4
-"""What is stored, or a file that was given, does not hold together."""
+"""The store, or a file to import, is damaged."""
 SCHEMA = 5
 """The store has the schema of an older or a newer release."""
 UNAVAILABLE = 6
@@ -46,6 +47,7 @@ class Failure(Exception):
 
 
 _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
+    # A class stands before the one it derives from.
     (tape.InvalidEntry, USAGE, None),
     (tape.TapeNotFound, NOT_FOUND, "see: tape ls"),
     (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
@@ -54,6 +56,8 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
     (tape.SchemaTooNew, SCHEMA, None),
     (tape.StoreBusy, UNAVAILABLE, "try again"),
     (tape.CommitUnknown, UNAVAILABLE, "run the same command again with --key"),
+    (Unreachable, UNAVAILABLE, "check the address, and that the server runs"),
+    (LeftoverLog, FAILED, None),
     (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
     (tape.HeadMoved, FAILED, "read the tape again, then decide"),
     (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
@@ -64,9 +68,9 @@ _JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
 
 
 def words(error: tape.TapeError) -> str:
-    """Return what a library's error says, for the one line of the command."""
+    """Return the message of a library's error for the one line that the command prints."""
     if isinstance(error, tape.MergeConflict):
-        named = ", ".join(str(getattr(one, "message_id", one)) for one in error.conflicts[:5])
+        named = ", ".join(str(getattr(conflict, "message_id", conflict)) for conflict in error.conflicts[:5])
         return f"{error}: {named}"
     if isinstance(error, tape.InvalidEntry) and error.field == "tape":
         # The line begins with the name of the command, which is the same word.
@@ -75,15 +79,10 @@ def words(error: tape.TapeError) -> str:
 
 
 def judge(error: tape.TapeError) -> tuple[int, str | None]:
-    """Return the exit code of a library's error, and the next step if there is one to tell."""
+    """Return the exit code of a library's error, and the next step, if there is one."""
     cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
     if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DAMAGED, "see: tape doctor"
-    if isinstance(error, tape.StoreFailed) and str(error).startswith("cannot connect"):
-        return UNAVAILABLE, "check the address, and that the server runs"
-    if isinstance(error, tape.StoreFailed) and "was not closed" in str(error):
-        # The message says what to do, and trying again does not help.
-        return FAILED, None
     for kind, code, hint in _JUDGED:
         if isinstance(error, kind):
             return code, hint

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tape.command.codes import USAGE, Failure
+from tape.command.exit_codes import USAGE, Failure
 
-__all__ = ["Point", "at_moment", "json_object", "json_value", "point", "span"]
+__all__ = ["Point", "at_moment", "check_choice", "json_object", "json_value", "point", "span"]
 
 Point = int | datetime | str
 
@@ -32,12 +33,12 @@ def at_moment(text: str, option: str, now: datetime | None = None) -> datetime:
     """Return an ISO date or time, or a span before now, as a moment. Without a time zone it is UTC."""
     if _DATE.match(text):
         try:
-            found = datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(text)
         except ValueError:
             raise Failure(
                 f"{option}: {text!r} is no date", "write it as 2026-03-01 or 2026-03-01T09:30Z", USAGE
             ) from None
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     if not re.fullmatch(r"\d+[smhdw]", text.strip()):
         raise Failure(f"{option}: {text!r} is no moment", "write it as 2h, 7d, 2026-03-01 or 2026-03-01T09:30Z", USAGE)
     try:
@@ -53,6 +54,12 @@ def point(text: str) -> Point:
     if _DATE.match(text):
         return at_moment(text, "--at")
     return text
+
+
+def check_choice(value: str | None, choices: Sequence[str], option: str) -> None:
+    """Raise Failure for a value that is none of the choices; None means that the option was not given."""
+    if value is not None and value not in choices:
+        raise Failure(f"{option}: {value!r} is unknown", f"one of {', '.join(choices)}", USAGE)
 
 
 def json_value(text: str, option: str) -> Any:

@@ -1,0 +1,43 @@
+"""The demo: a short story on a real store."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+import tape
+from tape import demo as stories
+from tape.command.exit_codes import USAGE, Failure
+from tape.command.output import clean
+from tape.command.registry import command
+from tape.command.session import Session
+from tape.db.engine.connect import is_memory
+
+__all__ = ["demo"]
+
+
+@command("Learn", "tape demo", "tape demo lisbon.db && tape --store lisbon.db log Lisbon --graph", data=False)
+def demo(
+    session: Session,
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="The file to keep it in [default: a temporary one].")
+    ] = None,
+) -> None:
+    """Tell a short story on a real store, every claim of it checked."""
+    if path is None:
+        stories.main([])
+        return
+    # The store of the environment is not used: a demo must not write into a real store.
+    place = Session(path, session.schema, None)
+    state = place.look()
+    file = place.url.get_backend_name() == "sqlite"
+    if is_memory(place.url):
+        raise Failure("a demo in memory leaves nothing to look at", "name a file, or none", USAGE)
+    if state.revision is not None or (file and state.there):
+        raise Failure(f"{place.shown!r} is there already", "name a new file for the demo")
+    with tape.open(place.url, schema=place.schema) as store:
+        session.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")
+        id = stories.story(store)
+    session.out.note(f"\nlook at it:  tape --store {shlex.quote(place.shown)} log {id} --graph")

@@ -1,0 +1,251 @@
+"""Verifying one tape: its chain of hashes, its view, and what it cites of other tapes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tape.core.entries import chain, payloads
+from tape.core.entries.payloads import Place
+from tape.core.records import Problem, Receipt, ViewProblem
+from tape.core.transfer.citations import Citation, cited_by
+from tape.core.view.in_memory import View
+from tape.db.engine.transaction import Transaction
+from tape.db.maintain.stored_tape import Meter, StoredTape, decoded, find_tape, fold_row
+from tape.db.maintain.view_rows import rows_of, seq_of
+from tape.db.record.writing import head_values
+from tape.db.sql.rows import HEAD_COLUMNS, EntryRow
+from tape.db.transfer.citing import contradicted
+from tape.db.view.ancestry import place_at
+from tape.db.view.values import any_text
+from tape.errors import Corrupt
+
+__all__ = ["TapeCheck", "check_tape"]
+
+
+def check_tape(tape: str, owner: str | None, receipt: Receipt | None, meter: Meter, tx: Transaction) -> TapeCheck:
+    """Verify a tape of an owner, against a receipt if there is one; raises TapeNotFound."""
+    check = TapeCheck(tx, find_tape(tx, tape, owner), receipt)
+    with any_text(tx):
+        check.run(meter)
+    return check
+
+
+class TapeCheck:
+    """The verification of one tape in one transaction."""
+
+    def __init__(self, tx: Transaction, tape: StoredTape, receipt: Receipt | None) -> None:
+        self.tape = tape
+        self.problems: list[Problem] = []
+        self.erased: list[Problem] = []
+        """The entries whose payload was erased on purpose."""
+        self.entries = 0
+        self.intact = True
+        """Whether every entry is, so that the view can be compared with them."""
+        self.last = (0, chain.ZERO)
+        """The seq and the hash of the last entry."""
+        self._tx = tx
+        self._receipt = receipt
+        self._view = View()
+        self._cited: list[Citation] = []
+        self._erasures: dict[int, bytes] | None = None
+
+    def run(self, meter: Meter) -> None:
+        """Check the entries and, if they are intact, all that is derived from them."""
+        self._check_chain(meter)
+        if self.intact:
+            try:
+                self._compare()
+            except Corrupt as error:
+                # Most likely an ancestor is gone. The other tapes are verified all the same.
+                self._wrong(1, f"the view cannot be compared with the entries: {error}")
+
+    def _wrong(self, seq: int, what: str) -> None:
+        self.problems.append(Problem(self.tape.name, seq, what))
+
+    def _broken(self, seq: int, what: str) -> None:
+        """Report an entry that cannot be folded, nor any behind it."""
+        self.intact = False
+        self._wrong(seq, what)
+
+    def _drifted(self, seq: int, what: str) -> None:
+        """Report what is wrong with the view alone."""
+        self.problems.append(ViewProblem(self.tape.name, seq, what))
+
+    # -- the entries
+
+    def _check_chain(self, meter: Meter) -> None:
+        """Recompute the hash of every entry, and fold the entries as long as they are intact."""
+        for rows in self.tape.entries(self._tx):
+            for row in rows:
+                self._check_entry(row)
+            meter.add(len(rows))
+        last, head, receipt = self.last[0], self.tape.head, self._receipt
+        if last != head:
+            self.intact = False
+            if head:
+                self._wrong(min(last, head) + 1, f"the head is at {head}, the entries end at {last}")
+            else:
+                self._drifted(1, f"the head is missing, the entries end at {last}")
+        if receipt is not None and receipt.seq > last:
+            what = f"the receipt is for seq {receipt.seq}, the entries end at {last}: the end was cut off"
+            self._wrong(last + 1, what)
+
+    def _check_entry(self, row: EntryRow) -> None:
+        seq, raw = row.seq, row.payload
+        before, hash_before = self.last
+        self.entries += 1
+        if seq != before + 1:
+            self._broken(before + 1, f"entries {before + 1} to {seq - 1} are missing")
+        erased = self._erased_digest(seq) if raw is None else b""
+        source: Any = None if row.source_tape is None and row.source_seq is None else (row.source_tape, row.source_seq)
+        place = self._recorded_place(row)
+        try:
+            hash = bytes(memoryview(row.hash))
+            digest = erased if raw is None else chain.digest(raw)
+            expected = chain.link(
+                hash_before,
+                digest,
+                self.tape.name,
+                seq,
+                row.kind,
+                row.key,
+                row.actor,
+                source,
+                row.meta,
+                row.stamp,
+                row.version,
+                place,
+            )
+        except (TypeError, ValueError):
+            # SQLite holds text where bytes belong, and bytes that are no text, without a word.
+            self._broken(seq, "the entry holds a value that was never written there")
+            self.last = (seq, b"")
+            return
+        self.last = (seq, hash)
+        if expected != hash:
+            # Folding what was tampered with would put blame on rows that are right.
+            self._broken(seq, "the hash does not match the entry")
+        if self._receipt is not None and self._receipt.seq == seq and self._receipt.hash != hash.hex():
+            self._wrong(seq, "the entry is not the one that the receipt was given for: the chain was recomputed")
+        if self.intact:
+            self._fold(row, place)
+
+    def _fold(self, row: EntryRow, place: Place) -> None:
+        try:
+            cited = cited_by(self.tape.name, row.seq, fold_row(self._view, row, place))
+        except (Corrupt, KeyError, TypeError) as error:
+            self._broken(row.seq, f"the entry cannot be folded: {error}")
+            return
+        if cited is not None:
+            self._cited.append(cited)
+
+    def _recorded_place(self, row: EntryRow) -> Place:
+        """Return the place in an entry's row; a tape that is no ancestor is kept, so that the hash fails."""
+        try:
+            return place_at(row.lane, row.ordinal, row.head_tape, self.tape.ancestry)
+        except Corrupt:
+            return Place(row.lane, row.ordinal, str(row.head_tape))
+
+    def _erased_digest(self, seq: int) -> bytes:
+        """Return the digest of a payload that is gone, as the erase entry records it; b"" when there is none."""
+        self.intact = False
+        if self._erasures is None:
+            self._erasures = self._read_erasures()
+        digest = self._erasures.get(seq, b"")
+        if digest:
+            self.erased.append(Problem(self.tape.name, seq, "erased"))
+        else:
+            self._wrong(seq, "the payload is gone and no erase entry accounts for it")
+        return digest
+
+    def _read_erasures(self) -> dict[int, bytes]:
+        """Return the digests of erased payloads, by the seqs of their entries."""
+        digests: dict[int, bytes] = {}
+        for rows in self.tape.entries(self._tx):
+            for row in rows:
+                if row.kind == "erase" and row.payload is not None:
+                    # One that cannot be read accounts for nothing; the check of its hash names it.
+                    with contextlib.suppress(Corrupt, ValueError):
+                        payload = decoded(row)
+                        if isinstance(payload, payloads.Erase):
+                            digests[row.source_seq or 0] = bytes.fromhex(payload.digest)
+        return digests
+
+    # -- the view
+
+    def _compare(self) -> None:
+        """Compare everything that is derived from the entries with what they give."""
+        tx, tape, head = self._tx, self.tape, self._view.head
+        row = tx.one(tx.statements.head, (tape.name,))
+        if row is None or _plain(row)[-len(HEAD_COLUMNS) :] != head_values(head, tape.ancestry):
+            self._drifted(tape.head, "the head is not what the entries give")
+        if (head.status, head.reason, head.completed) != tape.status:
+            self._drifted(tape.head, "the status is not what the entries give")
+        expected = rows_of(self._view, tape)
+        for table, statement in tx.statements.dump.items():
+            stored = {_plain(values) for values in tx.all(statement, (tape.number,))}
+            for values in sorted(stored ^ expected[table], key=repr):
+                which = "is not what the entries give" if values in stored else "is missing"
+                self._drifted(seq_of(table, values), f"a row of {table} {which}")
+        self._check_citations()
+        self._compare_facts()
+
+    def _compare_facts(self) -> None:
+        """Compare what listings show of the tape with its entries."""
+        tx, view = self._tx, self._view
+        facts = tx.one(tx.statements.info, (self.tape.name,))
+        opening = tx.one(tx.statements.entry, (self.tape.number, 1))
+        if facts is None:
+            return
+        labels = msgspec.json.encode(view.labels) if view.labels else None
+        if (facts.name, facts.labels, facts.redirect) != (view.name, labels, view.redirect):
+            self._drifted(self.tape.head, "name, labels or redirect are not what the entries give")
+        if opening is None:
+            return
+        payload = decoded(opening)
+        if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts.owner, facts.agent):
+            self._wrong(1, "owner or agent are not those that the tape was opened with")
+        if (opening.meta, opening.stamp) != (facts.meta, facts.created_at):
+            self._wrong(1, "meta or creation time are not those that the tape was opened with")
+
+    # -- other tapes
+
+    def _check_citations(self) -> None:
+        """Check every hash that the tape's entries cite of other tapes, so that a family verifies as one graph."""
+        tx = self._tx
+        (imported_to,) = tx.one(tx.statements.imported, (self.tape.number,)) or (0,)
+        for cited in [*self._forked_from(), *self._cited]:
+            row = tx.one(tx.statements.head, (cited.tape,))
+            entry = tx.one(tx.statements.entry, (row.number, cited.seq)) if row is not None else None
+            if row is not None and row.tape_status == "purged":
+                continue
+            if entry is not None and bytes(entry.hash).hex() == cited.hash:
+                continue
+            if tx.one(tx.statements.tombstone, (cited.tape,)) is not None:
+                # The tape that was cited is gone, and another has its id.
+                continue
+            imported = cited.kind != "open" and cited.by_seq <= imported_to
+            if imported and not contradicted(tx, cited):
+                # It was imported without the tapes that it cites, or without those parts of them. What is there now was
+                # written here.
+                continue
+            if entry is None:
+                self._wrong(cited.by_seq, f"cites seq {cited.seq} of tape {cited.tape!r}, which is not there")
+            else:
+                self._wrong(cited.by_seq, f"cites another seq {cited.seq} of tape {cited.tape!r} than there is")
+
+    def _forked_from(self) -> list[Citation]:
+        """Return what the first entry of a fork cites of its parent."""
+        point = self._view.fork[0] if self._view.fork is not None else None
+        if point is None or not point.seq:
+            return []
+        return [Citation(self.tape.name, 1, "open", False, point.tape, point.seq, point.hash)]
+
+
+def _plain(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row with its bytes as bytes, whatever the driver made of them."""
+    return tuple(bytes(value) if isinstance(value, memoryview) else value for value in row)

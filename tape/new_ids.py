@@ -1,0 +1,54 @@
+"""New ids and random keys: the one place that reads entropy, and a clock to keep ids in order."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+from tape.core import strict
+from tape.core.plan.keys import Key, Origin
+
+__all__ = ["keyed", "new_id"]
+
+_lock = threading.Lock()
+_random = random.Random(os.urandom(32))
+_last = 0
+
+
+def _reseed() -> None:
+    """Give a forked process random numbers of its own, or parent and child would make the same ids."""
+    global _lock, _last
+    _lock = threading.Lock()
+    _last = 0
+    _random.seed(os.urandom(32))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reseed)
+
+
+def new_id() -> str:
+    """Return a UUIDv7: random, and ascending within the process so that indexes grow at one end.
+
+    The clock only orders the ids for the benefit of the index; nothing is ever decided by it.
+    """
+    global _last
+    with _lock:
+        # 48 bits of milliseconds and 12 of a counter within them that never repeats nor runs back.
+        stamp = time.time_ns() // 1_000_000 << 12
+        if stamp <= _last:
+            stamp = _last + 1
+        _last = stamp
+        noise = _random.getrandbits(62)
+    # Cut from one string of digits: formatting five numbers takes twice as long as all the rest.
+    digits = (stamp << 64 | 1 << 63 | noise).to_bytes(16, "big").hex()
+    return f"{digits[1:9]}-{digits[9:13]}-7{digits[13:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def keyed(key: str | None) -> Key:
+    """Return the key that the caller gave, or a random one."""
+    if key is None:
+        return Key(new_id(), Origin.RANDOM)
+    return Key(strict.identifier(key, "key"), Origin.GIVEN)
