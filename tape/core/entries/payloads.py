@@ -23,6 +23,7 @@ from tape.core.entries.tape_kinds import Discard, Erase, Fork, Label, Merge, Ope
 from tape.errors import Corrupt, InvalidEntry
 
 __all__ = [
+    "BODIES",
     "KINDS",
     "ROOT",
     "Anchor",
@@ -96,6 +97,8 @@ encode = msgspec.json.Encoder().encode
 
 
 _WITH_MESSAGES = (Append, Revise)
+BODIES = tuple(cls.kind for cls in _WITH_MESSAGES)
+"""The kinds whose entries hold a message: the text that is searched and shown."""
 
 
 def _is_plain(append: Append) -> bool:

@@ -82,9 +82,9 @@ def reported(message: dict[str, Any]) -> int | None:
 def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
     """Return about how many tokens a message takes when it is sent to a model."""
     if "usage" in message:
-        told = reported(message)
-        if told is not None:
-            return told + MESSAGE_TOKENS
+        by_model = reported(message)
+        if by_model is not None:
+            return by_model + MESSAGE_TOKENS
     total = MESSAGE_TOKENS
     for name, value in message.items():
         if name in _UNCOUNTED or (name == "type" and value == "message"):

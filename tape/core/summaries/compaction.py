@@ -192,8 +192,8 @@ class StartCompaction(Intent, kw_only=True):
         self.lane = head.place.lane
         # A fork does not wait for a compaction of its parent: nothing on the fork would ever say that it has ended.
         before = look.slot(f"compacting:{head.place.lane}", inherited=False)
-        told = before.data if isinstance(before, payloads.Event) and isinstance(before.data, dict) else {}
-        if told.get("state") == "started" and told.get("deadline", 0) > self.now:
+        last = before.data if isinstance(before, payloads.Event) and isinstance(before.data, dict) else {}
+        if last.get("state") == "started" and last.get("deadline", 0) > self.now:
             raise Underway
         data = {"state": "started", "deadline": self.deadline}
         return Planned(payloads.Event(name=COMPACTION, data=data), head.place)

@@ -20,7 +20,6 @@ from tape.db.engine.transaction import Broken, Collision, Database, Denied, Tran
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.schema.tables import in_schema
-from tape.db.sql.searches import BODIES
 from tape.db.view.paths import Row
 from tape.errors import Corrupt, StoreBusy
 
@@ -245,7 +244,7 @@ def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
 
 def large_body(tx: Transaction, tape_id: int, seq: int, kind: str) -> bytes | None:
     """Return the payload of an entry that was too large to be read with others; None if it holds no text."""
-    row = tx.one(tx.statements.large_body, (tape_id, seq)) if kind in BODIES else None
+    row = tx.one(tx.statements.large_body, (tape_id, seq)) if kind in payloads.BODIES else None
     return None if row is None else row[0]
 
 

@@ -13,16 +13,15 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 
+from tape.core.entries.payloads import BODIES
 from tape.db.sql.compiler import ZERO, param
 from tape.db.sql.feeds import Feeds
 
-__all__ = ["BODIES", "Searches"]
+__all__ = ["Searches"]
 
 WORDS = "tape_words"
 LARGE = 65_536
 """Bytes from which on a payload is read by itself and not with its page: a page of such would fill the memory."""
-BODIES = ("append", "revise")
-"""Kinds of entries that hold a text."""
 
 
 class Searches(Feeds):
