@@ -31,21 +31,8 @@ _WIDE = re.compile(
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _DIGITS = b"0123456789"
 _LETTER, _DIGIT, _MARK, _BREAK, _WIDE_CHAR, _OTHER = 0.245, 0.45, 0.6, 0.35, 1.05, 0.5
-_MEDIA_TYPES = frozenset(
-    {
-        "image",
-        "image_url",
-        "input_image",
-        "computer_screenshot",
-        "input_audio",
-        "audio",
-        "video",
-        "media",
-        "file",
-        "input_file",
-        "document",
-    }
-)
+_PICTURES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
+_MEDIA_TYPES = _PICTURES | {"input_audio", "audio", "video", "media", "file", "input_file", "document"}
 _UNCOUNTED = frozenset({"id", "role", "usage"})
 _ARGUMENTS = ("input", "arguments", "args")
 _TEXT_TYPES = ("text", "input_text", "output_text")
