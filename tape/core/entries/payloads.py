@@ -61,31 +61,10 @@ __all__ = [
     "register_upcaster",
 ]
 
-_TYPES: dict[str, type[Payload]] = {
-    cls.kind: cls
-    for cls in (
-        Open,
-        Append,
-        Revise,
-        Retract,
-        Restore,
-        Clear,
-        Anchor,
-        Handoff,
-        Compact,
-        State,
-        Block,
-        Usage,
-        Event,
-        Fork,
-        Merge,
-        Discard,
-        Switch,
-        Status,
-        Label,
-        Erase,
-    )
-}
+_MESSAGES = (Open, Append, Revise, Retract, Restore, Clear)
+_MEMORY = (Anchor, Handoff, Compact, State, Block, Usage, Event)
+_TAPE = (Fork, Merge, Discard, Switch, Status, Label, Erase)
+_TYPES: dict[str, type[Payload]] = {cls.kind: cls for cls in (*_MESSAGES, *_MEMORY, *_TAPE)}
 KINDS = tuple(_TYPES)
 """The names of all kinds. The database checks them too."""
 

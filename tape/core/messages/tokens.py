@@ -78,19 +78,13 @@ def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
             continue
         # Most often a text, which every append counts: the general case costs as much as the counting.
         if type(value) is str and value[:5] not in ("", "data:"):
-            total += MEDIA_TOKENS if name == "result" and _generated(message) else counter(value)
+            # The result of such an item is a picture that the API made.
+            picture = name == "result" and message.get("type") == "image_generation_call"
+            total += MEDIA_TOKENS if picture else counter(value)
         else:
-            total += _value(value, counter, _is_result(message))
+            is_result = message.get("role") == "tool" or str(message.get("type", "")).endswith("_call_output")
+            total += _value(value, counter, is_result)
     return total
-
-
-def _is_result(message: dict[str, Any]) -> bool:
-    return message.get("role") == "tool" or str(message.get("type", "")).endswith("_call_output")
-
-
-def _generated(item: dict[str, Any]) -> bool:
-    """Whether the result of an item is a picture that the API made."""
-    return item.get("type") == "image_generation_call"
 
 
 def _value(value: Any, counter: Counter, in_result: bool) -> int:
