@@ -80,7 +80,7 @@ def retracted(chat: tape.Tape, count: int, gone: int) -> None:
 def trailed(chat: tape.Tape, count: int, events: int) -> None:
     """Make a path of ``count`` messages, followed by so many events."""
     write(chat, count)
-    recorder = chat._store._recorder
+    recorder = chat._services.recorder
     for start in range(0, events, STRETCH):
         # One by one through event() this would take minutes; recorded together, the rows are the same.
         facts = [payloads.Event(name="tool", data={"n": start + n}) for n in range(min(STRETCH, events - start))]

@@ -59,7 +59,8 @@ from tape.errors import (
     UnknownMessage,
 )
 from tape.handles.consumer import Consumer
-from tape.handles.tape import Fork, Snapshot, Tape
+from tape.handles.snapshot import Snapshot
+from tape.handles.tape import Fork, Tape
 from tape.store import Store, open
 from tape.tools import Tool, Toolset
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import builtins
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import sqlalchemy as sa
 
@@ -23,7 +22,6 @@ from tape.core.plan.messages import message_intents
 from tape.core.records import Entry, Health, Hit, Page, Problem, Report, Retention, Stats, TapeInfo, Transfer, micros
 from tape.db.engine.connect import parse_url
 from tape.db.engine.guests import Bound, Joined, check_transactional, open_database
-from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.feed import Feed, check_position, rebase_restored
 from tape.db.forks.branching import Branching
@@ -33,24 +31,20 @@ from tape.db.maintain.purge import Purging
 from tape.db.read.catalog import Catalog
 from tape.db.read.contexts import ContextReader, Settings
 from tape.db.record.recorder import Recorder
-from tape.db.record.writing import Call
+from tape.db.record.writing import Call, system_clock
 from tape.db.schema.migrate import migrate
 from tape.db.search.search import Searcher
 from tape.db.transfer.transfer import File, Moving, Progress
 from tape.errors import InvalidEntry, TapeNotFound
 from tape.handles.consumer import Consumer, check_timeout
+from tape.handles.options import WriteOptions, call_of, encode_meta, list_options
+from tape.handles.services import Services
 from tape.handles.tape import Tape
-
-if TYPE_CHECKING:
-    from tape.tools import Toolset
+from tape.tools import Toolset, store_tools
 
 __all__ = ["Store", "open"]
 
 R = TypeVar("R")
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def open(
@@ -81,7 +75,7 @@ def open(
         owner = strict.identifier(owner, "owner")
     slow = strict.seconds(slow, "slow", math.inf)
     settings = Settings(declared_slots(slots), declared_blocks(blocks), counting(counter))
-    ticking = _now if clock is None else checked_clock(clock)
+    ticking = system_clock if clock is None else checked_clock(clock)
     database = open_database(
         parse_url(url), schema=schema, durability=durability, timeout=strict.seconds(timeout, "timeout")
     )
@@ -94,6 +88,7 @@ def open(
     return Store(database, owner=owner, clock=ticking, slow=slow, settings=settings)
 
 
+@list_options
 class Store:
     """A database of tapes. Threads may share one; ``close`` it, or use it in a ``with`` statement."""
 
@@ -123,6 +118,9 @@ class Store:
         self._catalog = Catalog(database, self._reader, owner, self._searcher.index)
         self._moving = Moving(self._recorder, self._reader, owner)
         self._purging = Purging(self._recorder, self._reader, self._catalog, self._searcher.index)
+        self._services = Services(
+            database, owner, clock, self._recorder, self._reader, self._branching, self._searcher, self._feed
+        )
 
     def __enter__(self) -> Store:
         return self
@@ -165,24 +163,22 @@ class Store:
             agent=None if agent is None else strict.identifier(agent, "agent"),
             labels=strict.distinct(() if labels is None else labels, "labels"),
         )
-        if meta is not None and not isinstance(meta, dict):
-            raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
         call = Call(
             tape=tape_id,
             create=opening,
             create_key=new_ids.new_id(),
-            tape_meta=None if meta is None else strict.encode(meta, "meta"),
+            tape_meta=None if meta is None else encode_meta(meta),
             reuse=strict.flag(reuse, "reuse"),
         )
         self._recorder.record(call, message_intents(() if messages is None else messages, None, new_ids.new_id))
-        return Tape(self, tape_id)
+        return Tape(self._services, tape_id)
 
     def get(self, id: str) -> Tape:
         """Return the tape with this id. Raises TapeNotFound when there is none."""
         id = strict.identifier(id, "id")
         if not self._reader.exists(id):
             raise TapeNotFound(id)
-        return Tape(self, id)
+        return Tape(self._services, id)
 
     def list(
         self,
@@ -216,12 +212,12 @@ class Store:
         for name in ("owner", "agent", "status", "parent", "label"):
             if filters[name] is not None:
                 filters[name] = strict.identifier(filters[name], name)
-        self._administrative("list", owner=owner)
+        self._services.log_administrative("list", owner=owner)
         return self._catalog.page(filters, limit, cursor, order)
 
     def tape(self, id: str) -> Tape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""
-        return Tape(self, strict.identifier(id, "id"))
+        return Tape(self._services, strict.identifier(id, "id"))
 
     def bind(self, connection: sa.Connection) -> Store:
         """Return this store on a connection of the caller's: what it writes commits or rolls back with the caller's
@@ -236,14 +232,7 @@ class Store:
         if connection.dialect.name != self._db.engine.dialect.name:
             raise InvalidEntry("connection", f"is for {connection.dialect.name}, the store is not")
         check_transactional(connection)
-        return Store(
-            Bound(connection, self._db),
-            owner=self._owner,
-            clock=self._clock,
-            slow=self._slow,
-            settings=self._reader.settings,
-            bound=True,
-        )
+        return self._like_this(Bound(connection, self._db), bound=True)
 
     def search(
         self,
@@ -266,7 +255,7 @@ class Store:
         are moments.
         """
         if tape is None:
-            self._administrative("search", owner=owner)
+            self._services.log_administrative("search", owner=owner)
         return self._searcher.search(
             query,
             tape=None if tape is None else strict.identifier(tape, "tape"),
@@ -285,7 +274,7 @@ class Store:
         the last entry read is where to go on; it is opaque, and 0 is the start.
         """
         most, place = strict.most(limit), check_position(after, "after", postgres=self._db.postgres)
-        self._administrative("feed")
+        self._services.log_administrative("feed")
         return self._feed.entries(place, most)
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Entry]:
@@ -294,14 +283,14 @@ class Store:
         Ends when none came for ``timeout`` seconds, or with the store.
         """
         place, most = check_position(after, "after", postgres=self._db.postgres), check_timeout(timeout)
-        self._administrative("follow")
+        self._services.log_administrative("follow")
         return self._feed.follow(place, most)
 
     def consumer(self, name: str) -> Consumer:
         """Return the reader of the feed with this name, which goes on behind the position it last committed."""
-        found = Consumer(self, strict.identifier(name, "name"))
-        self._administrative("consumer", name=name)
-        return found
+        name = strict.identifier(name, "name")
+        self._services.log_administrative("consumer", name=name)
+        return Consumer(self._services, name)
 
     def verify(self, id: str | None = None, *, against: Any = None, progress: audit.Progress | None = None) -> Report:
         """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
@@ -313,12 +302,11 @@ class Store:
         """
         strict.callback(progress, "progress")
         if id is not None:
-            id = self.get(id).id
-        else:
-            self._administrative("verify")
+            return self.tape(id)._verify(against, progress)
+        self._services.log_administrative("verify")
         if against is not None:
-            audit.check_receipt(against, id)
-        return audit.verify(self._db, self._reader, id, against, self._clock(), progress)
+            audit.check_receipt(against, None)
+        return audit.verify(self._db, self._reader, None, against, self._clock(), progress)
 
     def rebuild(self, id: str | None = None, *, progress: audit.Progress | None = None) -> int:
         """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
@@ -335,36 +323,26 @@ class Store:
         if id is not None:
             id = self.get(id).id
         elif self._owner is None:
-            self._administrative("rebuild")
+            self._services.log_administrative("rebuild")
             self._searcher.rebuild()
         return audit.rebuild(self._db, self._reader, self._recorder, id, progress, skipped)
 
-    def split(
-        self,
-        id: str,
-        *,
-        summary: str,
-        name: str | None = None,
-        key: str | None = None,
-        actor: str | None = None,
-        meta: dict[str, Any] | None = None,
-        expected_head: int | None = None,
-    ) -> Tape:
+    def split(self, id: str, *, summary: str, name: str | None = None, **options: Unpack[WriteOptions]) -> Tape:
         """End a tape and return the next one, which begins with a handoff that holds ``summary``; one transaction.
 
         The next tape has the old one's name (or ``name``), owner, agent, labels, blocks and state. The old one stays
         readable: its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
         With the key of an earlier call the tape that it made comes back.
         """
-        old = self.tape(id)
+        call = call_of(strict.identifier(id, "id"), **options)
         successor = split(
             self._recorder,
-            old._call(actor, meta, expected_head),
-            None if key is None else strict.identifier(key, "key"),
+            call,
+            call.key,
             strict.text(summary, "summary"),
             None if name is None else strict.text(name, "name"),
         )
-        return Tape(self, successor)
+        return Tape(self._services, successor)
 
     def purge(self, id: str, *, forks: bool = False) -> Retention:
         """Remove a tape for good; with ``forks``, its forks and theirs as well. Returns what went.
@@ -395,7 +373,7 @@ class Store:
             limit = micros(older_than)
         else:
             raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
-        self._administrative("retain")
+        self._services.log_administrative("retain")
         return self._purging.retain(limit, status, dry_run=dry_run)
 
     def export(self, id: str, file: File, *, family: bool = False, progress: Progress | None = None) -> Transfer:
@@ -406,7 +384,7 @@ class Store:
         """
         strict.callback(progress, "progress")
         id = strict.identifier(id, "id")
-        self._administrative("export", tape=id)
+        self._services.log_administrative("export", tape=id)
         return self._moving.export(id, file, family=strict.flag(family, "family"), progress=progress)
 
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
@@ -427,27 +405,25 @@ class Store:
         """
         if self._owner is not None:
             raise InvalidEntry("owner", "a backup holds every owner's tapes; open the store without an owner")
-        self._administrative("backup")
+        self._services.log_administrative("backup")
         self._db.backup(file)
 
     def health(self, id: str | None = None) -> Health:
         """Tell whether the database answers, its schema, and up to where a tape was last verified.
 
         With ``id`` it is that tape's last check and head, otherwise the newest check of any. Scans nothing. A
-        database that cannot be reached is told as ``ok=False``, not raised.
+        database that cannot be reached is reported as ``ok=False``, not raised.
         """
         return self._catalog.health(None if id is None else strict.identifier(id, "id"))
 
     def stats(self) -> Stats:
         """Count the tapes, entries, messages and bytes; reads the size of every entry, so it takes its time."""
-        self._administrative("stats")
+        self._services.log_administrative("stats")
         return self._catalog.stats()
 
     def tools(self) -> Toolset:
         """Return the tools that let a model search all tapes that this store sees: of one owner, if it has one."""
-        from tape.tools import store_tools
-
-        return store_tools(self)
+        return store_tools(self.search)
 
     def scoped(self, owner: str) -> Store:
         """Return this store for one owner: every other owner's tape looks like one that is not there.
@@ -458,14 +434,20 @@ class Store:
         owner = strict.identifier(owner, "owner")
         if self._owner is not None and owner != self._owner:
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
+        return self._like_this(self._db, owner=owner, bound=self._bound, shared=True)
+
+    def _like_this(
+        self, database: Database, *, owner: str | None = None, bound: bool = False, shared: bool = False
+    ) -> Store:
+        """Return a store with the settings of this one on another database object, or for one owner."""
         return Store(
-            self._db,
-            owner=owner,
+            database,
+            owner=owner or self._owner,
             clock=self._clock,
             slow=self._slow,
             settings=self._reader.settings,
-            bound=self._bound,
-            shared=True,
+            bound=bound,
+            shared=shared,
         )
 
     def _together(self, tape: str, work: Callable[[Store], R]) -> R:
@@ -478,19 +460,11 @@ class Store:
 
         def attempt(transaction: Transaction) -> R:
             transaction.lock(tape)
-            joined = Joined(transaction, self._db)
-            return work(
-                Store(joined, owner=self._owner, clock=self._clock, slow=self._slow, settings=self._reader.settings)
-            )
+            return work(self._like_this(Joined(transaction, self._db)))
 
         result = self._db.repeat(tape, attempt)
         self._recorder.forget(tape)
         return result
-
-    def _administrative(self, call: str, **facts: str | None) -> None:
-        """Leave a trace of a call that looks across owners."""
-        if self._owner is None and not facts.get("owner"):
-            log.info("tape.administrative", call=call, **facts)
 
     def close(self) -> None:
         """Give back every connection. Handles of this store fail from then on.

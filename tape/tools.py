@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tape.core.entries import payloads
-from tape.core.records import Entry
+from tape.core.records import Entry, Hit
 from tape.core.strict import MAX_INT
 from tape.errors import InvalidEntry, TapeError
-
-if TYPE_CHECKING:
-    from tape.handles.tape import Tape
-    from tape.store import Store
+from tape.handles.memory import MemoryWriter
+from tape.handles.snapshot import Snapshot
 
 __all__ = ["Tool", "Toolset", "store_tools", "tape_tools"]
 
@@ -90,17 +88,18 @@ class Toolset:
     def call(self, name: str, arguments: dict[str, Any] | str | None = None) -> str:
         """Run a tool as a model called it; an unknown tool or bad arguments are answered in words."""
         if not isinstance(name, str) or name not in self._tools:
-            said = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
-            return f"Error: there is no tool {said}; there are {', '.join(self._tools) or 'none'}"
+            shown = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
+            return f"Error: there is no tool {shown}; there are {', '.join(self._tools) or 'none'}"
         if isinstance(arguments, str):
             try:
                 arguments = msgspec.json.decode(arguments or "{}")
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 return _cut(f"Error: the arguments are not JSON: {error}")
-        given = {} if arguments is None else arguments
-        if not isinstance(given, dict) or not all(isinstance(one, str) for one in given):
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict) or not all(isinstance(argument, str) for argument in arguments):
             return "Error: the arguments must be an object"
-        return self._tools[name](**given)
+        return self._tools[name](**arguments)
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the tools as OpenAI's chat API takes them."""
@@ -166,16 +165,22 @@ def _cut(text: str, most: int = _MOST) -> str:
     return text if len(text) <= most else f"{text[:most]} … [{len(text) - most} characters cut]"
 
 
-def tape_tools(tape: Tape) -> Toolset:
+def _number(least: int, most: int) -> dict[str, Any]:
+    """Return the schema of a whole number."""
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+_STRING = {"type": "string"}
+
+
+def tape_tools(tape: MemoryWriter) -> Toolset:
     """Return the tools for one tape."""
     tools = [
         Tool("tape_info", "What this tape holds: messages, entries, anchors, status.", _schema(), lambda: _info(tape)),
         Tool(
             "tape_search",
             "Search the text of this tape, also of tool calls and results. All words must match.",
-            _schema(
-                ("query",), query={"type": "string"}, limit={"type": "integer", "minimum": 1, "maximum": _MOST_HITS}
-            ),
+            _schema(("query",), query=_STRING, limit=_number(1, _MOST_HITS)),
             lambda query, limit=10: _search(tape, query, limit),
         ),
         Tool(
@@ -188,71 +193,65 @@ def tape_tools(tape: Tape) -> Toolset:
                     "minimum": 1,
                     "description": "A seq, or tape:seq for what this tape inherits, as a search hit begins.",
                 },
-                before={"type": "integer", "minimum": 0, "maximum": _MOST_AROUND},
-                after={"type": "integer", "minimum": 0, "maximum": _MOST_AROUND},
+                before=_number(0, _MOST_AROUND),
+                after=_number(0, _MOST_AROUND),
             ),
             lambda seq, before=2, after=2: _around(tape, seq, before, after),
         ),
         Tool(
             "tape_anchors",
             "List the last checkpoints and handoffs with their summaries.",
-            _schema(limit={"type": "integer", "minimum": 1, "maximum": 100}),
+            _schema(limit=_number(1, 100)),
             lambda limit=20: _anchors(tape, limit),
         ),
         Tool(
             "tape_handoff",
             "Set a checkpoint: from then on the conversation continues from its summary.",
-            _schema(
-                ("name", "summary"),
-                name={"type": "string"},
-                summary={"type": "string"},
-                next_steps={"type": "array", "items": {"type": "string"}},
-            ),
+            _schema(("name", "summary"), name=_STRING, summary=_STRING, next_steps={"type": "array", "items": _STRING}),
             lambda name, summary, next_steps=(): _handoff(tape, name, summary, next_steps),
         ),
     ]
-    writable = [block for block in tape.blocks() if not block.read_only]
-    if writable:
-        labels = [block.label for block in writable]
-        tools.append(
-            Tool(
-                "set_block",
-                f"Write to a block of your prompt ({', '.join(labels)}).",
-                _schema(
-                    ("label", "text"),
-                    label={"type": "string", "enum": labels},
-                    text={"type": "string"},
-                    action={"type": "string", "enum": ["replace", "append"]},
-                ),
-                lambda label, text, action="replace": _set_block(tape, label, text, action),
-            )
-        )
-    return Toolset(tools)
+    labels = [block.label for block in tape.blocks() if not block.read_only]
+    return Toolset([*tools, _block_tool(tape, labels)] if labels else tools)
 
 
-def store_tools(store: Store) -> Toolset:
-    """Return the tools for all tapes that a store sees."""
-    search = Tool(
+def _block_tool(tape: MemoryWriter, labels: list[str]) -> Tool:
+    return Tool(
+        "set_block",
+        f"Write to a block of your prompt ({', '.join(labels)}).",
+        _schema(
+            ("label", "text"),
+            label={"type": "string", "enum": labels},
+            text=_STRING,
+            action={"type": "string", "enum": ["replace", "append"]},
+        ),
+        lambda label, text, action="replace": _set_block(tape, label, text, action),
+    )
+
+
+def store_tools(search: Callable[..., list[Hit]]) -> Toolset:
+    """Return the tools for all tapes that a store sees, which ``search`` finds messages on."""
+    tool = Tool(
         "search_tapes",
         "Search the text of all your tapes, also of tool calls and results. All words must match.",
         _schema(
             ("query",),
-            query={"type": "string"},
-            limit={"type": "integer", "minimum": 1, "maximum": _MOST_HITS},
+            query=_STRING,
+            limit=_number(1, _MOST_HITS),
             tape={"type": "string", "description": "Search only the tape with this id."},
         ),
-        lambda query, limit=10, tape=None: _search_tapes(store, query, limit, tape),
+        lambda query, limit=10, tape=None: _search_tapes(search, query, limit, tape),
     )
-    return Toolset([search])
+    return Toolset([tool])
 
 
-def _search_tapes(store: Store, query: str, limit: int, tape: str | None) -> str:
-    hits = store.search(query, tape=tape, limit=limit)
+def _search_tapes(search: Callable[..., list[Hit]], query: str, limit: int, tape: str | None) -> str:
+    hits = search(query, tape=tape, limit=limit)
     lines = [f"{hit.tape} {hit.seq} {hit.role or ''} {hit.message_id}: {hit.snippet}" for hit in hits]
     return "\n".join(lines) or "Nothing found."
 
 
-def _info(tape: Tape) -> str:
+def _info(tape: MemoryWriter) -> str:
     info = tape.info()
     anchors = [anchor.name for anchor in tape.anchors(limit=5)]
     return (
@@ -261,19 +260,18 @@ def _info(tape: Tape) -> str:
     )
 
 
-def _around(tape: Tape, where: int | str, before: int, after: int) -> str:
+def _around(tape: MemoryWriter, where: int | str, before: int, after: int) -> str:
     name, seq, end = _address(tape, where)
     first = max(seq - before, 1)
     last = seq + after if end is None else min(seq + after, end)
-    read = tape if name == tape.id else tape._store.get(name)
-    entries = list(read.entries(after=first - 1, limit=last - first + 1))
+    entries = list(Snapshot(tape._services, name).entries(after=first - 1, limit=last - first + 1))
     if not any(entry.seq == seq for entry in entries):
         raise InvalidEntry("seq", f"there is no entry at {where}")
     share = min(_SHOWN // 2, (_MOST - _SHOWN) // len(entries)) - _MARK
     return "\n".join(_cut(_line(tape, entry), _SHOWN if entry.seq == seq else share) for entry in entries)
 
 
-def _address(tape: Tape, where: int | str) -> tuple[str, int, int | None]:
+def _address(tape: MemoryWriter, where: int | str) -> tuple[str, int, int | None]:
     """Return the tape and the seq that an address names, and the seq up to which that tape is inherited, if it is."""
     name, _, number = where.rpartition(":") if isinstance(where, str) else ("", "", str(where))
     if not _SEQ.fullmatch(number):
@@ -281,13 +279,13 @@ def _address(tape: Tape, where: int | str) -> tuple[str, int, int | None]:
     seq = int(number)
     if name in ("", tape.id):
         return tape.id, seq, None
-    inherited = tape._store._reader.inherited(tape.id)
+    inherited = tape._services.reader.inherited(tape.id)
     if seq > inherited.get(name, 0):
         raise InvalidEntry("seq", f"this tape inherits no entry {_cut(str(where), 300)}")
     return name, seq, inherited[name]
 
 
-def _line(tape: Tape, entry: Entry) -> str:
+def _line(tape: MemoryWriter, entry: Entry) -> str:
     """Return an entry in a line, with the text that its message has now."""
     where = _reference(tape, entry.tape, entry.seq)
     payload = entry.payload
@@ -298,26 +296,25 @@ def _line(tape: Tape, entry: Entry) -> str:
     return f"{where} {entry.kind} {payload.id}: {text}"
 
 
-def _reference(tape: Tape, name: str, seq: int) -> str:
+def _reference(tape: MemoryWriter, name: str, seq: int) -> str:
     """Return how an entry is named to the model: by its seq, and one that is inherited also by its tape."""
     return str(seq) if name == tape.id else f"{name}:{seq}"
 
 
-def _anchors(tape: Tape, limit: int) -> str:
-    found = tape.anchors(limit=limit)
+def _anchors(tape: MemoryWriter, limit: int) -> str:
     lines = [
         f"{_reference(tape, anchor.tape, anchor.seq)} {anchor.name}: {anchor.summary or ''}".rstrip(": ")
-        for anchor in found
+        for anchor in tape.anchors(limit=limit)
     ]
     return "\n".join(lines) or "There are no anchors."
 
 
-def _handoff(tape: Tape, name: str, summary: str, next_steps: Sequence[str]) -> str:
+def _handoff(tape: MemoryWriter, name: str, summary: str, next_steps: Sequence[str]) -> str:
     receipt = tape.handoff(name, summary=summary, next_steps=list(next_steps))
     return f"Handoff {name!r} recorded at seq {receipt.seq}."
 
 
-def _search(tape: Tape, query: str, limit: int) -> str:
+def _search(tape: MemoryWriter, query: str, limit: int) -> str:
     lines = [
         f"{_reference(tape, hit.tape, hit.seq)} {hit.role or ''} {hit.message_id}: {hit.snippet}"
         for hit in tape.search(query, limit=limit)
@@ -325,11 +322,11 @@ def _search(tape: Tape, query: str, limit: int) -> str:
     return "\n".join(lines) or "Nothing found."
 
 
-def _set_block(tape: Tape, label: str, text: str, action: str) -> str:
-    held = {block.label: block for block in tape.blocks()}
-    if label not in held:
+def _set_block(tape: MemoryWriter, label: str, text: str, action: str) -> str:
+    blocks = {block.label: block for block in tape.blocks()}
+    if label not in blocks:
         return f"Error: there is no block {label!r}"
-    if held[label].read_only:
+    if blocks[label].read_only:
         return f"Error: block {label!r} is read-only"
     if action == "append":
         tape.append_block(label, text)
@@ -337,7 +334,7 @@ def _set_block(tape: Tape, label: str, text: str, action: str) -> str:
         tape.set_block(label, text)
     else:
         return "Error: action must be 'replace' or 'append'"
-    block = {one.label: one for one in tape.blocks()}[label]
+    block = next(block for block in tape.blocks() if block.label == label)
     used = (
         f"{block.tokens}/{block.max_tokens} tokens ({block.percent}%)" if block.max_tokens else f"{block.tokens} tokens"
     )

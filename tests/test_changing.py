@@ -17,7 +17,8 @@ from make_old_store import DATA
 from shell import Done, Shell, family, tape_command
 
 import tape
-from tape.db.schema.tables import REVISION, guards
+from tape.db.schema.guards import guards
+from tape.db.schema.tables import REVISION
 from tape.transcripts import FORMATS
 
 TRANSCRIPTS = DATA / "transcripts"

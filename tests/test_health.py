@@ -80,6 +80,10 @@ class TestHealth:
                         asked.append(statement.sql)
                         return tx.one(statement, params)
 
+                    def value(self, statement: Any, params: Any) -> Any:
+                        asked.append(statement.sql)
+                        return tx.value(statement, params)
+
                 return work(Watch())
 
             return read(watching)

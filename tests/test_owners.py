@@ -17,6 +17,7 @@ from conftest import Backend, _dsn
 
 import tape
 from tape.db import rls
+from tape.db.record import writing
 from tape.db.schema.tables import Tables
 
 HIDDEN, UNWRITTEN = "bobs-tape", "no-such-tape"
@@ -78,7 +79,7 @@ TAPE_WRITES: dict[str, Call] = {
     "append": lambda t: t.append(role="user", content="x"),
     "append_block": lambda t: t.append_block("memory", "x"),
     "clear": lambda t: t.clear(),
-    "compact": lambda t: t._note("started", None, None, 1.0),
+    "compact": lambda t: t._record_start(writing.Call(t.id), 1.0),
     "complete": lambda t: t.complete(),
     "discard": lambda t: t.discard(),
     "end": lambda t: t.end("over"),
@@ -209,8 +210,8 @@ class TestTapes:
     @pytest.mark.parametrize("name", READS)
     def test_s4_snapshots_are_those_of_an_unwritten_tape(self, seen: Seen, name: str) -> None:
         """A snapshot of another owner's tape, however it was come by, is one of an id never written."""
-        told = outcome(READS[name], tape.Snapshot(seen.ann, HIDDEN, 6))
-        assert told == outcome(READS[name], tape.Snapshot(seen.ann, UNWRITTEN, 6))
+        told = outcome(READS[name], tape.Snapshot(seen.ann._services, HIDDEN, 6))
+        assert told == outcome(READS[name], tape.Snapshot(seen.ann._services, UNWRITTEN, 6))
         assert WORD not in told
 
     @pytest.mark.parametrize("name", TAPE_WRITES)

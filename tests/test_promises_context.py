@@ -27,6 +27,7 @@ from tape.core.context.window import Spot, reach
 from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
 from tape.core.records import Message
+from tape.db.record.writing import Call
 from tape.new_ids import keyed
 
 
@@ -115,7 +116,7 @@ class TestRecall:
         for name in ("checkpoint", "stale"):
             told.pop(name, None)
         old = Plain(key=keyed(None), payload=payloads.Event(name="tape.context", data=told))
-        receipt = chat._record([old], None, None, None)[0]
+        receipt = chat._services.recorder.record(Call(chat.id), [old])[0]
         again = chat.recall(receipt.seq)
         assert rendered(again) == rendered(context)
 

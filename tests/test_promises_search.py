@@ -272,9 +272,9 @@ class TestLargeTexts:
         read: list[int] = []
         finds = Asked.finds
 
-        def reading(asked: Asked, row: Any, *, indexed: bool = False) -> Any:
-            read.append(row[1])
-            return finds(asked, row, indexed=indexed)
+        def reading(asked: Asked, row: Any, raw: bytes, *, indexed: bool = False) -> Any:
+            read.append(row.seq)
+            return finds(asked, row, raw, indexed=indexed)
 
         monkeypatch.setattr(Asked, "finds", reading)
         hits = store.search("zebra")

@@ -211,7 +211,7 @@ class TestClaudeCode:
         """A sidechain is a tape of its own, forked off the session, and sees only its own messages."""
         lineage = session.lineage()
         assert [one.tape for one in lineage.descendants] == [f"{SESSION}/agent-a1b2c3d4"]
-        helper = session._store.get(f"{SESSION}/agent-a1b2c3d4")
+        helper = tape.Tape(session._services, f"{SESSION}/agent-a1b2c3d4")
         assert texts(helper) == ["Review cart.py", "Drop the + 1."]
 
     def test_tokens_are_counted_once_per_response(self, session: tape.Tape) -> None:

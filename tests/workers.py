@@ -466,10 +466,10 @@ VERBS: dict[str, Callable[[tape.Tape], Any]] = {
     "clear": lambda chat: chat.clear(),
     "anchor": lambda chat: chat.anchor("here"),
     "complete": lambda chat: chat.complete(),
-    "first write": lambda chat: chat._store.tape("brand new").append(role="user", content="x"),
+    "first write": lambda chat: tape.Tape(chat._services, "brand new").append(role="user", content="x"),
     "fork": lambda chat: chat.fork("brand new"),
-    "merge": lambda chat: chat.merge(chat._store.get("helper")),
-    "discard": lambda chat: chat._store.get("helper").discard("enough"),
+    "merge": lambda chat: chat.merge("helper"),
+    "discard": lambda chat: tape.Tape(chat._services, "helper").discard("enough"),
 }
 """Writes in the middle of which a process can die; the tape has a message ``m`` and a fork ``helper``."""
 

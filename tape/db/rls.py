@@ -15,7 +15,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from tape.db.engine.connect import schema_name
-from tape.db.schema.tables import Tables, in_schema, run_ddl
+from tape.db.schema.guards import in_schema, run_ddl
+from tape.db.schema.tables import Tables
 from tape.errors import InvalidEntry
 
 __all__ = ["disable", "enable", "policies"]

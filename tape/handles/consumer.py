@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tape.core import strict
 from tape.core.records import Entry
 from tape.db.feed.feed import check_position
+from tape.handles.services import Services
 
-if TYPE_CHECKING:
-    from tape.store import Store
-
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "check_timeout"]
 
 
 class Consumer:
@@ -23,8 +20,8 @@ class Consumer:
     the transaction that holds what was made of the entries: ``store.bind(connection).consumer(name).commit(…)``.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
+    def __init__(self, services: Services, name: str) -> None:
+        self._services = services
         self._name = name
 
     def __repr__(self) -> str:
@@ -38,19 +35,23 @@ class Consumer:
     @property
     def position(self) -> int:
         """The position that was last committed; 0 before the first."""
-        return self._store._feed.committed(self._name)
+        return self._services.feed.committed(self._name)
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield every entry behind the committed position that there is now."""
-        return self._store.feed(self.position)
+        self._services.log_administrative("feed")
+        return self._services.feed.entries(self.position, None)
 
     def follow(self, *, timeout: float | None = None) -> Iterator[Entry]:
         """Yield every entry behind the committed position and wait for more; see ``Store.follow``."""
-        return self._store.follow(self.position, timeout=timeout)
+        most = check_timeout(timeout)
+        self._services.log_administrative("follow")
+        return self._services.feed.follow(self.position, most)
 
     def commit(self, position: int) -> None:
         """Keep ``position``, that of the last entry dealt with. A lower one than before rewinds."""
-        self._store._feed.commit(self._name, check_position(position, "position", postgres=self._store._db.postgres))
+        checked = check_position(position, "position", postgres=self._services.database.postgres)
+        self._services.feed.commit(self._name, checked)
 
 
 def check_timeout(timeout: float | None) -> float | None:

@@ -108,10 +108,6 @@ class ChangeState(Intent, kw_only=True):
     patch: bool
     spec: Any = None
 
-    def content(self) -> Any:
-        """Return the slot and what was given."""
-        return payloads.State(slot=self.slot, given=self.given, patch=self.patch).content()
-
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Work out what the slot holds afterwards and check it against its declared type."""
         value: Any | UnsetType = self.given

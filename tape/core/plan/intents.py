@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload, Place
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import GIVEN, Key, Origin
 from tape.core.plan.lookup import Lookup, visible_place
 from tape.core.view.fold import Head
 from tape.errors import InvalidEntry, TapeClosed, UnknownMessage
@@ -44,8 +44,8 @@ class Planned(Struct, gc=False):
     message_id: str | None = None
 
 
-class Taken(Exception):
-    """The message id exists under another key or on an ancestor; ``seq`` is the entry that placed it."""
+class _Recorded(Exception):
+    """There is nothing to record: the entry at ``seq``, of the tape or the ancestor ``tape``, is it already."""
 
     def __init__(self, seq: int, tape: str | None = None) -> None:
         super().__init__(seq, tape)
@@ -53,13 +53,12 @@ class Taken(Exception):
         self.tape = tape
 
 
-class Unchanged(Exception):
-    """The entry at ``seq`` says the same already."""
+class Taken(_Recorded):
+    """The message id exists under another key or on an ancestor, placed by that entry."""
 
-    def __init__(self, seq: int, tape: str | None = None) -> None:
-        super().__init__(seq, tape)
-        self.seq = seq
-        self.tape = tape
+
+class Unchanged(_Recorded):
+    """That entry says the same already."""
 
 
 class Intent(Struct, kw_only=True):
@@ -67,6 +66,8 @@ class Intent(Struct, kw_only=True):
 
     records: ClassVar[type[Payload]]
     """What it becomes; of an upsert, what it may become."""
+    told_by: ClassVar[frozenset[Origin]] = frozenset({GIVEN})
+    """The origins of a key that tells a repeated call."""
 
     key: Key
     source: tuple[str, int] | None = None
@@ -75,7 +76,7 @@ class Intent(Struct, kw_only=True):
     @property
     def known_by_key(self) -> bool:
         """Whether the key tells a repeated call, so that it is looked up before anything else is decided."""
-        return self.key.origin is Origin.GIVEN
+        return self.key.origin in self.told_by
 
     @property
     def changes_view(self) -> bool:
@@ -88,7 +89,7 @@ class Intent(Struct, kw_only=True):
 
     def content(self) -> Any:
         """Return what the caller gave, to be compared with what a key already holds."""
-        raise AssertionError("an intent knows its content")
+        return {"kind": self.records.kind} | {name: getattr(self, name) for name in self.records.compared}
 
     def content_as(self, kind: str) -> Any:
         """Return what the caller gave as an entry of ``kind`` tells it; an upsert may have become either of two."""
@@ -166,10 +167,6 @@ class ChooseHead(Intent, kw_only=True):
     records = payloads.Switch
 
     id: str
-
-    def content(self) -> Any:
-        """Return the id."""
-        return {"kind": "switch", "id": self.id}
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the message's place and whether the next message can extend its lane."""

@@ -12,7 +12,7 @@ from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import OUT, Head
 from tape.errors import UnknownMessage
 
-__all__ = ["Covered", "Lookup", "Standing", "visible_place", "waiting"]
+__all__ = ["Covered", "Lookup", "Standing", "known_place", "visible_place", "waiting"]
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -120,13 +120,18 @@ class Lookup(Protocol):
 
 def visible_place(look: Lookup, head: Head, message_id: str) -> tuple[Place, Standing]:
     """Return where a message of the view is and how it stands; raises UnknownMessage for any other."""
+    place, _, standing = known_place(look, message_id)
+    if not standing.visible(head.cleared):
+        raise UnknownMessage(look.tape, message_id, retracted=True)
+    return place, standing
+
+
+def known_place(look: Lookup, message_id: str) -> tuple[Place, int, Standing]:
+    """Return where a message is, the entry that placed it, and how it stands; raises UnknownMessage for any other."""
     found = look.place(message_id)
     if found is None:
         raise UnknownMessage(look.tape, message_id)
-    standing = look.standing(found[0])
-    if not standing.visible(head.cleared):
-        raise UnknownMessage(look.tape, message_id, retracted=True)
-    return found[0], standing
+    return *found, look.standing(found[0])
 
 
 def waiting(body: Body) -> list[str]:

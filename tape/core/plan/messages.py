@@ -15,7 +15,7 @@ from tape.core.entries.payloads import ROOT, Place
 from tape.core.messages import toolcalls
 from tape.core.messages.tokens import message_tokens
 from tape.core.plan.intents import Intent, Planned, Taken, Unchanged, same
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import DERIVED, GIVEN, RANDOM, Key
 from tape.core.plan.lookup import Lookup, visible_place, waiting
 from tape.core.plan.results import bind, settle
 from tape.core.summaries.runs import Rewritten, loosen
@@ -53,6 +53,7 @@ class AddMessage(Intent, kw_only=True):
     """Append a message."""
 
     records = payloads.Append
+    told_by = frozenset({GIVEN, DERIVED})
 
     id: str
     generated: bool
@@ -64,11 +65,6 @@ class AddMessage(Intent, kw_only=True):
     parent: Any = HEAD
     batch: tuple[int, int] | None = None
     """The index in a batch with a key and its length; ``(0, 0)`` for a key that only looks like one of a batch."""
-
-    @property
-    def known_by_key(self) -> bool:
-        """Whether the key tells a repeated call: also the id of a message does, and its key follows from that."""
-        return self.key.origin is not Origin.RANDOM
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
@@ -82,7 +78,7 @@ class AddMessage(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the parent's place and put the message behind it."""
-        aliased = self.key.origin is Origin.GIVEN
+        aliased = self.key.origin is GIVEN
         if not self.generated and (aliased or head.aliased or look.forked):
             # Before all else, as with every key: a retry is told what it wrote, whatever became of its parent.
             taken = look.place(self.id)
@@ -164,21 +160,19 @@ class ReviseMessage(Intent, kw_only=True):
             tokens=message_tokens(message),
             loosens=loosen(look, outs=hides, backs=shows, revised=[rewritten]),
         )
-        if self.key.origin is not Origin.GIVEN:
+        if self.key.origin is not GIVEN:
             # Of two revisions of the same body one fails, and plans again with the other's as the body to replace.
-            self.key = Key(ids.revision_key(standing.body, standing.of), Origin.DERIVED)
+            self.key = Key(ids.revision_key(standing.body, standing.of), DERIVED)
         return Planned(payload, head.place, self.id)
 
 
 class UpsertMessage(AddMessage, kw_only=True):
     """Append a message, or revise it if it is there; decided inside the transaction, so that two never collide."""
 
-    message: dict[str, Any]
+    # A key that is derived from the id tells only that the message is there.
+    told_by = frozenset({GIVEN})
 
-    @property
-    def known_by_key(self) -> bool:
-        """Whether the key tells a repeated call. One derived from the id tells only that the message is there."""
-        return self.key.origin is Origin.GIVEN
+    message: dict[str, Any]
 
     def content_as(self, kind: str) -> Any:
         """Return the message as an append or as a revision tells it."""
@@ -187,9 +181,9 @@ class UpsertMessage(AddMessage, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Append what was never on the tape, and revise the rest where it stands."""
         if self.generated or look.place(self.id) is None:
-            if self.key.origin is Origin.DERIVED:
+            if self.key.origin is DERIVED:
                 # An earlier attempt may have planned a revision.
-                self.key = Key(ids.message_key(self.id), Origin.DERIVED)
+                self.key = Key(ids.message_key(self.id), DERIVED)
             return AddMessage.plan(self, head, look, previous)
         revision = self._revision()
         planned = revision.plan(head, look, previous)
@@ -232,9 +226,9 @@ def add_message(
     tokens = message_tokens(message)
     chosen = given or new_id()
     if key is not None:
-        named = Key(strict.identifier(key, "key"), Origin.GIVEN)
+        named = Key(strict.identifier(key, "key"), GIVEN)
     else:
-        named = Key(ids.message_key(chosen), Origin.RANDOM if given is None else Origin.DERIVED)
+        named = Key(ids.message_key(chosen), RANDOM if given is None else DERIVED)
     return AddMessage(
         key=named,
         id=chosen,
@@ -282,7 +276,7 @@ def message_intents(
         behind = CHAIN if index else parent
         intent = add_message(message, None, UNSET, None, None, behind, new_id, field=f"messages[{index}]")
         if key is not None:
-            intent.key = Key(ids.batch_key(key, index), Origin.GIVEN)
+            intent.key = Key(ids.batch_key(key, index), GIVEN)
             intent.batch = (index, len(given))
         intents.append(intent)
     return intents

@@ -8,7 +8,10 @@ from tape.core.entries.payloads import Answer, Place, Reopened
 from tape.core.plan.lookup import Lookup
 from tape.core.view.fold import Head
 
-__all__ = ["bind", "makes", "settle"]
+__all__ = ["Changes", "bind", "makes", "settle"]
+
+Changes = dict[Place, tuple[bool, frozenset[str]]]
+"""The messages that change: whether each is visible afterwards, and the calls that it makes then."""
 
 
 def bind(look: Lookup, head: Head, before: Place, answered: Sequence[str]) -> list[Answer]:
@@ -27,7 +30,7 @@ def bind(look: Lookup, head: Head, before: Place, answered: Sequence[str]) -> li
     return bound
 
 
-def makes(look: Lookup, changed: dict[Place, tuple[bool, frozenset[str]]], answer: Answer, cleared: int) -> bool:
+def makes(look: Lookup, changed: Changes, answer: Answer, cleared: int) -> bool:
     """Whether the message that a result was bound to is there and makes the call, after the change."""
     if answer.maker in changed:
         live, calls = changed[answer.maker]
@@ -36,9 +39,7 @@ def makes(look: Lookup, changed: dict[Place, tuple[bool, frozenset[str]]], answe
     return standing.visible(cleared) and answer.call in look.body(standing.body, standing.of).calls
 
 
-def settle(
-    look: Lookup, changed: dict[Place, tuple[bool, frozenset[str]]], cleared: int
-) -> tuple[list[Place], list[Reopened]]:
+def settle(look: Lookup, changed: Changes, cleared: int) -> tuple[list[Place], list[Reopened]]:
     """Return the results that go and those that return when the named messages change, transitively."""
     hides: list[Place] = []
     shows: list[Reopened] = []

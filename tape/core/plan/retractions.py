@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Place, Reopened
 from tape.core.plan.intents import Intent, Planned
-from tape.core.plan.lookup import Lookup
-from tape.core.plan.results import makes, settle
+from tape.core.plan.lookup import Lookup, known_place
+from tape.core.plan.results import Changes, makes, settle
 from tape.core.summaries.runs import loosen
 from tape.core.view.fold import HIDDEN, Head
 from tape.errors import InvalidEntry, UnknownMessage
@@ -24,21 +22,13 @@ class RetractMessages(Intent, kw_only=True):
     ids: list[str]
     reason: str | None
 
-    def content(self) -> Any:
-        """Return the ids and the reason."""
-        return {"kind": "retract", "ids": self.ids, "reason": self.reason}
-
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Close the messages and what answers their calls."""
         places: list[Place] = []
         marks: list[Place] = []
-        changed: dict[Place, tuple[bool, frozenset[str]]] = {}
+        changed: Changes = {}
         for message_id in self.ids:
-            found = look.place(message_id)
-            if found is None:
-                raise UnknownMessage(look.tape, message_id)
-            place, _ = found
-            standing = look.standing(place)
+            place, _, standing = known_place(look, message_id)
             if standing.out(head.cleared):
                 raise UnknownMessage(look.tape, message_id, retracted=True)
             (places if standing.live else marks).append(place)
@@ -56,10 +46,6 @@ class RestoreMessages(Intent, kw_only=True):
 
     ids: list[str]
 
-    def content(self) -> Any:
-        """Return the ids."""
-        return {"kind": "restore", "ids": self.ids}
-
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Open the last body of each message, and of the results that went with it."""
         if not self.ids:
@@ -67,11 +53,7 @@ class RestoreMessages(Intent, kw_only=True):
         clears = look.clears()
         named: dict[Place, Reopened] = {}
         for message_id in self.ids:
-            found = look.place(message_id)
-            if found is None:
-                raise UnknownMessage(look.tape, message_id)
-            place, placed = found
-            standing = look.standing(place)
+            place, placed, standing = known_place(look, message_id)
             if not standing.out(head.cleared):
                 why = "is not retracted" if standing.live else "is hidden with the call it answers: restore that"
                 raise InvalidEntry("ids", f"message {message_id!r} {why}")
@@ -79,7 +61,7 @@ class RestoreMessages(Intent, kw_only=True):
             clear = min((seq for seq, _ in clears if seq >= standing.since), default=0) if standing.live else 0
             named[place] = Reopened(place, placed, standing.body, clear, standing.of)
         # A result named together with its call is visible if the call is, so decide calls before results.
-        changed: dict[Place, tuple[bool, frozenset[str]]] = {}
+        changed: Changes = {}
         shows: list[Reopened] = []
         marks: list[Reopened] = []
         for place, back in sorted(named.items(), key=lambda item: item[0].ordinal):
@@ -105,17 +87,15 @@ class RestoreMessages(Intent, kw_only=True):
         beneath = clears[1][0] if len(clears) > 1 else 0
         # What was brought back by itself since the clear may have changed since: its results follow it. And a result
         # that was brought back without its call has waited for it.
-        changed: dict[Place, tuple[bool, frozenset[str]]] = {}
+        changed: Changes = {}
         shows: list[Reopened] = []
         for place in look.returned(clear):
             standing = look.standing(place)
-            if not standing.live and standing.why == HIDDEN:
-                bound = look.bindings(place, standing.placed)
-                if any(makes(look, changed, answer, beneath) for answer in bound):
-                    shows.append(Reopened(place, standing.placed, standing.body, 0, standing.of))
-                    changed[place] = (True, frozenset(look.body(standing.body, standing.of).calls))
-                    continue
             live = standing.visible(beneath)
+            if not standing.live and standing.why == HIDDEN:
+                live = any(makes(look, changed, answer, beneath) for answer in look.bindings(place, standing.placed))
+                if live:
+                    shows.append(Reopened(place, standing.placed, standing.body, 0, standing.of))
             changed[place] = (live, frozenset(look.body(standing.body, standing.of).calls if live else ()))
         hides, more = settle(look, changed, beneath)
         shows += more

@@ -100,10 +100,6 @@ class AddSummary(Intent, kw_only=True):
     last: str
     expected: tuple[str, int] | int | None
 
-    def content(self) -> Any:
-        """Return the text and the run."""
-        return {"kind": "compact", "text": self.text, "first": self.first, "last": self.last}
-
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Check the run against the path to the head, its anchor and the compactions that hold on it."""
         first, first_standing = visible_place(look, head, self.first)

@@ -225,15 +225,15 @@ class _PostgresTransaction(Transaction):
         self._begin()
         return super().try_lock(tape)
 
-    def run(self, statement: Statement, params: Row) -> int:
+    def run(self, statement: Statement[Any], params: Row) -> int:
         self._begin()
         return super().run(statement, params)
 
-    def many(self, statement: Statement, rows: Iterable[Row]) -> None:
+    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> None:
         self._begin()
         super().many(statement, rows)
 
-    def hot(self, statement: Statement, params: Row) -> bool:
+    def hot(self, statement: Statement[Any], params: Row) -> bool:
         self.deciding = True
         return self.one(statement, params) is not None
 

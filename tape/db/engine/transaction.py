@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+T = TypeVar("T")
 Row = Sequence[Any]
 
 
@@ -76,22 +77,31 @@ class Transaction:
         self.after_commit: Callable[[], None] | None = None
         """Called once the transaction is committed, before the next writer begins."""
 
-    def one(self, statement: Statement, params: Row) -> Row | None:
+    def one(self, statement: Statement[T], params: Row) -> T | None:
         """Run a query and return its first row, if any."""
-        row: Row | None = self.execute(statement.sql, statement.bind(params)).fetchone()
-        return row
+        order, make = statement.order, statement.row
+        bound = params if order is None else [params[index] for index in order]
+        row = self.execute(statement.sql, bound).fetchone()
+        return row if make is None or row is None else make(row)
 
-    def all(self, statement: Statement, params: Row) -> list[Row]:
+    def value(self, statement: Statement[Any], params: Row) -> Any:
+        """Run a query and return the first column of its first row, or None when there is no row."""
+        row = self.one(statement, params)
+        return None if row is None else row[0]
+
+    def all(self, statement: Statement[T], params: Row) -> list[T]:
         """Run a query and return its rows."""
-        rows: list[Row] = self.execute(statement.sql, statement.bind(params)).fetchall()
-        return rows
+        order, make = statement.order, statement.row
+        bound = params if order is None else [params[index] for index in order]
+        rows = self.execute(statement.sql, bound).fetchall()
+        return rows if make is None else [make(row) for row in rows]
 
-    def run(self, statement: Statement, params: Row) -> int:
+    def run(self, statement: Statement[Any], params: Row) -> int:
         """Run a change and return how many rows it touched."""
         count: int = self.execute(statement.sql, params if statement.order is None else statement.bind(params)).rowcount
         return count
 
-    def many(self, statement: Statement, rows: Iterable[Row]) -> None:
+    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> None:
         """Run a change once per row."""
         bound = rows if statement.order is None else (statement.bind(row) for row in rows)
         self._cursor.executemany(statement.sql, bound)
@@ -107,7 +117,7 @@ class Transaction:
             return True
         return bool(self._cursor.execute(self.statements.try_lock, (lock_key(tape),)).fetchone()[0])
 
-    def hot(self, statement: Statement, params: Row) -> bool:
+    def hot(self, statement: Statement[Any], params: Row) -> bool:
         """Run a statement that is a transaction by itself; tells whether it wrote."""
         raise AssertionError("only PostgreSQL has one")
 
@@ -127,7 +137,7 @@ def _compiled(dialect: str, schema: str | None) -> tuple[Tables, Statements]:
     tables = Tables(dialect, schema)
     if schema in (None, _ANY_SCHEMA):
         return tables, Statements(dialect, tables)
-    return tables, _compiled(dialect, _ANY_SCHEMA)[1].on(tables)
+    return tables, Statements(dialect, tables, _compiled(dialect, _ANY_SCHEMA)[1])
 
 
 class Database:

@@ -18,8 +18,8 @@ from tape.core.records import Entry
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position, split_position
+from tape.db.sql.rows import FeedRow
 from tape.db.view.lineage import Family
-from tape.db.view.paths import Row
 from tape.db.view.rows import any_text, damaged_entry, entry_from_row
 from tape.errors import Corrupt, InvalidEntry
 
@@ -53,10 +53,9 @@ class Feed:
         """The database that is read."""
         return self._db
 
-    def at(self, position: int) -> tuple[int, ...]:
+    def at(self, position: int) -> tuple[int, int]:
         """Return a position as the statements take it."""
-        parts = split_position(self._db.postgres, position)
-        return parts if self._db.postgres else parts[1:]
+        return split_position(self._db.postgres, position)
 
     def page(self, after: int, most: int = _PAGE) -> tuple[list[Entry], int, bool]:
         """Return a page of entries behind a position, the position reached, and whether there may be more.
@@ -72,21 +71,21 @@ class Feed:
                 with any_text(tx):
                     rows = tx.all(self._sql.feed_page, (*self.at(after), most))
             entries = [entry for entry in (self._entry(tx, row) for row in rows) if entry is not None]
-            reached = join_position(rows[-1][-4], rows[-1][0]) if rows else after
+            reached = join_position(rows[-1].entry.xid, rows[-1].entry.position) if rows else after
             return entries, reached, len(rows) == most
 
         return self._db.read(work)
 
-    def _entry(self, tx: Transaction, row: Row) -> Entry | None:
-        *stored, tape, owner, last = row
+    def _entry(self, tx: Transaction, row: FeedRow) -> Entry | None:
+        stored, tape, owner, last = row
         # Of a purged tape only its last entry, which tells that it was purged, is left to be seen.
-        if last not in (None, stored[2]) or (self._owner is not None and owner != self._owner):
+        if last not in (None, stored.seq) or (self._owner is not None and owner != self._owner):
             return None
         if last is not None:
             # A fork's place among what it inherited is gone with its lineage.
-            stored[13] = 0
+            stored = stored._replace(head_tape=0)
         try:
-            return entry_from_row(tape, stored, self._family(tx, stored[1]) if stored[13] else None)
+            return entry_from_row(tape, stored, self._family(tx, stored.tape_id) if stored.head_tape else None)
         except (Corrupt, msgspec.MsgspecError) as error:
             # One entry that cannot be read must not end the feed for all tapes.
             return damaged_entry(tape, stored, error.what if isinstance(error, Corrupt) else str(error))
@@ -94,12 +93,12 @@ class Feed:
     def _family(self, tx: Transaction, tape_id: int) -> Family | None:
         """Return the family of a fork, which never changes."""
         if tape_id not in self._families:
-            row = tx.one(self._sql.lineage_of, (tape_id,))
-            if row is None:
+            lineage = tx.value(self._sql.lineage_of, (tape_id,))
+            if lineage is None:
                 return None
             if len(self._families) >= _FAMILIES:
                 self._families.clear()
-            self._families[tape_id] = Family.decoded(row[0])
+            self._families[tape_id] = Family.decoded(lineage)
         return self._families[tape_id]
 
     def entries(self, after: int, limit: int | None) -> Iterator[Entry]:
@@ -132,7 +131,7 @@ class Feed:
     def committed(self, name: str) -> int:
         """Return the position that a named reader has committed, or 0."""
         row = self._db.read(lambda tx: tx.one(self._sql.consumer, (self._owner or "", name)))
-        return 0 if row is None else join_position(row[0], row[1])
+        return 0 if row is None else join_position(row.xid, row.position)
 
     def commit(self, name: str, position: int) -> None:
         """Keep the position of a named reader."""

@@ -171,7 +171,7 @@ class Carry:
     ) -> BlockSide:
         """Return what a tape did to a block since the two agreed, told by its entries of that block alone."""
         rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
-        written = [payloads.decode(*row) for row in rows]
+        written = [payloads.decode(row.kind, row.version, row.payload or b"") for row in rows]
         entries = [entry for entry in written if isinstance(entry, payloads.Block)]
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 

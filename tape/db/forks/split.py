@@ -10,10 +10,11 @@ from msgspec import UNSET
 from tape import new_ids
 from tape.core.entries import ids, payloads
 from tape.core.plan.intents import AddAnchor, Plain, canonical, digest_of
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import DERIVED, GIVEN, Key
 from tape.db.engine.transaction import Transaction
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
+from tape.db.sql.rows import EntryRow
 from tape.errors import ProvenanceConflict, TapeNotFound
 from tape.new_ids import keyed
 
@@ -54,7 +55,7 @@ def _split(
     old.check_head()
     cited = (call.tape, old.head.seq)
     ended = payloads.Status(status="ended", reason="split", redirect=successor)
-    old.record(Plain(key=Key(ending, Origin.GIVEN), payload=ended))
+    old.record(Plain(key=Key(ending, GIVEN), payload=ended))
     born = Call(successor, call.actor, call.meta)
     born.create = payloads.Open(
         name=facts[4] if name is None else name,
@@ -66,21 +67,21 @@ def _split(
     young.create()
     carry(old, young, cited)
     begun = payloads.Handoff(name="split", summary=summary)
-    young.record(AddAnchor(key=Key(ids.split_key(call.tape), Origin.DERIVED), payload=begun, source=cited))
+    young.record(AddAnchor(key=Key(ids.split_key(call.tape), DERIVED), payload=begun, source=cited))
 
 
-def _check_same(tx: Transaction, tape: str, made: Any, successor: str, summary: str) -> None:
+def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summary: str) -> None:
     """Refuse a key under which something else was recorded, or a split with another summary."""
-    ended = payloads.decode(made[3], made[11], made[8])
+    ended = payloads.decode(made.kind, made.version, made.payload or b"")
     stored: dict[str, Any] = {"kind": ended.kind}
     if isinstance(ended, payloads.Status) and ended.redirect == successor:
         row = tx.one(tx.statements.head, (successor,))
-        begun = tx.one(tx.statements.entry_by_key, (row[0], ids.split_key(tape))) if row is not None else None
-        told = payloads.decode(begun[3], begun[11], begun[8]) if begun is not None else None
+        begun = tx.one(tx.statements.entry_by_key, (row.number, ids.split_key(tape))) if row is not None else None
+        told = payloads.decode(begun.kind, begun.version, begun.payload or b"") if begun is not None else None
         stored = {"kind": "split", "summary": told.summary if isinstance(told, payloads.Handoff) else None}
     given = {"kind": "split", "summary": summary}
     if stored != given:
-        raise ProvenanceConflict(tape, made[4], made[2], digest_of(canonical(stored)), digest_of(canonical(given)))
+        raise ProvenanceConflict(tape, made.key, made.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
 
 
 def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:

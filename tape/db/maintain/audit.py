@@ -23,7 +23,6 @@ from tape.db.read.reader import Reader
 from tape.db.record.projection import (
     call_key,
     fork_values,
-    head_values,
     set_labels,
     set_name,
     set_redirect,
@@ -31,6 +30,8 @@ from tape.db.record.projection import (
     tape_of,
 )
 from tape.db.record.recorder import Recorder
+from tape.db.record.writing import head_values
+from tape.db.sql.rows import HEAD_COLUMNS
 from tape.db.transfer.citing import contradicted
 from tape.db.view.lineage import Family, Member, place_at
 from tape.db.view.paths import Scope
@@ -232,7 +233,7 @@ class _Check:
                     else:
                         self.erased.append(Problem(self.tape, seq, "erased"))
                     whole = False
-                source = None if row[6] is None and row[7] is None else (row[6], row[7])
+                source: Any = None if row[6] is None and row[7] is None else (row[6], row[7])
                 place = _recorded_place(row, scope)
                 try:
                     hash = bytes(memoryview(row[12]))
@@ -286,7 +287,7 @@ class _Check:
     def _compare(self, tx: Transaction, scope: Scope) -> None:
         """Compare every row of the view with what the fold gives."""
         row = tx.one(tx.statements.head, (self.tape,))
-        if row is None or _plain(row[6:]) != head_values(self.view.head, scope.family):
+        if row is None or _plain(row[len(row) - len(HEAD_COLUMNS) :]) != head_values(self.view.head, scope.family):
             self.wrong(scope.head.seq, "the head is not what the entries give")
         if (self.view.head.status, self.view.head.reason, self.view.head.completed) != (
             scope.head.status,
@@ -296,17 +297,17 @@ class _Check:
             self.wrong(scope.head.seq, "the status is not what the entries give")
         expected = rows_of(self.view, scope)
         for name, statement in tx.statements.dump.items():
-            stored = {_plain(row) for row in tx.all(statement, (scope.id,))}
-            for row in sorted(stored ^ expected[name], key=repr):
-                seq = _seq_of(name, row)
-                which = "is not what the entries give" if row in stored else "is missing"
+            stored = {_plain(one) for one in tx.all(statement, (scope.id,))}
+            for one in sorted(stored ^ expected[name], key=repr):
+                seq = _seq_of(name, one)
+                which = "is not what the entries give" if one in stored else "is missing"
                 self.wrong(seq, f"a row of {name} {which}")
         self._graph(tx, scope)
         opening = tx.one(tx.statements.entry, (scope.id, 1))
         facts = tx.one(tx.statements.info, (self.tape,))
         if facts is not None:
             labels = msgspec.json.encode(self.view.labels) if self.view.labels else None
-            if (facts[4], facts[5], facts[11]) != (self.view.name, labels, self.view.redirect):
+            if (facts.name, facts.labels, facts.redirect) != (self.view.name, labels, self.view.redirect):
                 self.wrong(scope.head.seq, "name, labels or redirect are not what the entries give")
         if opening is not None and facts is not None and opening[8] is not None:
             payload = payloads.decode(opening[3], opening[11], opening[8])
@@ -356,7 +357,9 @@ def _scope(tx: Transaction, reader: Reader, tape: str) -> Scope:
     family = None
     opening = tx.one(tx.statements.entry, (row[0], 1))
     with contextlib.suppress(Corrupt, TypeError):
-        payload = payloads.decode(opening[3], opening[11], opening[8]) if opening is not None else None
+        payload = (
+            payloads.decode(opening.kind, opening.version, opening.payload or b"") if opening is not None else None
+        )
         if isinstance(payload, payloads.Open) and payload.parent is not None:
             family = Family(
                 [
@@ -393,7 +396,7 @@ def _erasures(tx: Transaction, scope: Scope) -> dict[int, bytes]:
                 with contextlib.suppress(Corrupt, ValueError):
                     payload = payloads.decode(row[3], row[11], row[8])
                     if isinstance(payload, payloads.Erase):
-                        found[row[7]] = bytes.fromhex(payload.digest)
+                        found[row.source_seq or 0] = bytes.fromhex(payload.digest)
     return found
 
 

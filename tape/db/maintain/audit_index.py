@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
-from typing import Any
 
 from tape.core.records import Problem
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position
 from tape.db.search.index import Index, Indexed
+from tape.db.sql.rows import TextKept
 from tape.db.sql.searches import WORDS
 from tape.errors import StoreBusy, StoreFailed
 
@@ -87,30 +87,30 @@ class IndexAudit:
         while more:
             rows = tx.all(sql.tape_bodies, (number, after, _PAGE))
             more = len(rows) == _PAGE
-            upto = rows[-1][3] if more else 2**62
-            kept = {row[1]: row for row in tx.all(sql.texts_between, (number, after, upto))}
+            upto = rows[-1].seq if more else 2**62
+            kept = {row.seq: row for row in tx.all(sql.texts_between, (number, after, upto))}
             for row in rows:
-                ready = self._index._ready(tx, row)
-                text = kept.pop(row[3], None)
+                ready = self._index.ready(tx, row)
+                text = kept.pop(row.seq, None)
                 if ready is None:
                     continue
                 if text is None:
-                    if join_position(row[1], row[0]) <= place:
-                        found.append(Problem(tape, row[3], f"{_SAYS}lacks the text of the entry"))
+                    if join_position(row.xid, row.position) <= place:
+                        found.append(Problem(tape, row.seq, f"{_SAYS}lacks the text of the entry"))
                 elif not self._same(text, ready):
-                    found.append(Problem(tape, row[3], f"{_SAYS}holds another text than the entry"))
+                    found.append(Problem(tape, row.seq, f"{_SAYS}holds another text than the entry"))
             found += [Problem(tape, seq, f"{_SAYS}holds a text that is not on the tape") for seq in kept]
             after = upto
         return found
 
-    def _same(self, text: Any, ready: Indexed) -> bool:
+    def _same(self, text: TextKept, ready: Indexed) -> bool:
         if tuple(text[:5]) != (ready.position, ready.seq, ready.origin, ready.lane, ready.ordinal):
             return False
-        if text[5] is not None and bytes(text[5]) != ready.excerpt:
+        if text.excerpt is not None and bytes(text.excerpt) != ready.excerpt:
             # An index that was begun by an earlier release has none.
             return False
-        if len(text) > 6:
-            return text[6] == ready.xid and set(text[7]) == set(ready.words)
+        if text.words is not None:
+            return text.xid == ready.xid and set(text.words) == set(ready.words)
         if self._words is None or ready.position >= len(self._words):
             # Of one tape alone, or indexed since the words were read.
             return True

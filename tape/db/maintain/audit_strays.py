@@ -9,6 +9,7 @@ from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.records import Problem
 from tape.db.engine.transaction import Transaction
+from tape.db.sql.rows import BuriedTape
 from tape.db.transfer.staging import HIDDEN_NAMES
 from tape.errors import Corrupt
 
@@ -46,16 +47,16 @@ def nameless(number: int) -> str:
 
 def _tombstones(tx: Transaction, owner: str | None) -> Iterator[Problem]:
     for row in tx.all(tx.statements.tombstones, ()):
-        number, tape, whose, seq, hash, stamp, emptied, *rest = row
-        name, owned, status, head, head_hash, *last = rest
-        if owner not in (None, whose, owned):
+        tape, seq, hash = row.tape, row.seq, _bytes(row.hash)
+        if owner not in (None, row.owner, row.row_owner):
             continue
         # The row of a purged tape gives up its name when the id is used again.
-        if status != "purged" or name not in (tape, f"{strict.RESERVED}{number}:{tape}") or whose != owned:
+        named = row.row_tape in (tape, f"{strict.RESERVED}{row.tape_id}:{tape}")
+        if row.row_status != "purged" or not named or row.owner != row.row_owner:
             yield Problem(tape, seq, "the tombstone is not that of the tape under its number")
-        elif (head, _bytes(head_hash)) != (seq, _bytes(hash)) or emptied not in (0, 1):
+        elif (row.head_seq, _bytes(row.head_hash)) != (seq, hash) or row.emptied not in (0, 1):
             yield Problem(tape, seq, "the tombstone is not what the head of the purged tape says")
-        elif (_bytes(last[0]), last[1]) != (_bytes(hash), stamp) or not _tells_of_purge(*last[2:]):
+        elif (_bytes(row.entry_hash), row.entry_stamp) != (hash, row.stamp) or not _tells_of_purge(row):
             yield Problem(tape, seq, "the last entry of the purged tape is not the one of its tombstone")
 
 
@@ -63,11 +64,11 @@ def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _tells_of_purge(kind: str | None, version: int, raw: bytes | None) -> bool:
-    if kind != "status" or raw is None:
+def _tells_of_purge(row: BuriedTape) -> bool:
+    if row.entry_kind != "status" or row.entry_payload is None or row.entry_version is None:
         return False
     try:
-        payload = payloads.decode(kind, version, raw)
+        payload = payloads.decode(row.entry_kind, row.entry_version, row.entry_payload)
     except Corrupt:
         return False
     return isinstance(payload, payloads.Status) and payload.status == "purged"

@@ -22,8 +22,9 @@ from tape.db.engine.guests import open_database
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.feed.position import join_position
+from tape.db.schema.guards import guards
 from tape.db.schema.migrate import KNOWN, schema_version
-from tape.db.schema.tables import REVISION, guards
+from tape.db.schema.tables import REVISION
 from tape.errors import StoreBusy, StoreFailed
 
 __all__ = ["Found", "Oldest", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]

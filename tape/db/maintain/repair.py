@@ -8,7 +8,7 @@ import re
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import missing_guards
-from tape.db.schema.tables import guards, in_schema, run_ddl
+from tape.db.schema.guards import guards, in_schema, run_ddl
 from tape.errors import StoreBusy
 
 __all__ = ["fold_wal", "restore_guards"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from tape.db.engine.transaction import Database, Transaction
 from tape.db.read.reader import Reader
 from tape.db.schema.tables import REVISION
 from tape.db.search.index import Index
-from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
+from tape.db.sql.rows import CheckRow, CountRow, HeadRow, ListedRow
 from tape.db.view.rows import info_from_facts
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
@@ -27,7 +27,6 @@ ORDERS = ("created", "updated")
 MOST = 1_000
 """The longest page."""
 
-_NAMES = (*TAPE_COLUMNS, *(f"head_{name}" for name in HEAD_COLUMNS))
 Candidate = tuple[int, TapeInfo]
 """A tape's number, and what is known of it."""
 
@@ -64,7 +63,7 @@ class Catalog:
         found = [_listed(row) for row in rows]
         following = None
         if more:
-            number, stamp = found[-1][0], rows[-1][_NAMES.index("head_stamp")]
+            number, stamp = found[-1][0], rows[-1].info.head_stamp
             following = str(number) if order == "created" else f"{stamp}.{number}"
         return Page([info for _, info in found], following, more)
 
@@ -86,21 +85,21 @@ class Catalog:
     def stats(self) -> Stats:
         """Count tapes, entries, messages and bytes."""
 
-        def work(tx: Transaction) -> tuple[Sequence[Any], int]:
+        def work(tx: Transaction) -> tuple[list[CountRow], int]:
             if self._owner is None:
-                counts, weight = tx.all(self._sql.counts, ()), tx.one(self._sql.weight, ())
+                counts, weight = tx.all(self._sql.counts, ()), tx.value(self._sql.weight, ())
             else:
                 counts = tx.all(self._sql.counts_of, (self._owner,))
-                weight = tx.one(self._sql.weight_of, (self._owner,))
-            return counts, int(weight[0]) if weight is not None else 0
+                weight = tx.value(self._sql.weight_of, (self._owner,))
+            return counts, int(weight or 0)
 
         counts, weight = self._db.read(work)
         return Stats(
-            tapes=sum(row[1] for row in counts),
-            entries=sum(int(row[2]) for row in counts),
-            messages=sum(int(row[3]) for row in counts),
+            tapes=sum(row.tapes for row in counts),
+            entries=sum(int(row.entries) for row in counts),
+            messages=sum(int(row.messages) for row in counts),
             bytes=weight,
-            by_status={row[0]: row[1] for row in sorted(tuple(row) for row in counts)},
+            by_status={row.status: row.tapes for row in sorted(counts)},
         )
 
     def health(self, tape: str | None) -> Health:
@@ -108,8 +107,8 @@ class Catalog:
         began = time.monotonic()
         engine = "postgresql" if self._db.postgres else "sqlite"
 
-        def work(tx: Transaction) -> tuple[Any, Any, Any]:
-            revision = tx.one(self._sql.revision, ())
+        def work(tx: Transaction) -> tuple[str | None, HeadRow | None, CheckRow | None]:
+            revision = tx.value(self._sql.revision, ())
             head = None
             if tape is not None:
                 head = self._reader.row(tx, tape)
@@ -123,7 +122,7 @@ class Catalog:
             return revision, head, check
 
         try:
-            revision, head, check = self._db.read(work)
+            schema, head, check = self._db.read(work)
             # The index is one for all owners: how far it is behind would tell of the others.
             lag = self._index.lag() if self._owner is None else None
         except (StoreFailed, StoreBusy):
@@ -131,7 +130,6 @@ class Catalog:
             return Health(
                 ok=False, engine=engine, server="", schema=None, expected_schema=REVISION, latency=took, tape=tape
             )
-        schema = None if revision is None else str(revision[0])
         return Health(
             ok=schema == REVISION,
             engine=engine,
@@ -139,10 +137,12 @@ class Catalog:
             schema=schema,
             expected_schema=REVISION,
             latency=time.monotonic() - began,
-            verified=None if check is None else Check(check[0], check[1], bytes(check[2]).hex(), moment(check[3])),
+            verified=None
+            if check is None
+            else Check(check.tape, check.seq, bytes(check.hash).hex(), moment(check.stamp)),
             tape=tape,
-            head=None if head is None else head[6],
-            head_hash=None if head is None else bytes(head[7]).hex(),
+            head=None if head is None else head.seq,
+            head_hash=None if head is None else bytes(head.hash).hex(),
             index_lag=lag,
         )
 
@@ -153,19 +153,24 @@ class Catalog:
         return ".".join(str(part) for part in version)
 
 
-def _listed(row: Sequence[Any]) -> Candidate:
-    facts = dict(zip(_NAMES, row, strict=False))
-    parent, forked_at, *used = row[len(_NAMES) :]
+def _listed(row: ListedRow) -> Candidate:
+    facts = row.info._asdict()
     totals = Usage()
     with contextlib.suppress(Corrupt):
         # A list of tapes does not end at one whose usage cannot be read; ``info`` of that one tells.
-        totals = usage_of(None if used[2] is None else payloads.decode(*used))
+        totals = usage_of(_payload(row))
     facts["tokens"], facts["cost"] = totals.input_tokens + totals.output_tokens, totals.cost
     try:
-        return facts["id"], info_from_facts(facts, parent, forked_at)
+        return facts["id"], info_from_facts(facts, row.parent, row.forked_at)
     except Corrupt:
         facts |= {"labels": None, "meta": None}
-        return facts["id"], info_from_facts(facts, parent, forked_at)
+        return facts["id"], info_from_facts(facts, row.parent, row.forked_at)
+
+
+def _payload(row: ListedRow) -> payloads.Payload | None:
+    if row.usage is None or row.usage_kind is None or row.usage_version is None:
+        return None
+    return payloads.decode(row.usage_kind, row.usage_version, row.usage)
 
 
 def _moment(value: Any, field: str) -> int:

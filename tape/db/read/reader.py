@@ -26,6 +26,7 @@ from tape.core.records import (
 )
 from tape.db.engine.transaction import Transaction
 from tape.db.sql import HEAD_COLUMNS, TAPE_COLUMNS
+from tape.db.sql.rows import EntryRow
 from tape.db.view.branches import Branches
 from tape.db.view.lineage import Family
 from tape.db.view.memory import Recall
@@ -219,7 +220,7 @@ class Reader(Branches, Recall):
         """Yield the tape's own entries in order, a page at a time, holding nothing open in between."""
         left = limit if limit is not None else ALL
 
-        def work(tx: Transaction) -> tuple[list[Row], bool, Family | None]:
+        def work(tx: Transaction) -> tuple[list[EntryRow], bool, Family | None]:
             scope = self.scope(tx, tape, point)
             if scope is None:
                 absent(tape, None, point)

@@ -18,6 +18,7 @@ from tape.core.view.fold import OUT
 from tape.db.engine.transaction import Transaction
 from tape.db.record.projection import call_key, tape_of
 from tape.db.sql import Statements
+from tape.db.sql.rows import HeldRow, PastRow
 from tape.db.view.lineage import Family, Member, place_at
 from tape.db.view.paths import Scope
 from tape.errors import Corrupt
@@ -69,13 +70,12 @@ class TapeLookup(Struct):
         self.flush()
         key = ids.message_key(message_id)
         if self.family is None:
-            row = self.tx.one(self.sql.place_by_key, (self.tape_id, key))
-            if row is None:
-                row = self.tx.one(self.sql.place_by_alias, (self.tape_id, message_id))
-            return None if row is None else (Place(row[0], row[1]), row[2])
+            own = self.tx.one(self.sql.place_by_key, (self.tape_id, key))
+            own = own or self.tx.one(self.sql.place_by_alias, (self.tape_id, message_id))
+            return None if own is None else (Place(own.lane, own.ordinal), own.seq)
         found = self.tx.all(self.sql.family_place, (self._lineage(), key, message_id))
-        row = min(found, key=lambda one: one[4], default=None)
-        return None if row is None else (self._placed(row[0], row[1], row[3]), row[2])
+        row = min(found, key=lambda one: one.n, default=None)
+        return None if row is None else (self._placed(row.lane, row.ordinal, row.tape_id), row.seq)
 
     def taken(self, message_ids: Iterable[str]) -> set[str]:
         """Return those of the ids that a message of the tape or of its lineage has."""
@@ -99,19 +99,19 @@ class TapeLookup(Struct):
         if place.tape is not None and self.family is not None:
             return self._inherited(place, self.family)
         at = (self.tape_id, place.lane, place.ordinal)
-        row = self.tx.one(self.sql.held, at)
-        if row is not None:
-            return Standing(row[0], row[1], row[2], True)
-        row = self.tx.one(self.sql.held_last, (*at, _NOW))
-        if row is None:
+        held = self.tx.one(self.sql.held, at)
+        if held is not None:
+            return Standing(held.placed, held.since, held.body, True)
+        last = self.tx.one(self.sql.held_last, (*at, _NOW))
+        if last is None:
             raise Corrupt(self.tape, 0, f"nothing was ever held at lane {place.lane}, depth {place.ordinal}")
-        return Standing(row[0], row[1], row[2], False, row[3])
+        return Standing(last.placed, last.since, last.body, False, last.why)
 
     def _inherited(self, place: Place, family: Family) -> Standing:
         """Return how an inherited message stands for this tape. Its since is 1: before any clear of the tape's own."""
         number = tape_of(place, family)
         at = (self._lineage(), number, place.lane, place.ordinal)
-        overrides = {row[0]: row for row in self.tx.all(self.sql.overrides_at, at)}
+        overrides = {row.n: row for row in self.tx.all(self.sql.overrides_at, at)}
         # Whether a clear of an ancestor on the way took it. A clear takes only what is in the view: a result that is
         # hidden with its call stays hidden, and comes back with it.
         taken = False
@@ -119,12 +119,12 @@ class TapeLookup(Struct):
             row = overrides.get(n)
             cleared = 0 if n == 0 else family.members[n - 1].cleared
             if row is not None:
-                if row[3] is None:
-                    return self._last_body(place, family, row[5])
-                of = None if row[2] == self.tape_id else family.name(row[2])
-                if taken or row[4] <= cleared:
-                    return Standing(row[1], 1, row[3], False, OUT, of)
-                return Standing(row[1], row[4] if n == 0 else 1, row[3], True, "", of)
+                if row.body is None:
+                    return self._last_body(place, family, row.why)
+                of = None if row.body_tape == self.tape_id else family.name(row.body_tape)
+                if taken or row.since <= cleared:
+                    return Standing(row.placed, 1, row.body, False, OUT, of)
+                return Standing(row.placed, row.since if n == 0 else 1, row.body, True, "", of)
             taken = taken or cleared > 0
             if member.number == number:
                 found = self._at_origin(place, member)
@@ -136,15 +136,15 @@ class TapeLookup(Struct):
     def _at_origin(self, place: Place, member: Member) -> Standing:
         """Return how a message stood on the ancestor that placed it, when that was forked."""
         at = (member.number, place.lane, place.ordinal)
-        row = self.tx.one(self.sql.held, at)
-        if row is None or row[1] > member.asof:
+        row: HeldRow | PastRow | None = self.tx.one(self.sql.held, at)
+        if row is None or row.since > member.asof:
             row = self.tx.one(self.sql.held_last, (*at, member.asof))
         if row is None:
             raise Corrupt(self.tape, 0, f"nothing was held at lane {place.lane}, depth {place.ordinal} at the fork")
-        placed, since, body, *ended = row
-        if ended and ended[1] <= member.asof:
-            return Standing(placed, 1, body, False, ended[0], member.tape)
-        return Standing(placed, 1, body, since > member.cleared, "" if since > member.cleared else OUT, member.tape)
+        if isinstance(row, PastRow) and row.until <= member.asof:
+            return Standing(row.placed, 1, row.body, False, row.why, member.tape)
+        seen = row.since > member.cleared
+        return Standing(row.placed, 1, row.body, seen, "" if seen else OUT, member.tape)
 
     def _last_body(self, place: Place, family: Family, why: str) -> Standing:
         """Return a message that is out, with the body it would come back with."""
@@ -205,9 +205,9 @@ class TapeLookup(Struct):
     def _existed(self, place: Place, family: Family) -> bool:
         """Whether an ancestor had placed the message by the time it was forked."""
         member = next(one for one in family.members if one.tape == place.tape)
-        row = self.tx.one(self.sql.held, (member.number, place.lane, place.ordinal))
-        row = row or self.tx.one(self.sql.held_last, (member.number, place.lane, place.ordinal, _NOW))
-        return row is not None and row[0] <= member.asof
+        at = (member.number, place.lane, place.ordinal)
+        row = self.tx.one(self.sql.held, at) or self.tx.one(self.sql.held_last, (*at, _NOW))
+        return row is not None and row.placed <= member.asof
 
     def lane(self, place: Place) -> tuple[int, int]:
         """Return the depth at which a place's lane branches off, and that of its last place if it can be extended."""

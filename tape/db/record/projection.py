@@ -16,7 +16,7 @@ from tape.core.view.fold import Head, Op
 from tape.db.engine.transaction import Transaction
 from tape.db.view.lineage import Family
 
-__all__ = ["apply", "call_key", "head_values", "set_labels", "set_name", "set_redirect", "set_status"]
+__all__ = ["apply", "call_key", "set_labels", "set_name", "set_redirect", "set_status", "tape_of"]
 
 
 def call_key(call: str) -> str:
@@ -24,25 +24,6 @@ def call_key(call: str) -> str:
     if len(call) <= MAX_ID and "\0" not in call:
         return call
     return "#" + blake2b(call.encode(), digest_size=32).hexdigest()
-
-
-def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
-    """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
-    place = head.place
-    return (
-        head.seq,
-        head.hash,
-        head.stamp,
-        0 if place.tape is None else tape_of(place, family),
-        place.lane,
-        place.ordinal,
-        head.lo,
-        1 if head.tip else 0,
-        head.cleared,
-        head.messages,
-        head.last_message,
-        1 if head.aliased else 0,
-    )
 
 
 def tape_of(place: Place, family: Family | None) -> int:
@@ -60,45 +41,41 @@ def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, family: 
         _APPLY[sort](tx, tape_id, list(run), head, family)
 
 
+def _at(place: Place, family: Family | None) -> tuple[int, int, int]:
+    """Return a place as rows name it: the number of its tape, its lane and its depth."""
+    return tape_of(place, family), place.lane, place.ordinal
+
+
 def _override(
     tx: Transaction,
     tape: int,
-    family: Family | None,
-    place: Place,
+    place: tuple[int, int, int],
     since: int,
     placed: int,
-    body: int | None,
-    of: str | None,
+    body: Sequence[int | None],
     why: str,
 ) -> None:
     """Let something else hold at an inherited place, for this tape alone."""
-    origin = tape_of(place, family)
-    tx.run(tx.statements.end_override, (since, tape, origin, place.lane, place.ordinal))
-    body_tape = 0 if body is None else tape if of is None or family is None else family.number(of)
-    tx.run(
-        tx.statements.insert_override,
-        (tape, origin, place.lane, place.ordinal, since, placed, body_tape, body, None, why),
-    )
+    tx.run(tx.statements.end_override, (since, tape, *place))
+    tx.run(tx.statements.insert_override, (tape, *place, since, placed, *body, None, why))
 
 
 def _open(tx: Transaction, tape: int, ops: list[f.OpenRow], head: Head, family: Family | None) -> None:
     rows = []
     for op in ops:
-        place = op.place
-        if place.tape is not None:
-            _override(tx, tape, family, place, op.since, op.placed, op.body, op.of, "")
+        if op.place.tape is None:
+            rows.append((tape, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
         else:
-            rows.append((tape, place.lane, place.ordinal, op.placed, op.since, op.body))
-    if len(rows) == 1:
-        tx.run(tx.statements.open_row, rows[0])
-    elif rows:
+            body_tape = tape if op.of is None or family is None else family.number(op.of)
+            _override(tx, tape, _at(op.place, family), op.since, op.placed, (body_tape, op.body), "")
+    if rows:
         tx.many(tx.statements.open_row, rows)
 
 
 def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head, family: Family | None) -> None:
     for op in ops:
         if op.place.tape is not None:
-            _override(tx, tape, family, op.place, op.until, 0, None, None, op.why)
+            _override(tx, tape, _at(op.place, family), op.until, 0, (0, None), op.why)
     own = [op for op in ops if op.place.tape is None]
     if own:
         tx.many(tx.statements.keep_row, [(op.until, op.why, tape, op.place.lane, op.place.ordinal) for op in own])
@@ -108,14 +85,13 @@ def _close(tx: Transaction, tape: int, ops: list[f.Close], head: Head, family: F
 def _mark(tx: Transaction, tape: int, ops: list[f.Mark], head: Head, family: Family | None) -> None:
     for op in ops:
         if op.place.tape is not None:
-            _override(tx, tape, family, op.place, op.seq, 0, None, None, op.why)
+            _override(tx, tape, _at(op.place, family), op.seq, 0, (0, None), op.why)
         else:
             tx.run(tx.statements.mark_row, (op.seq, op.why, tape, op.place.lane, op.place.ordinal))
 
 
 def _lane(tx: Transaction, tape: int, ops: list[f.LaneRow], head: Head, family: Family | None) -> None:
-    rows = [(tape, op.lane, tape_of(op.base, family), op.base.lane, op.base.ordinal) for op in ops]
-    tx.many(tx.statements.insert_lane, rows)
+    tx.many(tx.statements.insert_lane, [(tape, op.lane, *_at(op.base, family)) for op in ops])
 
 
 def _alias(tx: Transaction, tape: int, ops: list[f.AliasRow], head: Head, family: Family | None) -> None:
@@ -128,30 +104,16 @@ def _call(tx: Transaction, tape: int, ops: list[f.CallRow], head: Head, family: 
 
 
 def _answer(tx: Transaction, tape: int, ops: list[f.AnswerRow], head: Head, family: Family | None) -> None:
-    rows = [
-        (
-            tape,
-            tape_of(op.maker, family),
-            op.maker.lane,
-            op.maker.ordinal,
-            op.place.lane,
-            op.place.ordinal,
-            call_key(op.call),
-        )
-        for op in ops
-    ]
+    rows = [(tape, *_at(op.maker, family), op.place.lane, op.place.ordinal, call_key(op.call)) for op in ops]
     tx.many(tx.statements.insert_answer, rows)
 
 
 def _anchor(tx: Transaction, tape: int, ops: list[f.AnchorRow], head: Head, family: Family | None) -> None:
-    rows = [(tape, op.seq, op.name, tape_of(op.place, family), op.place.lane, op.place.ordinal) for op in ops]
-    tx.many(tx.statements.insert_anchor, rows)
+    tx.many(tx.statements.insert_anchor, [(tape, op.seq, op.name, *_at(op.place, family)) for op in ops])
 
 
 def _clear(tx: Transaction, tape: int, ops: list[f.ClearRow], head: Head, family: Family | None) -> None:
-    rows = [
-        (tape, op.seq, tape_of(op.place, family), op.place.lane, op.place.ordinal, op.hidden, 0, None) for op in ops
-    ]
+    rows = [(tape, op.seq, *_at(op.place, family), op.hidden, 0, None) for op in ops]
     tx.many(tx.statements.insert_clear, rows)
 
 
@@ -200,9 +162,8 @@ def _compact(tx: Transaction, tape: int, ops: list[f.CompactRow], head: Head, fa
         if op.place is None and tx.run(tx.statements.change_compaction, (op.since, *now, tape, origin, op.seq)):
             tx.run(tx.statements.end_compaction, (op.since, tape, origin, op.seq))
             continue
-        place = op.place or ROOT
-        at = (tape_of(place, family), place.lane, place.ordinal, op.lo)
-        tx.run(tx.statements.insert_compaction, (tape, origin, op.seq, op.since, *at, *now, None))
+        run = (*_at(op.place or ROOT, family), op.lo)
+        tx.run(tx.statements.insert_compaction, (tape, origin, op.seq, op.since, *run, *now, None))
 
 
 def set_status(tx: Transaction, tape: int, head: Head) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tape.core.plan.intents import Intent, Taken, Unchanged
-from tape.core.plan.keys import Origin
+from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import HEAD, AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED
@@ -49,13 +49,7 @@ class Recorder:
     """Records intents on tapes of one database."""
 
     def __init__(
-        self,
-        database: Database,
-        *,
-        owner: str | None,
-        clock: Callable[[], int],
-        keep_heads: bool,
-        slow: float,
+        self, database: Database, *, owner: str | None, clock: Callable[[], int], keep_heads: bool, slow: float
     ) -> None:
         self.shared = Shared(database, owner, clock, Recall(database, owner=owner), {} if keep_heads else None)
         self._slow = slow
@@ -134,8 +128,7 @@ class Recorder:
         database, owner = self.shared.database, self.shared.owner
         for tape in tapes:
             row = database.read(lambda tx, tape=tape: tx.one(tx.statements.head, (tape,)))  # type: ignore[misc]
-            _, owned, *_ = row or (None, None)
-            if row is None or (owner is not None and owned != owner):
+            if row is None or (owner is not None and row.owner != owner):
                 # Row-level security hides the tape of another owner, but its id is taken.
                 return TapeNotFound(tape)
         return Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}")
@@ -234,7 +227,7 @@ def _hot(intents: Sequence[Intent]) -> bool:
         len(intents) == 1
         and type(first) is AddMessage
         and first.parent is HEAD
-        and first.key.origin is not Origin.GIVEN
+        and first.key.origin is not GIVEN
         and not first.calls
         and not first.answers
     )

@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tape.core.entries import payloads
-from tape.core.entries.payloads import Payload, Place
+from tape.core.entries import ids, payloads
+from tape.core.entries.payloads import Append, Payload, Place
 from tape.core.plan.intents import Intent, Unchanged, canonical, digest_of
+from tape.core.plan.keys import GIVEN, Key
 from tape.core.plan.messages import AddMessage, ReviseMessage, UpsertMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED
-from tape.db.record.batches import Batch, find_batch
-from tape.db.record.writing import Writing
+from tape.db.record.writing import PlanView, Writing
+from tape.db.sql.rows import EntryRow
 from tape.db.view.rows import entry_from_row
 from tape.errors import Corrupt, ProvenanceConflict, TapeError
 
@@ -52,7 +53,7 @@ def entry_at(writing: Writing, seq: int, of: str | None = None) -> Replay:
     return _replay(writing, row, of)
 
 
-def _replay(writing: Writing, row: Sequence[Any], of: str | None = None) -> Replay:
+def _replay(writing: Writing, row: EntryRow, of: str | None = None) -> Replay:
     entry = entry_from_row(of or writing.tape, row, writing.family)
     if entry.payload is None:
         raise Corrupt(entry.tape, entry.seq, "the entry cannot be read")
@@ -70,7 +71,7 @@ def recorded_before(writing: Writing, intents: Sequence[Intent], *, lost: bool) 
         return found
     view, key = writing.view(), writing.call.batch
     # This may give the messages of a batch other keys, so it comes first.
-    batch = None if key is None else find_batch(view, intents, key)
+    batch = None if key is None else _find_batch(view, intents, key)
     wanted: dict[str, Intent] = {}
     for intent in intents:
         if lost or intent.known_by_key:
@@ -89,7 +90,7 @@ def recorded_before(writing: Writing, intents: Sequence[Intent], *, lost: bool) 
     return found
 
 
-def _complete(writing: Writing, intents: Sequence[Intent], found: dict[str, Replay], batch: Batch) -> None:
+def _complete(writing: Writing, intents: Sequence[Intent], found: dict[str, Replay], batch: _Batch) -> None:
     """Add the rest of a batch that was recorded before; one of another length is a conflict."""
     view = writing.view()
     other = batch.other_length(view)
@@ -107,6 +108,72 @@ def _complete(writing: Writing, intents: Sequence[Intent], found: dict[str, Repl
         given = digest_of(canonical([one.content() for one in intents if isinstance(one, AddMessage)]))
         held, first = digest_of(canonical(batch.contents(view))), next(iter(found.values())).receipt.seq
         raise ProvenanceConflict(writing.tape, batch.key, first, held, given)
+
+
+class _Batch(Struct):
+    """What is on a tape of a batch with a key.
+
+    The n-th message of a batch keyed ``k`` is keyed ``k#n``. A caller may have used that key for something else; then
+    the message gets a key in the store's own namespace instead. Every message tells its place in the batch, so that
+    the two are never mistaken for each other. Entries of earlier releases do not tell: their keys alone do.
+    """
+
+    key: str
+    length: int
+    """How many messages the caller gave."""
+    known: set[str]
+    """Those of the keys under which it would be recorded that the tape has."""
+    members: dict[int, Append]
+    """The messages that were recorded, by their index."""
+
+    def other_length(self, view: PlanView) -> bool:
+        """Whether a batch of another length was recorded under the key."""
+        for member in self.members.values():
+            if member.batch is not None:
+                return member.batch[1] != self.length
+        return bool(self.members) and _member(view, self.key, self.length) is not None
+
+    def contents(self, view: PlanView) -> list[Any]:
+        """Return what the recorded messages say, those behind the length that was given as well."""
+        found = dict(self.members)
+        index = self.length
+        while (member := _member(view, self.key, index)) is not None:
+            found[index] = member
+            index += 1
+        return [found[index].content() for index in sorted(found)]
+
+
+def _find_batch(view: PlanView, intents: Sequence[Intent], key: str) -> _Batch:
+    """Look for a batch on a tape, and give each message the key under which it is or can be recorded."""
+    messages = [intent for intent in intents if isinstance(intent, AddMessage)]
+    usual = [ids.batch_key(key, index) for index in range(len(messages))]
+    known = view.known([*usual, *(intent.key.value for intent in intents if not isinstance(intent, AddMessage))])
+    members: dict[int, Append] = {}
+    for index, intent in enumerate(messages):
+        name = usual[index]
+        member = _under(view, name, index) if name in known else None
+        if member is None and name in known:
+            # The key is somebody else's.
+            known.discard(name)
+            name = ids.spare_batch_key(key, index)
+            member = _under(view, name, index)
+        intent.key = Key(name, GIVEN)
+        if member is not None:
+            known.add(name)
+            members[index] = member
+    return _Batch(key, len(messages), known, members)
+
+
+def _member(view: PlanView, key: str, index: int) -> Append | None:
+    """Return the message of a batch at an index, under either of its keys."""
+    return _under(view, ids.batch_key(key, index), index) or _under(view, ids.spare_batch_key(key, index), index)
+
+
+def _under(view: PlanView, key: str, index: int) -> Append | None:
+    """Return the entry under a key if it is the message of a batch at an index."""
+    row = view.tx.one(view.sql.entry_by_key, (view.tape_id, key))
+    payload = None if row is None else entry_from_row(view.tape, row, view.family).payload
+    return payload if isinstance(payload, Append) and payload.in_batch(index) else None
 
 
 def says_nothing_new(writing: Writing, new: Sequence[Intent]) -> bool:

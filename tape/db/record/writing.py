@@ -6,6 +6,7 @@ is kept, and moves the head. A plan that asks the database something has it sent
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -18,12 +19,12 @@ from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
 from tape.core.plan.intents import Intent, Planned
-from tape.core.plan.keys import Origin
+from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.db.engine.transaction import Database, Transaction, lock_key
-from tape.db.record.projection import apply, head_values, tape_of
+from tape.db.record.projection import apply, tape_of
 from tape.db.sql import BARE_COLUMNS
 from tape.db.sql.compiler import Statement
 from tape.db.view.lineage import Family
@@ -31,7 +32,7 @@ from tape.db.view.memory import Recall, Remembering
 from tape.db.view.rows import head_from_row
 from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
 
-__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "load"]
+__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "head_values", "load", "system_clock"]
 
 _KEPT_HEADS = 10_000
 
@@ -46,6 +47,8 @@ class Call(Struct):
     actor: str | None = None
     meta: bytes | None = None
     expected_head: int | None = None
+    key: str | None = None
+    """The caller's key, if there is one."""
     batch: str | None = None
     """The caller's key of a whole batch, whose entries are keyed by their index."""
     create: payloads.Open | None = None
@@ -68,6 +71,11 @@ class Shared(Struct):
     """The heads as the last writes left them; None where others may write in between without a conflict."""
 
 
+def system_clock() -> int:
+    """Return the time by which entries are stamped: microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 class Stale(Exception):
     """The kept head may be out of date; decide again with everything read afresh."""
 
@@ -77,41 +85,40 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
     row = tx.one(tx.statements.head, (call.tape,))
     if row is None:
         return None
-    number, owner, status, *_ = row
-    if shared.owner is not None and owner != shared.owner:
+    if shared.owner is not None and row.owner != shared.owner:
         raise TapeNotFound(call.tape)
-    if status == "purged":
+    if row.tape_status == "purged":
         if call.create is None:
             raise TapeNotFound(call.tape)
         if not call.reuse:
             raise TapeExists(call.tape, purged=True)
         # The tombstone keeps the id by which it was known; its row gives up the name.
-        tx.run(tx.statements.rename_tape, (f"{strict.RESERVED}{number}:{call.tape}", number))
+        tx.run(tx.statements.rename_tape, (f"{strict.RESERVED}{row.number}:{call.tape}", row.number))
         return None
     return head_from_row(row)
 
 
+def head_values(head: Head, family: Family | None) -> tuple[Any, ...]:
+    """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
+    place = head.place
+    return (
+        head.seq,
+        head.hash,
+        head.stamp,
+        0 if place.tape is None else tape_of(place, family),
+        place.lane,
+        place.ordinal,
+        head.lo,
+        1 if head.tip else 0,
+        head.cleared,
+        head.messages,
+        head.last_message,
+        1 if head.aliased else 0,
+    )
+
+
 class Writing:
     """The entries of one transaction on one tape."""
-
-    __slots__ = (
-        "_entries",
-        "_ops",
-        "_was",
-        "call",
-        "deferred",
-        "defers",
-        "existed",
-        "family",
-        "free",
-        "head",
-        "previous",
-        "shared",
-        "tape",
-        "tape_id",
-        "tx",
-        "written",
-    )
 
     def __init__(self, shared: Shared, tx: Transaction, call: Call, state: TapeState | None) -> None:
         self.shared = shared
@@ -146,15 +153,14 @@ class Writing:
     def check_open(self) -> None:
         """Raise TapeClosed, with the tape on which to go on if there is one, if the tape is closed."""
         if self.head.status in CLOSED:
-            row = self.tx.one(self.tx.statements.redirect, (self.tape,))
-            (redirect,) = (None,) if row is None else row
+            redirect = self.tx.value(self.tx.statements.redirect, (self.tape,))
             raise TapeClosed(self.tape, self.head.status, self.head.reason, redirect)
 
     def look_ahead(self, intents: Sequence[Intent]) -> None:
         """Ask for the ids of a batch all at once, if each would be asked for when its turn comes."""
         if len(intents) > 1 and self.existed:
             given = [one for one in intents if isinstance(one, AddMessage) and not one.generated]
-            if self.head.aliased or self.family is not None or any(one.key.origin is Origin.GIVEN for one in given):
+            if self.head.aliased or self.family is not None or any(one.key.origin is GIVEN for one in given):
                 wanted = {one.id for one in given}
                 self.free = wanted - self.view().taken(wanted)
 
@@ -178,9 +184,7 @@ class Writing:
         # What the row says of the tape, the first entry says as well: only entries are covered by hashes.
         meta = self.call.tape_meta
         facts = (self.tape, opening.owner, opening.agent, opening.name, labels, meta)
-        row = self.tx.one(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
-        assert row is not None
-        (self.tape_id,) = row
+        self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.family)))
         self.existed = True
         self._add(Planned(opening, self.head.place), self.call.create_key or new_ids.new_id(), None, stamp, meta)
@@ -231,36 +235,36 @@ class Writing:
             rows = list(run)
             self.tx.many(self._insert(rows[0]), rows)
 
-    def _insert(self, entry: tuple[Any, ...]) -> Statement:
+    def _insert(self, entry: tuple[Any, ...]) -> Statement[Any]:
         sql = self.tx.statements
         return sql.insert_bare if len(entry) == len(BARE_COLUMNS) else sql.insert_entry
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
-        tx, sql, database, op = self.tx, self.tx.statements, self.shared.database, self._opened()
-        if op is None or database.fault is not None:
+        tx, sql, database, opened = self.tx, self.tx.statements, self.shared.database, self._opened()
+        if opened is None or database.fault is not None:
             self.flush()
             database.point("head")
             moved = tx.run(sql.move_head, (*head_values(self.head, self.family), self.tape_id, self._was))
         else:
-            # The usual append: one entry, one row, and the head.
-            (entry,), place, number = self._entries, op.place, self.tape_id
-            insert = self._insert(entry)
-            head = (*head_values(self.head, self.family), number, self._was)
+            (entry,) = self._entries
+            insert, head = self._insert(entry), (*head_values(self.head, self.family), self.tape_id, self._was)
             self._entries, self._ops = [], []
             tx.run(insert, entry)
-            tx.run(sql.open_row, (number, place.lane, place.ordinal, op.placed, op.since, op.body))
+            tx.run(sql.open_row, opened)
             moved = tx.run(sql.move_head, head)
         if moved != 1:
             raise Stale
         self._was = self.head.hash
 
-    def _opened(self) -> OpenRow | None:
-        """Return the row that the one pending entry opens on this tape, if it changes nothing else."""
+    def _opened(self) -> tuple[int, ...] | None:
+        """Return the row that the usual append opens: of one pending entry that does nothing else."""
         if len(self._entries) != 1 or len(self._ops) != 1:
             return None
         op = self._ops[0]
-        return op if type(op) is OpenRow and op.place.tape is None else None
+        if type(op) is not OpenRow or op.place.tape is not None:
+            return None
+        return self.tape_id, op.place.lane, op.place.ordinal, op.placed, op.since, op.body
 
     def finish(self, *, kept: bool) -> None:
         """Send the rest and move the head, which is kept for the next append once this one is committed.
@@ -285,23 +289,12 @@ class Writing:
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
-        statement, op = self.tx.statements.append_hot, self._opened()
-        if statement is None or op is None:
+        statement, opened = self.tx.statements.append_hot, self._opened()
+        if statement is None or opened is None:
             raise Stale
         self.shared.database.point("entry")
-        params = (
-            lock_key(self.tape),
-            *head_values(self.head, self.family),
-            self.tape_id,
-            self._was,
-            *self._entries[0],
-            self.tape_id,
-            op.place.lane,
-            op.place.ordinal,
-            op.placed,
-            op.since,
-            op.body,
-        )
+        head, (entry,) = head_values(self.head, self.family), self._entries
+        params = (lock_key(self.tape), *head, self.tape_id, self._was, *entry, *opened)
         if self.deferred is not None:
             statement = self.tx.statements.append_hot_forked or statement
             params += (self.view()._lineage(), ids.message_key(self.deferred), self.deferred)

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
-from tape.db.schema.tables import REVISION, guards, run_ddl
+from tape.db.schema.guards import guards, run_ddl
+from tape.db.schema.tables import REVISION
 from tape.errors import SchemaTooNew, StoreBusy, StoreFailed
 
 __all__ = ["migrate", "schema_version", "scripts"]

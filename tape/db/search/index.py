@@ -19,8 +19,8 @@ from tape.db.engine.log import log
 from tape.db.engine.transaction import Broken, Collision, Database, Denied, Transaction
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
-from tape.db.schema.tables import in_schema
-from tape.db.view.paths import Row
+from tape.db.schema.guards import in_schema
+from tape.db.sql.rows import TextRow
 from tape.errors import Corrupt, StoreBusy
 
 __all__ = ["Excerpt", "Index", "large_body", "place_of"]
@@ -66,7 +66,7 @@ class Index:
     def place(self, tx: Transaction) -> int:
         """Return the position up to which everything is indexed; 0 when the index is of another version."""
         row = tx.one(self._sql.consumer, ("", _NAME))
-        return 0 if row is None or row[2] != tokenizer.VERSION else join_position(row[0], row[1])
+        return 0 if row is None or row.version != tokenizer.VERSION else join_position(row.xid, row.position)
 
     def lag(self) -> int:
         """Return about how many entries are not indexed yet, without counting them."""
@@ -75,7 +75,7 @@ class Index:
             end, row = tx.one(self._sql.feed_end, ()), tx.one(self._sql.consumer, ("", _NAME))
             if end is None:
                 return 0
-            return max(0, int(end[1]) - (int(row[1]) if row is not None and row[2] == tokenizer.VERSION else 0))
+            return max(0, int(end[1]) - (row.position if row is not None and row.version == tokenizer.VERSION else 0))
 
         return self._db.read(work)
 
@@ -100,14 +100,14 @@ class Index:
             if whole or (most is not None and total >= most):
                 return total
 
-    def _batch(self, tx: Transaction) -> tuple[int, list[Row], list[Indexed]]:
+    def _batch(self, tx: Transaction) -> tuple[int, list[TextRow], list[Indexed]]:
         """Read the next entries and cut their bodies into words, until there are too many words to keep."""
         place = self.place(tx)
         rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH))
         ready = []
         count = 0
         for at, row in enumerate(rows, 1):
-            found = None if row[-1] == "purged" else self._ready(tx, row)
+            found = None if row.status == "purged" else self.ready(tx, row)
             if found is not None:
                 ready.append(found)
                 count += len(found.words)
@@ -115,22 +115,20 @@ class Index:
                 return place, rows[:at], ready
         return place, rows, ready
 
-    def _ready(self, tx: Transaction, row: Row) -> Indexed | None:
-        position, xid, tape_id, seq, kind, version, raw, _, lane, ordinal, _, owner, _ = row
-        if raw is None:
-            raw = large_body(tx, tape_id, seq, kind)
+    def ready(self, tx: Transaction, row: TextRow) -> Indexed | None:
+        """Return what the index keeps of an entry; None if it has no text."""
+        raw = large_body(tx, row.tape_id, row.seq, row.kind) if row.payload is None else row.payload
         if raw is None:
             return None
         try:
-            origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
-            body = payloads.body_of(kind, version, raw)
+            origin, lane, ordinal = place_of(tx, row, raw)
+            body = payloads.body_of(row.kind, row.version, raw)
         except Corrupt:
             # What cannot be read cannot be found; verify names it.
             return None
         text = text_of(body.message)
-        return Indexed(
-            position, xid, tape_id, seq, origin, lane, ordinal, _excerpt(body, text), _words(text, tape_id, owner)
-        )
+        kept, words = _excerpt(body, text), _words(text, row.tape_id, row.owner)
+        return Indexed(row.position, row.xid, row.tape_id, row.seq, origin, lane, ordinal, kept, words)
 
     def _hold(self, tx: Transaction, *, brief: bool) -> None:
         """Be the only one to write the index, or be refused at once if there is no time to wait."""
@@ -139,11 +137,11 @@ class Index:
         elif not tx.try_lock(_LOCK):
             raise StoreBusy(0.0)
 
-    def _store(self, tx: Transaction, place: int, ready: list[Indexed], last: Row, *, brief: bool = False) -> bool:
+    def _store(self, tx: Transaction, place: int, ready: list[Indexed], last: TextRow, *, brief: bool = False) -> bool:
         """Store a batch, unless another process was faster."""
         self._hold(tx, brief=brief)
         row = tx.one(self._sql.consumer, ("", _NAME))
-        if row is not None and row[2] != tokenizer.VERSION:
+        if row is not None and row.version != tokenizer.VERSION:
             self._remake(tx)
         if self.place(tx) != place:
             return False
@@ -152,12 +150,12 @@ class Index:
         # A tape may have been purged since the batch was read: what is stored now no purge would take away.
         gone = {number for number in {one.tape_id for one in ready} if self._purged(tx, number)}
         ready = [one for one in ready if one.tape_id not in gone]
-        if self._sql.insert_words is not None:
+        if not tx.postgres:
             tx.many(self._sql.insert_text, [one[:1] + one[2:8] for one in ready])
             tx.many(self._sql.insert_words, [(one.position, " ".join(one.words)) for one in ready])
         else:
             tx.many(self._sql.insert_text, [(one.position, *one[2:8], one.xid, one.words) for one in ready])
-        tx.run(self._sql.put_consumer, ("", _NAME, last[1], last[0], tokenizer.VERSION))
+        tx.run(self._sql.put_consumer, ("", _NAME, last.xid, last.position, tokenizer.VERSION))
         return True
 
     def remake(self, *, spoilt: bool = False, patience: float | None = None) -> None:
@@ -194,8 +192,7 @@ class Index:
             tx.execute(ddl, ())
 
     def _purged(self, tx: Transaction, tape_id: int) -> bool:
-        row = tx.one(self._sql.tape_status, (tape_id,))
-        return row is None or row[0] == "purged"
+        return tx.value(self._sql.tape_status, (tape_id,)) in (None, "purged")
 
     def drop(self, tape_id: int) -> None:
         """Take a purged tape out of the index, in batches, before its entries go; a broken index is made anew."""
@@ -214,16 +211,15 @@ class Index:
         tx.lock(_LOCK)
         rows = tx.all(self._sql.texts_of, (tape_id, after, most))
         for position, seq in rows:
-            if self._sql.drop_words is not None:
+            if not tx.postgres:
                 body = tx.one(self._sql.indexed_body, (tape_id, seq))
-                if body is not None and body[2] is not None:
-                    kind, version, raw, owner = body
+                if body is not None and body.payload is not None:
                     try:
-                        text = text_of(payloads.body_of(kind, version, raw).message)
+                        text = text_of(payloads.body_of(body.kind, body.version, body.payload).message)
                     except Corrupt as error:
                         # What the index holds of it cannot be told any more, so the index is made anew without it.
                         raise Broken(error.what) from error
-                    tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, owner))))
+                    tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, body.owner))))
             tx.run(self._sql.drop_text, (tape_id, seq))
         return int(rows[-1][1]) if len(rows) == most else 0
 
@@ -244,21 +240,21 @@ def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
 
 def large_body(tx: Transaction, tape_id: int, seq: int, kind: str) -> bytes | None:
     """Return the payload of an entry that was too large to be read with others; None if it holds no text."""
-    row = tx.one(tx.statements.large_body, (tape_id, seq)) if kind in payloads.BODIES else None
-    return None if row is None else row[0]
+    found: bytes | None = tx.value(tx.statements.large_body, (tape_id, seq)) if kind in payloads.BODIES else None
+    return found
 
 
-def place_of(tx: Transaction, kind: str, version: int, raw: bytes, lane: int, ordinal: int) -> tuple[int, int, int]:
+def place_of(tx: Transaction, row: TextRow, raw: bytes) -> tuple[int, int, int]:
     """Return the place of the message that a body belongs to: the number of its tape (0 for its own), lane, depth."""
-    if kind == "append":
-        return 0, lane, ordinal
-    payload = payloads.decode(kind, version, raw)
+    if row.kind == "append":
+        return 0, row.lane, row.ordinal
+    payload = payloads.decode(row.kind, row.version, raw)
     if not isinstance(payload, payloads.Revise):
-        raise Corrupt("", 0, f"an entry of kind {kind!r} has no body")
+        raise Corrupt("", 0, f"an entry of kind {row.kind!r} has no body")
     place = payload.place
     if place.tape is None:
         return 0, place.lane, place.ordinal
-    row = tx.one(tx.statements.tape_number, (place.tape,))
-    if row is None:
+    number = tx.value(tx.statements.tape_number, (place.tape,))
+    if number is None:
         raise Corrupt(place.tape, 0, "the tape is not there")
-    return int(row[0]), place.lane, place.ordinal
+    return int(number), place.lane, place.ordinal

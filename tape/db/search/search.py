@@ -28,7 +28,8 @@ from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.read.reader import Reader
 from tape.db.search.index import Excerpt, Index, large_body, place_of
-from tape.db.view.paths import Point, Row, Scope
+from tape.db.sql.rows import FoundRow, TextRow
+from tape.db.view.paths import Point, Scope
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["Asked", "Searcher"]
@@ -60,14 +61,13 @@ class Asked(Struct):
         """Whether an entry can be a hit, before its text is looked at."""
         return self.since <= stamp <= self.until and self.kind in (None, kind)
 
-    def finds(self, row: Row, *, indexed: bool = False) -> Hit | None:
-        """Return the hit in a row (tape, seq, kind, version, payload, stamp), if it is one.
+    def finds(self, row: FoundRow | TextRow, raw: bytes, *, indexed: bool = False) -> Hit | None:
+        """Return the hit in an entry with this payload, if it is one.
 
         A row that the index led to has all the words, though perhaps not in the order of a phrase.
         """
-        tape, seq, kind, version, raw, stamp = row
         try:
-            body = payloads.body_of(kind, version, raw)
+            body = payloads.body_of(row.kind, row.version, raw)
         except Corrupt:
             return None
         role = body.message.get("role")
@@ -77,25 +77,26 @@ class Asked(Struct):
         spans = self.query.match(text, indexed=indexed)
         if spans is None:
             return None
-        return _hit(tape, seq, body.id, role if isinstance(role, str) else None, text, spans, stamp)
+        return _hit(row, body.id, role if isinstance(role, str) else None, text, spans)
 
-    def glimpses(self, row: Row) -> Hit | None:
+    def glimpses(self, row: FoundRow) -> Hit | None:
         """Return the hit in a long text by its excerpt, if that suffices."""
-        tape, seq, stamp, kept = row
+        if row.excerpt is None:
+            return None
         try:
-            excerpt = _EXCERPT.decode(kept)
+            excerpt = _EXCERPT.decode(row.excerpt)
         except msgspec.DecodeError:
             # The text itself tells; verify names the damage.
             return None
         spans = self.query.match_excerpt(excerpt.text) if self.role in (None, excerpt.role) else None
         if spans is None:
             return None
-        return _hit(tape, seq, excerpt.id, excerpt.role, excerpt.text, spans, stamp)
+        return _hit(row, excerpt.id, excerpt.role, excerpt.text, spans)
 
 
-def _hit(tape: str, seq: int, id: str, role: str | None, text: str, spans: list[tuple[int, int]], stamp: int) -> Hit:
+def _hit(row: FoundRow | TextRow, id: str, role: str | None, text: str, spans: list[tuple[int, int]]) -> Hit:
     score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), WIDTH)), 4)
-    return Hit(tape, seq, id, role, snippet(text, spans), score, stamp)
+    return Hit(row.tape, row.seq, id, role, snippet(text, spans), score, row.stamp)
 
 
 class Sight:
@@ -219,29 +220,28 @@ class Searcher:
         while True:
             rows = tx.all(self._sql.unsearched, (*self._feed.at(place), _SCANNED))
             for row in rows:
-                _, _, tape_id, seq, kind, version, raw, stamp, lane, ordinal, tape, owner, status = row
-                if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
+                if not self._wanted(asked, sight, row):
                     continue
-                raw = large_body(tx, tape_id, seq, kind) if raw is None else raw
+                raw = large_body(tx, row.tape_id, row.seq, row.kind) if row.payload is None else row.payload
                 if raw is None:
                     continue
-                hit = asked.finds((tape, seq, kind, version, raw, stamp))
+                hit = asked.finds(row, raw)
                 if hit is not None:
                     try:
-                        origin, lane, ordinal = place_of(tx, kind, version, raw, lane, ordinal)
+                        at = place_of(tx, row, raw)
                     except Corrupt:
                         continue
-                    if self._holds(tx, sight, tape_id, seq, origin, lane, ordinal):
+                    if self._holds(tx, sight, row.tape_id, row.seq, *at):
                         hits.append(hit)
             if len(rows) < _SCANNED:
                 return list(hits)[::-1]
-            place = join_position(rows[-1][1], rows[-1][0])
+            place = join_position(rows[-1].xid, rows[-1].position)
 
-    def _wanted(self, asked: Asked, sight: Sight | None, tape_id: int, owner: str | None, status: str) -> bool:
-        """Whether a text of this tape may be a hit at all."""
-        if status == "purged" or asked.owner not in (None, owner):
+    def _wanted(self, asked: Asked, sight: Sight | None, row: FoundRow | TextRow) -> bool:
+        """Whether an entry may be a hit at all, before its text is looked at."""
+        if row.status == "purged" or asked.owner not in (None, row.owner) or not asked.wants(row.kind, row.stamp):
             return False
-        return sight is None or tape_id in sight.tapes
+        return sight is None or row.tape_id in sight.tapes
 
     # -- what is
 
@@ -254,7 +254,7 @@ class Searcher:
             # a plan made once for all of them goes down the feed for each.
             tx.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         hits: list[Hit] = []
-        before: tuple[int, ...] = (_END, _END) if self._db.postgres else (_END,)
+        before = (_END, _END)
         most = max(_FIRST_PAGE, limit)
         while True:
             rows = tx.all(self._sql.found, (wanted, *before, most))
@@ -264,23 +264,20 @@ class Searcher:
                     return hits
             if len(rows) < most:
                 return hits
-            before = (rows[-1][1], rows[-1][0]) if self._db.postgres else (rows[-1][0],)
+            before = (rows[-1].xid, rows[-1].position)
             most = min(2 * most, _LARGEST_PAGE)
 
     def _held(
-        self, tx: Transaction, asked: Asked, sight: Sight | None, rows: list[Row], *, plain: bool
-    ) -> Iterator[Row]:
+        self, tx: Transaction, asked: Asked, sight: Sight | None, rows: list[FoundRow], *, plain: bool
+    ) -> Iterator[FoundRow]:
         """Yield the rows of a page that hold and are wanted."""
         for row in rows:
-            _, _, tape_id, seq, kind, _, _, stamp, origin, lane, ordinal, _, owner, status, holds, *_ = row
-            if plain and not holds:
+            if (plain and not row.holds) or not self._wanted(asked, sight, row):
                 continue
-            if not asked.wants(kind, stamp) or not self._wanted(asked, sight, tape_id, owner, status):
-                continue
-            if plain or self._holds(tx, sight, tape_id, seq, origin, lane, ordinal):
+            if plain or self._holds(tx, sight, row.tape_id, row.seq, row.origin, row.lane, row.ordinal):
                 yield row
 
-    def _hits(self, tx: Transaction, asked: Asked, rows: Iterator[Row], most: int) -> Iterator[Hit]:
+    def _hits(self, tx: Transaction, asked: Asked, rows: Iterator[FoundRow], most: int) -> Iterator[Hit]:
         """Yield the hits among the rows of a page.
 
         Large payloads did not come with the page, since all of them at once could fill the memory. The excerpt of a
@@ -288,26 +285,27 @@ class Searcher:
         round trip, a few at a time.
         """
         enough = _AT_ONCE if self._db.postgres else 0
-        waiting: list[tuple[Row, Hit | None]] = []
+        waiting: list[tuple[FoundRow, Hit | None]] = []
         size = 0
         for row in rows:
-            hit = None if row[16] is None else asked.glimpses((row[11], row[3], row[7], row[16]))
+            hit = asked.glimpses(row)
             waiting.append((row, hit))
-            large = hit is None and row[6] is None
-            size += (row[15] or 0) if large else 0
+            large = hit is None and row.payload is None
+            size += (row.size or 0) if large else 0
             if size >= enough or len(waiting) >= most or (len(waiting) == 1 and not large):
                 yield from self._read(tx, asked, waiting)
                 waiting, size = [], 0
         yield from self._read(tx, asked, waiting)
 
-    def _read(self, tx: Transaction, asked: Asked, rows: list[tuple[Row, Hit | None]]) -> Iterator[Hit]:
-        missing = [n for n, (row, hit) in enumerate(rows) if hit is None and row[6] is None and row[15] is not None]
-        wanted = msgspec.json.encode([rows[n][0][2:4] for n in missing]).decode()
-        found = {missing[row[0]]: row[3] for row in (tx.all(self._sql.bodies_of, (wanted,)) if missing else ())}
-        for n, (row, hit) in enumerate(rows):
-            raw = found.pop(n, None) if row[6] is None else row[6]
+    def _read(self, tx: Transaction, asked: Asked, rows: list[tuple[FoundRow, Hit | None]]) -> Iterator[Hit]:
+        missing = [row for row, hit in rows if hit is None and row.payload is None and row.size is not None]
+        wanted = msgspec.json.encode([(row.tape_id, row.seq) for row in missing]).decode()
+        bodies = tx.all(self._sql.bodies_of, (wanted,)) if missing else ()
+        found = {missing[body.n].position: body.payload for body in bodies}
+        for row, hit in rows:
+            raw = found.pop(row.position, None) if row.payload is None else row.payload
             if hit is None and raw is not None:
-                hit = asked.finds((row[11], row[3], row[4], row[5], raw, row[7]), indexed=True)
+                hit = asked.finds(row, raw, indexed=True)
             if hit is not None:
                 yield hit
 
@@ -347,8 +345,8 @@ class Searcher:
         said = tx.one(self._sql.overrides_at, (sight.overriding, home, lane, ordinal))
         if said is not None:
             # The nearest tape that says something of an inherited message decides.
-            n, _, body_tape, body, since, _ = said
-            return body is not None and since > sight.cleared[n] and (body_tape, body) == (tape_id, seq)
+            holds = said.body is not None and said.since > sight.cleared[said.n]
+            return holds and (said.body_tape, said.body) == (tape_id, seq)
         if home not in sight.layers:
             # Behind a clear, from under which a nearer tape would have had to say that it came back.
             return False

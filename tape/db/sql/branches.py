@@ -6,184 +6,151 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import ZERO, Statement
+from tape.db.sql.compiler import ONE, ZERO, Param, only_first, query
 from tape.db.sql.lineages import Lineages
+from tape.db.sql.rows import AnchorAt, AskedBody, BranchRow, ChangeRow, EdgeRow, LayerRow, LineageLane
 
 __all__ = ["Branches"]
 
-_ONE: sa.ColumnClause[int] = sa.literal_column("1")
+_LANE = ("tape_id", "lane", "base_tape", "base_lane", "base_ordinal")
+_CHANGE = ("origin", "lane", "ordinal", "placed", "body_tape", "body")
 
 
 class Branches(Lineages):
     """Statements over all lanes of a tape and its ancestors."""
 
-    def _define_branches(self) -> None:
-        """Lanes, where stretches of them begin or end, what forks made of inherited messages, anchors, and bodies."""
-        t, make, lin = self.tables, self._make, self._lineage()
-        lanes, ov, e = t.lanes.c, t.overrides.c, t.entries.c
-        each, on = self._each(
-            t.lanes,
-            ("tape_id", "lane", "base_tape", "base_lane", "base_ordinal"),
-            (lanes.tape_id == lin.c.tape_id, lanes.lane <= lin.c.asof),
+    @query(LineageLane)
+    def family_lanes(self, lineage: Param) -> Any:
+        """Every lane of a lineage, ancestors first, each in the order in which they were opened."""
+        lin, lanes = self._lineage(), self.tables.lanes.c
+        where = (lanes.tape_id == lin.c.tape_id, lanes.lane <= lin.c.asof)
+        each, on = self._each(self.tables.lanes, _LANE, where)
+        found = sa.select(*(each.c[name] for name in _LANE)).select_from(lin.join(each, on))
+        return found.order_by(lin.c.n.desc(), each.c.lane)
+
+    @query(ChangeRow)
+    def family_changes(self, lineage: Param) -> Any:
+        """What the tapes of a lineage made of inherited messages, nearest first."""
+        lin, ov = self._lineage(), self.tables.overrides.c
+        ended = sa.or_(ov.until.is_(None), ov.until > lin.c.asof)
+        where = (ov.tape_id == lin.c.tape_id, ov.since <= lin.c.asof, ended)
+        changed, there = self._each(self.tables.overrides, (*_CHANGE, "since"), where)
+        columns = (*(changed.c[name] for name in _CHANGE), changed.c.since > lin.c.cleared)
+        found = sa.select(*columns).select_from(lin.join(changed, there))
+        return found.where(lin.c.overriding == ONE).order_by(lin.c.n)
+
+    @query(EdgeRow)
+    def first_rows(self, asked: Param) -> Any:
+        """The first row that holds in each of many stretches of lanes, without its body."""
+        return self._edges(last=False)
+
+    @query(EdgeRow)
+    def last_rows(self, asked: Param) -> Any:
+        """The last row that holds in each of many stretches of lanes, without its body."""
+        return self._edges(last=True)
+
+    @query(BranchRow)
+    def family_branches(self, asked: Param, lineage: Param) -> Any:
+        """The lanes of a lineage that branch off from stretches of others: on the same tape, or on a nearer one."""
+        lin, lanes = self._lineage(), self.tables.lanes.c
+        bases = self._asked("tape_id", "lane", "lo", "hi", "nearer")
+        where = (
+            lanes.tape_id == lin.c.tape_id,
+            lanes.base_tape == sa.case((lin.c.tape_id == bases.c.tape_id, ZERO), else_=bases.c.tape_id),
+            lanes.base_lane == bases.c.lane,
+            lanes.base_ordinal >= bases.c.lo,
+            lanes.base_ordinal < bases.c.hi,
+            lanes.lane <= lin.c.asof,
         )
-        # Every lane of a lineage, ancestors first, each in the order in which they were opened.
-        self.family_lanes = make(
-            "family_lanes",
-            sa.select(each.c.tape_id, each.c.lane, each.c.base_tape, each.c.base_lane, each.c.base_ordinal)
-            .select_from(lin.join(each, on))
-            .order_by(lin.c.n.desc(), each.c.lane),
-            ["lineage"],
+        branching, on = self._each(self.tables.lanes, ("tape_id", "lane", "base_ordinal"), where)
+        return sa.select(branching.c.tape_id, branching.c.lane, branching.c.base_ordinal).select_from(
+            bases.join(lin, lin.c.n <= bases.c.nearer).join(branching, on)
         )
-        changed, there = self._each(
-            t.overrides,
-            ("origin", "lane", "ordinal", "placed", "body_tape", "body", "since"),
-            (
-                ov.tape_id == lin.c.tape_id,
-                ov.since <= lin.c.asof,
-                sa.or_(ov.until.is_(None), ov.until > lin.c.asof),
-            ),
+
+    @query(AnchorAt)
+    def root_anchor(self, lineage: Param) -> Any:
+        """The newest anchor of a lineage that was set before the first message."""
+        lin, an = self._lineage(), self.tables.anchors.c
+        where = (
+            an.tape_id == lin.c.tape_id,
+            an.head_tape == ZERO,
+            an.lane == ZERO,
+            an.ordinal == ZERO,
+            an.seq > lin.c.cleared,
+            an.seq <= lin.c.asof,
         )
-        # What the tapes of a lineage made of inherited messages, nearest first.
-        self.family_changes = make(
-            "family_changes",
-            sa.select(
-                changed.c.origin,
-                changed.c.lane,
-                changed.c.ordinal,
-                changed.c.placed,
-                changed.c.body_tape,
-                changed.c.body,
-                changed.c.since > lin.c.cleared,
-            )
-            .select_from(lin.join(changed, there))
-            .where(lin.c.overriding == _ONE)
-            .order_by(lin.c.n),
-            ["lineage"],
-        )
-        asked = self._asked("asked", "tape_id", "lane", "lo", "hi", "cleared", "asof", "past")
-        self.first_rows = self._edges("first_rows", asked, last=False)
-        self.last_rows = self._edges("last_rows", asked, last=True)
-        bases = self._asked("asked", "tape_id", "lane", "lo", "hi", "nearer")
-        branching, on = self._each(
-            t.lanes,
-            ("tape_id", "lane", "base_ordinal"),
-            (
-                lanes.tape_id == lin.c.tape_id,
-                lanes.base_tape == sa.case((lin.c.tape_id == bases.c.tape_id, ZERO), else_=bases.c.tape_id),
-                lanes.base_lane == bases.c.lane,
-                lanes.base_ordinal >= bases.c.lo,
-                lanes.base_ordinal < bases.c.hi,
-                lanes.lane <= lin.c.asof,
-            ),
-        )
-        # The lanes of a lineage that branch off from stretches of others: on the same tape, or on a nearer one.
-        self.family_branches = make(
-            "family_branches",
-            sa.select(branching.c.tape_id, branching.c.lane, branching.c.base_ordinal).select_from(
-                bases.join(lin, lin.c.n <= bases.c.nearer).join(branching, on)
-            ),
-            ["asked", "lineage"],
-        )
-        an = t.anchors.c
-        standing, on = self._each(
-            t.anchors,
-            ("seq", "ordinal"),
-            (
-                an.tape_id == lin.c.tape_id,
-                an.head_tape == ZERO,
-                an.lane == ZERO,
-                an.ordinal == ZERO,
-                an.seq > lin.c.cleared,
-                an.seq <= lin.c.asof,
-            ),
-        )
-        # The newest anchor of a lineage that was set before the first message.
-        self.root_anchor = make(
-            "root_anchor",
-            sa.select(standing.c.seq, standing.c.ordinal, lin.c.tape_id)
-            .select_from(lin.join(standing, on))
-            .order_by(lin.c.n, standing.c.seq.desc())
-            .limit(_ONE)
-            .offset(ZERO),
-            ["lineage"],
-        )
+        standing, on = self._each(self.tables.anchors, ("seq", "ordinal"), where)
+        anchors = sa.select(standing.c.seq, standing.c.ordinal, lin.c.tape_id, lin.c.n)
+        return only_first(anchors.select_from(lin.join(standing, on)).order_by(lin.c.n, standing.c.seq.desc()))
+
+    @query(LayerRow)
+    def family_anchored(self, lineage: Param) -> Any:
+        """Which tapes of a lineage have anchors, nearest first."""
+        lin, an = self._lineage(), self.tables.anchors.c
         some = sa.select(an.seq).where(an.tape_id == lin.c.tape_id, an.seq > lin.c.cleared, an.seq <= lin.c.asof)
-        # Which tapes of a lineage have anchors, nearest first.
-        self.family_anchored = make(
-            "family_anchored",
-            sa.select(lin.c.tape_id, lin.c.asof, lin.c.cleared).where(some.correlate(lin).exists()).order_by(lin.c.n),
-            ["lineage"],
-        )
-        places = self._asked("asked", "tape_id", "seq")
-        bodies, on = self._each(
-            t.entries,
-            ("kind", "version", "payload", "stamp"),
-            (e.tape_id == places.c.tape_id, e.seq == places.c.seq),
-        )
-        self.bodies_of = make(
-            "bodies_of",
-            sa.select(places.c.n, bodies.c.kind, bodies.c.version, bodies.c.payload, bodies.c.stamp).select_from(
-                places.join(bodies, on)
-            ),
-            ["asked"],
-        )
+        found = sa.select(lin.c.tape_id, lin.c.asof, lin.c.cleared).where(some.correlate(lin).exists())
+        return found.order_by(lin.c.n)
 
-    def _asked(self, name: str, *columns: str) -> sa.CTE:
+    @query(AskedBody)
+    def bodies_of(self, asked: Param) -> Any:
+        """The payloads of many entries."""
+        e, places = self.tables.entries.c, self._asked("tape_id", "seq")
+        where = (e.tape_id == places.c.tape_id, e.seq == places.c.seq)
+        bodies, on = self._each(self.tables.entries, ("kind", "version", "payload", "stamp"), where)
+        columns = (places.c.n, bodies.c.kind, bodies.c.version, bodies.c.payload, bodies.c.stamp)
+        return sa.select(*columns).select_from(places.join(bodies, on))
+
+    def _asked(self, *columns: str) -> sa.CTE:
         """Return a JSON list of lists of numbers as a table with these columns, and the place in the list as ``n``."""
-        if self._dialect.name == "sqlite":
-            values = ", ".join(f"json_extract(value, '$[{at}]') AS {column}" for at, column in enumerate(columns))
-            text = f"SELECT CAST(key AS INTEGER) AS n, {values} FROM json_each(:{name})"
-        else:
+        if self.postgres:
             values = ", ".join(f"(value ->> {at})::bigint AS {column}" for at, column in enumerate(columns))
-            rows = f"jsonb_array_elements(CAST(:{name} AS jsonb)) WITH ORDINALITY AS {name}(value, n)"
+            rows = "jsonb_array_elements(CAST(:asked AS jsonb)) WITH ORDINALITY AS asked(value, n)"
             text = f"SELECT n - 1 AS n, {values} FROM {rows}"
+        else:
+            values = ", ".join(f"json_extract(value, '$[{at}]') AS {column}" for at, column in enumerate(columns))
+            text = f"SELECT CAST(key AS INTEGER) AS n, {values} FROM json_each(:asked)"
         typed = [sa.column(column, sa.BigInteger) for column in ("n", *columns)]
-        return sa.text(text).columns(*typed).cte(f"{name}_rows")
+        return sa.text(text).columns(*typed).cte("asked_rows")
 
-    def _edges(self, name: str, asked: sa.CTE, *, last: bool) -> Statement:
-        """Return the first or the last row that holds in each of many stretches of lanes, without its body.
+    def _edges(self, *, last: bool) -> Any:
+        """Return the first or the last row that holds in each of many stretches of lanes.
 
         Of a stretch up to two rows come back: one that holds still, and one that held then.
         """
-        parts = []
-        for table in (self.tables.live, self.tables.past):
-            inner = table.alias("inner_rows")
+        asked = self._asked("tape_id", "lane", "lo", "hi", "cleared", "asof", "past")
+        edge = self._edge_lateral if self.postgres else self._edge_looked_up
+        return sa.union_all(*(edge(asked, table, last) for table in (self.tables.live, self.tables.past)))
 
-            def holds(rows: Any, table: Any = table) -> list[Any]:
-                where = [
-                    rows.c.tape_id == asked.c.tape_id,
-                    rows.c.lane == asked.c.lane,
-                    rows.c.since > asked.c.cleared,
-                    rows.c.since <= asked.c.asof,
-                ]
-                return [*where, rows.c.until > asked.c.asof] if table is self.tables.past else where
+    def _holding(self, asked: sa.CTE, table: sa.Table, rows: Any) -> list[Any]:
+        """Return when a row of a table holds in the lane that is asked about."""
+        where = [
+            rows.c.tape_id == asked.c.tape_id,
+            rows.c.lane == asked.c.lane,
+            rows.c.since > asked.c.cleared,
+            rows.c.since <= asked.c.asof,
+        ]
+        return [*where, rows.c.until > asked.c.asof] if table is self.tables.past else where
 
-            order = inner.c.ordinal.desc() if last else inner.c.ordinal
-            stretch = (inner.c.ordinal > asked.c.lo, inner.c.ordinal <= asked.c.hi)
-            if self.postgres:
-                # Stretches of tapes that have no past worth reading end here before they read it.
-                wanted = [asked.c.past == _ONE] if table is self.tables.past else []
-                edge = (
-                    sa.select(inner.c.ordinal, inner.c.placed, inner.c.body)
-                    .where(*wanted, *holds(inner), *stretch)
-                    .order_by(order)
-                    .limit(_ONE)
-                    .lateral("edge")
-                )
-                joined = asked.join(edge, sa.true())
-                parts.append(sa.select(asked.c.n, edge.c.ordinal, edge.c.placed, edge.c.body).select_from(joined))
-                continue
-            place = (
-                sa.select(inner.c.ordinal)
-                .where(*holds(inner), *stretch)
-                .order_by(order)
-                .limit(_ONE)
-                .offset(ZERO)
-                .correlate(asked)
-                .scalar_subquery()
-            )
-            rows = table.alias("rows_there")
-            joined = asked.join(rows, sa.and_(*holds(rows), rows.c.ordinal == place))
-            part = sa.select(asked.c.n, rows.c.ordinal, rows.c.placed, rows.c.body).select_from(joined)
-            parts.append(part.where(asked.c.past == _ONE) if table is self.tables.past else part)
-        return self._make(name, sa.union_all(*parts), ["asked"])
+    def _in_stretch(self, asked: sa.CTE, table: sa.Table, inner: Any, last: bool, *columns: Any) -> Any:
+        """Return the first or the last row of a table in a stretch."""
+        where = (*self._holding(asked, table, inner), inner.c.ordinal > asked.c.lo, inner.c.ordinal <= asked.c.hi)
+        found = sa.select(*columns).where(*where)
+        return found.order_by(inner.c.ordinal.desc() if last else inner.c.ordinal).limit(ONE)
+
+    def _edge_lateral(self, asked: sa.CTE, table: sa.Table, last: bool) -> Any:
+        inner = table.alias("inner_rows")
+        found = self._in_stretch(asked, table, inner, last, inner.c.ordinal, inner.c.placed, inner.c.body)
+        if table is self.tables.past:
+            # Stretches of tapes that have no past worth reading end here before they read it.
+            found = found.where(asked.c.past == ONE)
+        edge = found.lateral("edge")
+        columns = (asked.c.n, edge.c.ordinal, edge.c.placed, edge.c.body)
+        return sa.select(*columns).select_from(asked.join(edge, sa.true()))
+
+    def _edge_looked_up(self, asked: sa.CTE, table: sa.Table, last: bool) -> Any:
+        inner, rows = table.alias("inner_rows"), table.alias("rows_there")
+        found = self._in_stretch(asked, table, inner, last, inner.c.ordinal).offset(ZERO)
+        place = found.correlate(asked).scalar_subquery()
+        joined = asked.join(rows, sa.and_(*self._holding(asked, table, rows), rows.c.ordinal == place))
+        part = sa.select(asked.c.n, rows.c.ordinal, rows.c.placed, rows.c.body).select_from(joined)
+        return part.where(asked.c.past == ONE) if table is self.tables.past else part

@@ -1,44 +1,61 @@
-"""Compiling: how a statement written in SQLAlchemy Core becomes text for the driver, once per engine."""
+"""Compiling: how a statement written in SQLAlchemy Core becomes text for the driver, once per engine.
+
+A statement is declared once, as a method: its name is the statement's, its parameters are the bind parameters in the
+order in which callers pass them, and what it returns is the construct. It is compiled when it is first used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tape.db.schema.tables import Tables
+from tape.db.sql.rows import ENTRY_COLUMNS
 
-__all__ = [
-    "BARE_COLUMNS",
-    "ENTRY_COLUMNS",
-    "HEAD_COLUMNS",
-    "LIVE_COLUMNS",
-    "TAPE_COLUMNS",
-    "ZERO",
-    "Compiler",
-    "Statement",
-    "param",
-]
+__all__ = ["only_first", "ONE", "ZERO", "Compiler", "Param", "Statement", "derived", "param", "query", "statement"]
+
+R = TypeVar("R")
+Param = Any
+"""A bind parameter, as the methods that declare statements get them."""
 
 param = sa.bindparam
 # Without an offset of its own, SQLAlchemy gives SQLite's LIMIT one as a further parameter.
 ZERO: sa.ColumnClause[int] = sa.literal_column("0")
+ONE: sa.ColumnClause[int] = sa.literal_column("1")
+_TYPES = {"most": sa.Integer()}
+"""Parameters whose type no column tells."""
 
 
-class Statement:
-    """A compiled statement: its text, and the order in which its parameters are passed."""
+def only_first(select: Any) -> Any:
+    """Return the first row of a query."""
+    return select.limit(ONE).offset(ZERO)
 
-    __slots__ = ("name", "order", "sql")
 
-    def __init__(self, name: str, construct: sa.ClauseElement, dialect: sa.Dialect, params: Sequence[str]) -> None:
+class Statement(Generic[R]):
+    """A compiled statement: its text, the order in which its parameters are passed, and what makes its rows."""
+
+    __slots__ = ("name", "order", "row", "sql")
+
+    def __init__(
+        self,
+        name: str,
+        construct: sa.ClauseElement,
+        dialect: sa.Dialect,
+        params: Sequence[str],
+        row: Callable[[Any], R] | None = None,
+    ) -> None:
         compiled = construct.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         self.name = name
         self.sql = str(compiled)
+        self.row = row
         wanted = list(getattr(compiled, "positiontup", None) or ())
-        if set(wanted) != set(params):
+        if not set(wanted) <= set(params):
             raise AssertionError(f"{name} takes {sorted(set(wanted))}, not {sorted(params)}")
         order = tuple(params.index(one) for one in wanted)
         self.order = None if order == tuple(range(len(params))) else order
@@ -48,10 +65,11 @@ class Statement:
         """Return the parameters in the order in which the text names them."""
         return params if self.order is None else [params[index] for index in self.order]
 
-    def renamed(self, before: str, after: str) -> Statement:
+    def renamed(self, before: str, after: str) -> Statement[R]:
         """Return the same statement on tables of another schema."""
-        made = object.__new__(Statement)
-        made.name, made.order, made.sql = self.name, self.order, self.sql.replace(before, after)
+        made: Statement[R] = object.__new__(Statement)
+        made.name, made.order, made.row = self.name, self.order, self.row
+        made.sql = self.sql.replace(before, after)
         return made
 
 
@@ -67,9 +85,65 @@ def _renamed(value: Any, before: str, after: str) -> Any:
     return value
 
 
+class derived(Generic[R]):  # noqa: N801
+    """An attribute that is made when it is first used, once for all schemas of an engine."""
+
+    def __init__(self, make: Callable[[Any], R]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, owner: None, cls: type) -> derived[R]: ...
+
+    @overload
+    def __get__(self, owner: Compiler, cls: type) -> R: ...
+
+    def __get__(self, owner: Compiler | None, cls: type) -> Any:
+        if owner is None:
+            return self
+        if owner.template is None:
+            made = self._make(owner)
+        else:
+            made = _renamed(getattr(owner.template, self._name), *owner.renaming)
+        # From now on the instance has it, so that Python no longer asks here.
+        owner.__dict__[self._name] = made
+        return made
+
+
+def _declared(build: Callable[..., Any], columns: Sequence[str], row: Callable[[Any], Any] | None, owner: Any) -> Any:
+    names = [*columns, *list(inspect.signature(build).parameters)[2 if columns else 1 :]]
+    params = {name: param(name, type_=_TYPES.get(name)) for name in names}
+    given = [params[name] for name in names[len(columns) :]]
+    construct = build(owner, {name: params[name] for name in columns}, *given) if columns else build(owner, *given)
+    return Statement(build.__name__, construct, owner.dialect, names, row)
+
+
+def statement(build: Callable[..., Any]) -> derived[Statement[Any]]:
+    """Declare a statement whose rows, if it has any, are plain tuples."""
+    return derived(partial(_declared, build, (), None))
+
+
+def query(
+    row: Callable[..., R] | None = None, *, columns: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], derived[Statement[R]]]:
+    """Declare a statement whose rows are named tuples of one type, or one that takes a value for each of ``columns``.
+
+    The method gets the parameters of the columns as one dict, before its others.
+    """
+    make: Callable[[Any], Any] | None = getattr(row, "_make", row)
+
+    def declare(build: Callable[..., Any]) -> derived[Statement[R]]:
+        return derived(partial(_declared, build, columns, make))
+
+    return declare
+
+
 def _above(lanes: Any) -> Any:
     """Return the tape of the lane that a lane branches off from: 0 stands for its own."""
-    return sa.case((lanes.c.base_tape == sa.literal_column("0"), lanes.c.tape_id), else_=lanes.c.base_tape)
+    return sa.case((lanes.c.base_tape == ZERO, lanes.c.tape_id), else_=lanes.c.base_tape)
 
 
 def _dialect(name: str) -> sa.Dialect:
@@ -81,52 +155,47 @@ def _dialect(name: str) -> sa.Dialect:
 class Compiler:
     """What all statements of one engine are made with: its tables, its dialect, and the parts that several share."""
 
-    def __init__(self, dialect: str, tables: Tables) -> None:
-        self._dialect = _dialect(dialect)
+    def __init__(self, dialect: str, tables: Tables, template: Any = None) -> None:
+        self.dialect = _dialect(dialect)
         self.tables = tables
         self.postgres = dialect == "postgresql"
-        e = tables.entries.c
-        self._entry = [e.position, *(e[name] for name in ENTRY_COLUMNS), e.xid]
+        self.template = template
+        """The same statements on tables of another schema: compiling takes far longer than renaming."""
+        if template is not None:
+            quote = self.dialect.identifier_preparer.quote_schema
+            self.renaming = (f"{quote(str(template.tables.schema))}.", f"{quote(str(tables.schema))}.")
+
+    @property
+    def _entry(self) -> list[Any]:
         """Every column of an entry, in the order in which rows are read."""
+        e = self.tables.entries.c
+        return [e.position, *(e[name] for name in ENTRY_COLUMNS), e.xid]
 
-    def on(self, tables: Tables) -> Self:
-        """Return the same statements on tables of another schema: compiling takes far longer than renaming."""
-        quote = self._dialect.identifier_preparer.quote_schema
-        before, after = (f"{quote(str(one.schema))}." for one in (self.tables, tables))
-        made = object.__new__(type(self))
-        Compiler.__init__(made, self._dialect.name, tables)
-        for name, value in vars(self).items():
-            if name not in vars(made):
-                setattr(made, name, _renamed(value, before, after))
-        return made
-
-    def _make(self, name: str, construct: sa.ClauseElement, params: Sequence[str]) -> Statement:
-        return Statement(name, construct, self._dialect, list(params))
-
-    def _insert(self, table: sa.Table) -> Statement:
+    def _insert(self, table: sa.Table) -> Statement[Any]:
         names = [column.name for column in table.c]
-        return self._make(f"insert_{table.name}", sa.insert(table).values({name: param(name) for name in names}), names)
+        values: dict[str, Any] = {name: param(name) for name in names}
+        return Statement(f"insert_{table.name}", sa.insert(table).values(values), self.dialect, names)
 
-    def _walk(self, t: Tables) -> sa.CTE:
+    def _walk(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param) -> sa.CTE:
         """Return the lanes from a place up to the root, or up to the first that begins at the floor.
 
         A fork's first lane branches off from a lane of its parent, so the walk goes on there. Every step must lead to a
         lesser depth, so that it ends also where damage made a lane branch off from itself.
         """
-        first = t.lanes.alias("first")
+        first = self.tables.lanes.alias("first")
         walk = (
             sa.select(
                 first.c.tape_id.label("tape_id"),
                 first.c.lane.label("lane"),
                 first.c.base_ordinal.label("lo"),
-                sa.cast(param("at_ordinal"), sa.BigInteger).label("hi"),
+                sa.cast(at_ordinal, sa.BigInteger).label("hi"),
                 _above(first).label("up_tape"),
                 first.c.base_lane.label("up"),
             )
-            .where(first.c.tape_id == param("t"), first.c.lane == param("at_lane"))
+            .where(first.c.tape_id == t, first.c.lane == at_lane)
             .cte("walk", recursive=True)
         )
-        lanes = t.lanes.alias("following")
+        lanes = self.tables.lanes.alias("following")
         following, on = self._each(
             lanes,
             ("tape_id", "lane", "base_tape", "base_lane", "base_ordinal"),
@@ -142,25 +211,16 @@ class Compiler:
                 following.c.base_lane,
             )
             .select_from(walk.join(following, on))
-            .where(walk.c.lo > param("floor"), following.c.base_ordinal < walk.c.lo)
+            .where(walk.c.lo > floor, following.c.base_ordinal < walk.c.lo)
         )
 
-    def _lowest(self, walk: sa.CTE) -> Any:
+    def _lowest(self, walk: sa.CTE, floor: Param) -> Any:
         """Return where reading of a lane begins: one bound, since SQLite takes only one of two to its index."""
-        return sa.case((walk.c.lo > param("floor"), walk.c.lo), else_=param("floor"))
+        return sa.case((walk.c.lo > floor, walk.c.lo), else_=floor)
 
-    def _body_columns(self, rows: Any, entries: Any = None) -> list[Any]:
-        e = self.tables.entries.c if entries is None else entries.c
-        return [
-            rows.c.ordinal,
-            rows.c.placed,
-            rows.c.body,
-            e.kind,
-            e.version,
-            e.payload,
-            e.stamp,
-            rows.c.lane,
-        ]
+    def _body_columns(self, rows: Any, entries: Any) -> list[Any]:
+        e = entries.c
+        return [rows.c.ordinal, rows.c.placed, rows.c.body, e.kind, e.version, e.payload, e.stamp, rows.c.lane]
 
     def _each(self, table: sa.FromClause, names: Sequence[str], where: Sequence[Any]) -> tuple[Any, Any]:
         """Return ``table`` to be joined, and on what, so that every row before it looks up its own by the index.
@@ -179,54 +239,3 @@ class Compiler:
         e = self.tables.entries.c
         where = (e.tape_id == rows.c[tape], e.seq == rows.c.body)
         return self._each(self.tables.entries, ("kind", "version", "payload", "stamp"), where)
-
-
-ENTRY_COLUMNS = (
-    "tape_id",
-    "seq",
-    "kind",
-    "key",
-    "actor",
-    "source_tape",
-    "source_seq",
-    "payload",
-    "meta",
-    "stamp",
-    "version",
-    "hash",
-    "head_tape",
-    "lane",
-    "ordinal",
-)
-BARE_COLUMNS = tuple(name for name in ENTRY_COLUMNS if name not in ("actor", "source_tape", "source_seq", "meta"))
-"""What every entry has. SQLite's driver takes longer to bind a NULL than a number, so most are written without."""
-HEAD_COLUMNS = (
-    "seq",
-    "hash",
-    "stamp",
-    "head_tape",
-    "lane",
-    "ordinal",
-    "lo",
-    "tip",
-    "cleared",
-    "messages",
-    "last_message",
-    "aliased",
-)
-
-TAPE_COLUMNS = (
-    "id",
-    "tape",
-    "owner",
-    "agent",
-    "name",
-    "labels",
-    "meta",
-    "status",
-    "reason",
-    "created_at",
-    "completed_at",
-    "redirect",
-)
-LIVE_COLUMNS = ("tape_id", "lane", "ordinal", "placed", "since", "body")

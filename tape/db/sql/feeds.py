@@ -3,7 +3,8 @@
 On SQLite there is one writer at a time, so the order of rowids is the order of commits. On PostgreSQL a number is
 drawn long before its transaction commits, so a reader that goes by numbers passes over what commits late. There the
 order is (transaction id, number), and nothing is shown whose transaction id is not below that of every transaction
-still running: gate and rows are read in one statement, hence from one snapshot.
+still running: gate and rows are read in one statement, hence from one snapshot. A place of the feed is therefore two
+parameters, ``x`` and ``p``; on SQLite the first is not used.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
-from tape.db.sql.compiler import ZERO, Compiler, param
+from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, only_first, query, statement
+from tape.db.sql.rows import ConsumerRow, FeedRow
 
 __all__ = ["Feeds"]
+
+_OLDEST_RUNNING = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+_NEXT_XID = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+_CONSUMER = ("owner", "name", "xid", "position", "version")
 
 
 class Feeds(Compiler):
@@ -31,103 +37,81 @@ class Feeds(Compiler):
         own: sa.ColumnClause[int] = sa.literal_column("pg_current_xact_id()::text::bigint")
         return own + self._base()
 
-    def _past(self, rows: Any) -> Any:
+    def _past(self, rows: Any, x: Param, p: Param) -> Any:
         """Whether a row comes behind a place of the feed."""
-        if self.postgres:
-            return sa.tuple_(rows.xid, rows.position) > sa.tuple_(param("x"), param("p"))
-        return rows.position > param("p")
+        return sa.tuple_(rows.xid, rows.position) > sa.tuple_(x, p) if self.postgres else rows.position > p
 
     def _gate(self, rows: Any) -> Any:
         """Whether nothing that comes before a row can still be committed."""
         if self.postgres:
-            oldest: sa.ColumnClause[int] = sa.literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+            oldest: sa.ColumnClause[int] = sa.literal_column(_OLDEST_RUNNING)
             return rows.xid < oldest + self._base()
         return sa.true()
 
     def _order(self, rows: Any) -> list[Any]:
         return [rows.xid, rows.position] if self.postgres else [rows.position]
 
-    @property
-    def _at(self) -> list[str]:
-        """The parameters that name a place of the feed."""
-        return ["x", "p"] if self.postgres else ["p"]
+    @query(FeedRow.of)
+    def feed_page(self, x: Param, p: Param, most: Param) -> Any:
+        """A page of entries behind a place.
 
-    def _define_feeds(self) -> None:
-        """Pages of the feed, its end, and the places up to which readers have come."""
-        t, make = self.tables, self._make
-        e, tp, fk, co = t.entries.c, t.tapes.c, t.forks.c, t.consumers.c
-        tb = t.tombstones.c
-        # Of a purged tape the tombstone has the seq that may still be seen, and the id that its row may have given up.
-        told = [sa.func.coalesce(tb.tape, tp.tape), tp.owner, tb.seq]
-        most = param("most", type_=sa.Integer)
+        Of a purged tape the tombstone has the seq that may still be seen, and the id that its row may have given up.
+        """
+        t = self.tables
+        e, tp, tb = t.entries.c, t.tapes.c, t.tombstones.c
         joined = t.entries.join(t.tapes, tp.id == e.tape_id).outerjoin(t.tombstones, tb.tape_id == e.tape_id)
-        self.feed_page = make(
-            "feed_page",
-            sa.select(*self._entry, *told)
+        return (
+            sa.select(*self._entry, sa.func.coalesce(tb.tape, tp.tape), tp.owner, tb.seq)
             .select_from(joined)
-            .where(self._past(e), self._gate(e))
+            .where(self._past(e, x, p), self._gate(e))
             .order_by(*self._order(e))
             .limit(most)
-            .offset(ZERO),
-            [*self._at, "most"],
+            .offset(ZERO)
         )
-        # Whether there is anything at all behind a place, final or not.
-        self.feed_more = make(
-            "feed_more",
-            sa.select(e.position)
-            .where(self._past(e))
-            .order_by(*self._order(e))
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            self._at,
-        )
-        self.feed_end = make(
-            "feed_end",
-            sa.select(e.xid, e.position)
-            .order_by(*(column.desc() for column in self._order(e)))
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            [],
-        )
-        self.lineage_of = make("lineage_of", sa.select(fk.lineage).where(fk.tape_id == param("t")), ["t"])
-        self.consumer = make(
-            "consumer",
-            sa.select(co.xid, co.position, co.version).where(co.owner == param("whose"), co.name == param("name")),
-            ["whose", "name"],
-        )
-        names = ["owner", "name", "xid", "position", "version"]
-        insert: Any = (postgresql.insert if self.postgres else sqlite_dialect.insert)(t.consumers)
-        put = insert.values({name: param(name) for name in names})
-        self.put_consumer = make(
-            "put_consumer",
-            put.on_conflict_do_update(
-                index_elements=["owner", "name"],
-                set_={name: put.excluded[name] for name in ("xid", "position", "version")},
-            ),
-            names,
-        )
-        self.drop_consumer = make(
-            "drop_consumer",
-            sa.delete(t.consumers).where(co.owner == param("whose"), co.name == param("called")),
-            ["whose", "called"],
-        )
-        if self.postgres:
-            xmin: sa.ColumnClause[int] = sa.literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
-            self.xid_state = make(
-                "xid_state",
-                sa.select(
-                    xmin + self._base(),
-                    sa.select(sa.func.max(e.xid)).scalar_subquery(),
-                    sa.literal_column("pg_snapshot_xmax(pg_current_snapshot())::text::bigint") + self._base(),
-                ),
-                [],
-            )
-            # In a restored database the ids of transactions may begin again below those that are stored.
-            newest = sa.select(sa.func.max(t.heads.c.xid)).scalar_subquery()
-            self.rebase = make(
-                "rebase",
-                sa.update(t.epoch).values(
-                    base=sa.func.greatest(t.epoch.c.base, newest + sa.literal_column("1") - xmin)
-                ),
-                [],
-            )
+
+    @statement
+    def feed_more(self, x: Param, p: Param) -> Any:
+        """Whether there is anything at all behind a place, final or not."""
+        e = self.tables.entries.c
+        return only_first(sa.select(e.position).where(self._past(e, x, p)).order_by(*self._order(e)))
+
+    @statement
+    def feed_end(self) -> Any:
+        """The place of the last entry."""
+        e = self.tables.entries.c
+        return only_first(sa.select(e.xid, e.position).order_by(*(column.desc() for column in self._order(e))))
+
+    @query(ConsumerRow)
+    def consumer(self, whose: Param, name: Param) -> Any:
+        """How far a named reader has come."""
+        co = self.tables.consumers.c
+        return sa.select(co.xid, co.position, co.version).where(co.owner == whose, co.name == name)
+
+    @query(columns=_CONSUMER)
+    def put_consumer(self, new: dict[str, Param]) -> Any:
+        """How far a named reader has come now."""
+        insert: Any = (postgresql.insert if self.postgres else sqlite_dialect.insert)(self.tables.consumers)
+        put = insert.values(new)
+        moved = {name: put.excluded[name] for name in ("xid", "position", "version")}
+        return put.on_conflict_do_update(index_elements=["owner", "name"], set_=moved)
+
+    @statement
+    def drop_consumer(self, whose: Param, called: Param) -> Any:
+        """Forget a named reader."""
+        co = self.tables.consumers.c
+        return sa.delete(self.tables.consumers).where(co.owner == whose, co.name == called)
+
+    @statement
+    def xid_state(self) -> Any:
+        """On PostgreSQL: the oldest running transaction, the newest stored, and the next one."""
+        newest = sa.select(sa.func.max(self.tables.entries.c.xid)).scalar_subquery()
+        ends: list[sa.ColumnClause[int]] = [sa.literal_column(text) for text in (_OLDEST_RUNNING, _NEXT_XID)]
+        return sa.select(ends[0] + self._base(), newest, ends[1] + self._base())
+
+    @statement
+    def rebase(self) -> Any:
+        """In a restored database the ids of transactions may begin again below those that are stored."""
+        t = self.tables
+        newest = sa.select(sa.func.max(t.heads.c.xid)).scalar_subquery()
+        oldest: sa.ColumnClause[int] = sa.literal_column(_OLDEST_RUNNING)
+        return sa.update(t.epoch).values(base=sa.func.greatest(t.epoch.c.base, newest + ONE - oldest))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import (
-    ZERO,
-    Compiler,
-    param,
-)
+from tape.db.sql.compiler import ZERO, Compiler, Param, only_first, query, statement
+from tape.db.sql.rows import HeldRow, LaneBase, PastRow, Span
 
 __all__ = ["Lookups"]
 
@@ -16,130 +15,114 @@ __all__ = ["Lookups"]
 class Lookups(Compiler):
     """Statements that answer a plan's questions."""
 
-    def _define_lookups(self) -> None:
-        """How messages stand, where lanes end, who made and answered which call, which clears are in force."""
-        t, make = self.tables, self._make
-        m, past, lanes, c, ov = t.live.c, t.past.c, t.lanes.c, t.clears.c, t.overrides.c
-        at_place = (m.tape_id == param("t"), m.lane == param("at_lane"), m.ordinal == param("at_ordinal"))
-        self.held = make(
-            "held",
-            sa.select(m.placed, m.since, m.body).where(*at_place),
-            ["t", "at_lane", "at_ordinal"],
+    @query(HeldRow)
+    def held(self, t: Param, at_lane: Param, at_ordinal: Param) -> Any:
+        """What holds at a place."""
+        m = self.tables.live.c
+        return sa.select(m.placed, m.since, m.body).where(m.tape_id == t, m.lane == at_lane, m.ordinal == at_ordinal)
+
+    @query(PastRow)
+    def held_last(self, t: Param, at_lane: Param, at_ordinal: Param, at_seq: Param) -> Any:
+        """What held last at a place, of what began up to a seq."""
+        past = self.tables.past.c
+        rows = sa.select(past.placed, past.since, past.body, past.why, past.until).where(
+            past.tape_id == t, past.lane == at_lane, past.ordinal == at_ordinal, past.since <= at_seq
         )
-        self.held_last = make(
-            "held_last",
-            sa.select(past.placed, past.since, past.body, past.why, past.until)
-            .where(
-                past.tape_id == param("t"),
-                past.lane == param("at_lane"),
-                past.ordinal == param("at_ordinal"),
-                past.since <= param("at_seq"),
+        return only_first(rows.order_by(past.since.desc()))
+
+    @query(LaneBase)
+    def lane(self, t: Param, at_lane: Param) -> Any:
+        """Where a lane branches off."""
+        lanes = self.tables.lanes.c
+        return sa.select(lanes.base_tape, lanes.base_lane, lanes.base_ordinal).where(
+            lanes.tape_id == t, lanes.lane == at_lane
+        )
+
+    @statement
+    def lane_tip(self, t: Param, at_lane: Param) -> Any:
+        """The greatest depth in a lane among what holds, and among what held."""
+        return sa.select(
+            *(
+                sa.select(sa.func.max(rows.c.ordinal))
+                .where(rows.c.tape_id == t, rows.c.lane == at_lane)
+                .scalar_subquery()
+                for rows in (self.tables.live, self.tables.past)
             )
-            .order_by(past.since.desc())
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "at_lane", "at_ordinal", "at_seq"],
         )
-        self.lane = make(
-            "lane",
-            sa.select(lanes.base_tape, lanes.base_lane, lanes.base_ordinal).where(
-                lanes.tape_id == param("t"), lanes.lane == param("at_lane")
-            ),
-            ["t", "at_lane"],
-        )
-        self.lane_tip = make(
-            "lane_tip",
-            sa.select(
-                sa.select(sa.func.max(m.ordinal))
-                .where(m.tape_id == param("t"), m.lane == param("at_lane"))
-                .scalar_subquery(),
-                sa.select(sa.func.max(past.ordinal))
-                .where(past.tape_id == param("t"), past.lane == param("at_lane"))
-                .scalar_subquery(),
-            ),
-            ["t", "at_lane"],
-        )
-        self.makers = make(
-            "makers",
-            sa.select(t.calls.c.lane, t.calls.c.ordinal)
-            .distinct()
-            .where(t.calls.c.tape_id == param("t"), t.calls.c.call == param("call")),
-            ["t", "call"],
-        )
-        a = t.answers.c
-        self.answers = make(
-            "answers",
+
+    @statement
+    def makers(self, t: Param, call: Param) -> Any:
+        """The places of messages that ever made a tool call."""
+        c = self.tables.calls.c
+        return sa.select(c.lane, c.ordinal).distinct().where(c.tape_id == t, c.call == call)
+
+    @statement
+    def answers(self, t: Param, maker_tape: Param, at_lane: Param, at_ordinal: Param) -> Any:
+        """The places of messages that are bound to calls of a message."""
+        a = self.tables.answers.c
+        return (
             sa.select(a.lane, a.ordinal)
             .distinct()
             .where(
-                a.tape_id == param("t"),
-                a.maker_tape == param("maker_tape"),
-                a.maker_lane == param("at_lane"),
-                a.maker_ordinal == param("at_ordinal"),
-            ),
-            ["t", "maker_tape", "at_lane", "at_ordinal"],
-        )
-        # When a place held something, to tell when it did not; and when a clear that was undone was in force.
-        self.held_between = make(
-            "held_between",
-            sa.select(past.since, past.until)
-            .where(
-                past.tape_id == param("t"),
-                past.lane == param("at_lane"),
-                past.ordinal == param("at_ordinal"),
-                past.since <= param("at_seq"),
+                a.tape_id == t,
+                a.maker_tape == maker_tape,
+                a.maker_lane == at_lane,
+                a.maker_ordinal == at_ordinal,
             )
-            .order_by(past.since),
-            ["t", "at_lane", "at_ordinal", "at_seq"],
         )
-        self.undone_clears = make(
-            "undone_clears",
-            sa.select(c.seq, c.until).where(
-                c.tape_id == param("t"), c.seq > param("after"), c.seq <= param("at_seq"), c.until.is_not(None)
-            ),
-            ["t", "after", "at_seq"],
+
+    @query(Span)
+    def held_between(self, t: Param, at_lane: Param, at_ordinal: Param, at_seq: Param) -> Any:
+        """When a place held something, to tell when it did not."""
+        past = self.tables.past.c
+        spans = sa.select(past.since, past.until).where(
+            past.tape_id == t, past.lane == at_lane, past.ordinal == at_ordinal, past.since <= at_seq
         )
-        self.first_made = make(
-            "first_made",
-            sa.select(sa.func.min(t.calls.c.seq)).where(
-                t.calls.c.tape_id == param("t"),
-                t.calls.c.call == param("call"),
-                t.calls.c.lane == param("at_lane"),
-                t.calls.c.ordinal == param("at_ordinal"),
-                t.calls.c.place_tape == ZERO,
-            ),
-            ["t", "call", "at_lane", "at_ordinal"],
+        return spans.order_by(past.since)
+
+    @query(Span)
+    def undone_clears(self, t: Param, after: Param, at_seq: Param) -> Any:
+        """When clears that were undone were in force."""
+        c = self.tables.clears.c
+        return sa.select(c.seq, c.until).where(c.tape_id == t, c.seq > after, c.seq <= at_seq, c.until.is_not(None))
+
+    @statement
+    def first_made(self, t: Param, call: Param, at_lane: Param, at_ordinal: Param) -> Any:
+        """The first entry by which a message made a tool call."""
+        c = self.tables.calls.c
+        return sa.select(sa.func.min(c.seq)).where(
+            c.tape_id == t, c.call == call, c.lane == at_lane, c.ordinal == at_ordinal, c.place_tape == ZERO
         )
-        self.appended_between = make(
-            "appended_between",
-            sa.select(t.entries.c.seq)
-            .where(
-                t.entries.c.tape_id == param("t"),
-                t.entries.c.seq > param("after"),
-                t.entries.c.seq < param("before"),
-                t.entries.c.kind == sa.literal_column("'append'"),
-            )
-            .order_by(t.entries.c.seq)
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "after", "before"],
-        )
-        self.clears = make(
-            "clears",
-            sa.select(c.seq, c.hidden).where(c.tape_id == param("t"), c.until.is_(None)).order_by(c.seq.desc()),
-            ["t"],
-        )
-        self.returned = make(
-            "returned",
-            sa.select(past.lane, past.ordinal)
-            .distinct()
-            .where(past.tape_id == param("t"), past.placed < param("seq"), past.until > param("seq")),
-            ["t", "seq"],
-        )
-        self.returned_inherited = make(
-            "returned_inherited",
-            sa.select(ov.origin, ov.lane, ov.ordinal)
-            .distinct()
-            .where(ov.tape_id == param("t"), ov.since > param("seq")),
-            ["t", "seq"],
-        )
+
+    @statement
+    def appended_between(self, t: Param, after: Param, before: Param) -> Any:
+        """Whether a message was appended between two seqs."""
+        e = self.tables.entries.c
+        append: sa.ColumnClause[str] = sa.literal_column("'append'")
+        appends = sa.select(e.seq).where(e.tape_id == t, e.seq > after, e.seq < before, e.kind == append)
+        return only_first(appends.order_by(e.seq))
+
+    @statement
+    def clears(self, t: Param) -> Any:
+        """The clears in force: seq and how many messages each hides."""
+        c = self.tables.clears.c
+        return sa.select(c.seq, c.hidden).where(c.tape_id == t, c.until.is_(None)).order_by(c.seq.desc())
+
+    @statement
+    def returned(self, t: Param, seq: Param) -> Any:
+        """The places of messages from before a clear that changed by themselves since."""
+        past = self.tables.past.c
+        rows = sa.select(past.lane, past.ordinal).distinct()
+        return rows.where(past.tape_id == t, past.placed < seq, past.until > seq)
+
+    @statement
+    def returned_inherited(self, t: Param, seq: Param) -> Any:
+        """The places of inherited messages that the tape changed since a clear."""
+        ov = self.tables.overrides.c
+        return sa.select(ov.origin, ov.lane, ov.ordinal).distinct().where(ov.tape_id == t, ov.since > seq)
+
+    @statement
+    def has_overrides(self, t: Param, at_seq: Param) -> Any:
+        """Whether a tape had changed any inherited message by a seq."""
+        ov = self.tables.overrides.c
+        return only_first(sa.select(ov.since).where(ov.tape_id == t, ov.since <= at_seq))

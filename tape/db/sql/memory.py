@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import ZERO, param
+from tape.db.sql.compiler import ZERO, Param, only_first, query
 from tape.db.sql.lineages import Lineages
+from tape.db.sql.rows import BodyRow, CompactionMark, CompactionRow, SlotRow
 
 __all__ = ["Memory"]
 
@@ -13,78 +16,83 @@ __all__ = ["Memory"]
 class Memory(Lineages):
     """Statements over slots and compactions."""
 
-    def _define_memory(self) -> None:
-        """Slots by name and by prefix; compactions on a path and all of them."""
-        t, make, lin, walk = self.tables, self._make, self._lineage(), self._walk(self.tables)
-        e, s, c = t.entries.c, t.slots.c, t.compactions.c
-        held = sa.and_(
-            s.tape_id == lin.c.tape_id, s.since <= lin.c.asof, sa.or_(s.until.is_(None), s.until > lin.c.asof)
-        )
+    def _slots(self, lin: sa.CTE, *named: Any) -> Any:
+        """Return what slots hold for the tapes of a lineage, nearest first."""
+        e, s = self.tables.entries.c, self.tables.slots.c
+        ended = sa.or_(s.until.is_(None), s.until > lin.c.asof)
+        held = sa.and_(s.tape_id == lin.c.tape_id, s.since <= lin.c.asof, ended, *named)
         entry = sa.and_(e.tape_id == s.tape_id, e.seq == s.since)
-        columns = [s.slot, s.since, e.kind, e.version, e.payload]
-        self.slot = make(
-            "slot",
-            sa.select(*columns)
-            .select_from(lin.join(t.slots, sa.and_(held, s.slot == param("slot"))).join(t.entries, entry))
+        return (
+            sa.select(s.slot, s.since, e.kind, e.version, e.payload)
+            .select_from(lin.join(self.tables.slots, held).join(self.tables.entries, entry))
             .order_by(lin.c.n)
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["lineage", "slot"],
         )
-        self.slots = make(
-            "slots",
-            sa.select(*columns)
-            .select_from(
-                lin.join(t.slots, sa.and_(held, s.slot >= param("low"), s.slot < param("high"))).join(t.entries, entry)
-            )
-            .order_by(lin.c.n),
-            ["lineage", "low", "high"],
+
+    @query(SlotRow)
+    def slot(self, lineage: Param, slot: Param) -> Any:
+        """What a slot holds."""
+        return only_first(self._slots(self._lineage(), self.tables.slots.c.slot == slot))
+
+    @query(SlotRow)
+    def slots(self, lineage: Param, low: Param, high: Param) -> Any:
+        """What every slot in a range of names holds, on each tape of the lineage."""
+        s = self.tables.slots.c
+        return self._slots(self._lineage(), s.slot >= low, s.slot < high)
+
+    @query(BodyRow)
+    def slot_entries(self, t: Param, slot: Param, after: Param) -> Any:
+        """Every entry of the tape's own that wrote a slot since a seq, oldest first."""
+        e, s = self.tables.entries.c, self.tables.slots.c
+        entry = sa.and_(e.tape_id == s.tape_id, e.seq == s.since)
+        return (
+            sa.select(e.kind, e.version, e.payload, e.stamp)
+            .select_from(self.tables.slots.join(self.tables.entries, entry))
+            .where(s.tape_id == t, s.slot == slot, s.since > after)
+            .order_by(s.since)
         )
-        # Every entry of the tape's own that wrote a slot since a seq, oldest first.
-        self.slot_entries = make(
-            "slot_entries",
-            sa.select(e.kind, e.version, e.payload)
-            .select_from(t.slots.join(t.entries, entry))
-            .where(s.tape_id == param("t"), s.slot == param("slot"), s.since > param("after"))
-            .order_by(s.since),
-            ["t", "slot", "after"],
+
+    def _current_compactions(self, lin: sa.CTE) -> Any:
+        c = self.tables.compactions.c
+        ended = sa.or_(c.until.is_(None), c.until > lin.c.asof)
+        return sa.and_(c.tape_id == lin.c.tape_id, c.since <= lin.c.asof, ended)
+
+    def _compaction_facts(self, lin: sa.CTE) -> list[Any]:
+        c = self.tables.compactions.c
+        return [lin.c.tape_id, c.origin, c.seq, c.head_tape, c.lane, c.ordinal, c.lo, c.gone, c.revised, c.loose]
+
+    @query(CompactionRow)
+    def compactions_on_path(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, lineage: Param) -> Any:
+        """The compactions whose runs end on a path."""
+        lin, walk, c = self._lineage(), self._walk(t, at_lane, at_ordinal, floor), self.tables.compactions.c
+        on_path = sa.and_(
+            self._current_compactions(lin),
+            c.origin == ZERO,
+            c.head_tape == sa.case((lin.c.tape_id == walk.c.tape_id, ZERO), else_=walk.c.tape_id),
+            c.lane == walk.c.lane,
+            c.ordinal > walk.c.lo,
+            c.ordinal <= walk.c.hi,
+            c.ordinal > floor,
+            c.seq > lin.c.cleared,
+            c.seq <= lin.c.asof,
         )
-        current = sa.and_(
-            c.tape_id == lin.c.tape_id, c.since <= lin.c.asof, sa.or_(c.until.is_(None), c.until > lin.c.asof)
+        return sa.select(*self._compaction_facts(lin)).select_from(
+            walk.join(lin, sa.true()).join(self.tables.compactions, on_path)
         )
-        facts = [lin.c.tape_id, c.origin, c.seq, c.head_tape, c.lane, c.ordinal, c.lo, c.gone, c.revised, c.loose]
-        self.compactions_on_path = make(
-            "compactions_on_path",
-            sa.select(*facts).select_from(
-                walk.join(lin, sa.true()).join(
-                    t.compactions,
-                    sa.and_(
-                        current,
-                        c.origin == ZERO,
-                        c.head_tape == sa.case((lin.c.tape_id == walk.c.tape_id, ZERO), else_=walk.c.tape_id),
-                        c.lane == walk.c.lane,
-                        c.ordinal > walk.c.lo,
-                        c.ordinal <= walk.c.hi,
-                        c.ordinal > param("floor"),
-                        c.seq > lin.c.cleared,
-                        c.seq <= lin.c.asof,
-                    ),
-                )
-            ),
-            ["t", "at_lane", "at_ordinal", "floor", "lineage"],
-        )
-        self.all_compactions = make(
-            "all_compactions",
-            sa.select(*facts).select_from(
-                lin.join(t.compactions, sa.and_(current, c.origin == ZERO, c.seq > lin.c.cleared))
-            ),
-            ["lineage"],
-        )
-        # What forks in the lineage did to sources of inherited compactions, nearest first.
-        self.compaction_marks = make(
-            "compaction_marks",
+
+    @query(CompactionRow)
+    def all_compactions(self, lineage: Param) -> Any:
+        """Every compaction that the tapes of a lineage made."""
+        lin, c = self._lineage(), self.tables.compactions.c
+        own = sa.and_(self._current_compactions(lin), c.origin == ZERO, c.seq > lin.c.cleared)
+        return sa.select(*self._compaction_facts(lin)).select_from(lin.join(self.tables.compactions, own))
+
+    @query(CompactionMark)
+    def compaction_marks(self, lineage: Param) -> Any:
+        """What forks in the lineage did to sources of inherited compactions, nearest first."""
+        lin, c = self._lineage(), self.tables.compactions.c
+        marked = sa.and_(self._current_compactions(lin), c.origin != ZERO)
+        return (
             sa.select(c.origin, c.seq, c.gone, c.revised, c.loose)
-            .select_from(lin.join(t.compactions, sa.and_(current, c.origin != ZERO)))
-            .order_by(lin.c.n),
-            ["lineage"],
+            .select_from(lin.join(self.tables.compactions, marked))
+            .order_by(lin.c.n)
         )

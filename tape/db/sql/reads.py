@@ -1,4 +1,4 @@
-"""The statements that read the view of one tape: stretches of lanes, paths, anchors."""
+"""The statements that read the view of one tape: stretches of lanes, paths, anchors, branches."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import (
-    ZERO,
-    Compiler,
-    Statement,
-    param,
-)
+from tape.db.sql.compiler import ZERO, Compiler, Param, only_first, query, statement
+from tape.db.sql.rows import ClearRow, EntryRow, FirstBranch, WalkRow
 
 __all__ = ["Reads"]
 
@@ -19,203 +15,202 @@ __all__ = ["Reads"]
 class Reads(Compiler):
     """Statements that read the view."""
 
-    def _define_reads(self) -> None:
-        """Stretches and paths, now and then; anchors; clears; slots."""
-        t, make = self.tables, self._make
-        e, m, past, c, s = t.entries.c, t.live.c, t.past.c, t.clears.c, t.slots.c
-        full = self._entry
-        walk = self._walk(t)
-        # The lanes crossed on the way from a place to the root, nearest first.
-        self.walk = make(
-            "walk",
-            sa.select(walk.c.tape_id, walk.c.lane, walk.c.lo, walk.c.hi).order_by(walk.c.hi.desc()),
-            ["t", "at_lane", "at_ordinal", "floor"],
-        )
-        self.rows_now = self._rows("rows_now", past=False, newest_first=False)
-        self.last_rows_now = self._rows("last_rows_now", past=False, newest_first=True)
-        self.rows_then = self._rows("rows_then", past=True, newest_first=False)
-        self.last_rows_then = self._rows("last_rows_then", past=True, newest_first=True)
-        self.path_now = self._path("path_now", past=False)
-        self.path_then = self._path("path_then", past=True)
-        an = t.anchors.c
-        anchor_entry = t.anchors.join(t.entries, sa.and_(e.tape_id == an.tape_id, e.seq == an.seq))
-        self.anchor_in_lane = make(
-            "anchor_in_lane",
-            sa.select(an.seq, an.ordinal)
-            .where(
-                an.tape_id == param("t"),
-                an.head_tape == sa.literal_column("0"),
-                an.lane == param("at_lane"),
-                an.ordinal <= param("hi"),
-                an.ordinal > param("lo"),
-                an.seq > param("cleared"),
-                an.seq <= param("at_seq"),
-            )
-            .order_by(an.ordinal.desc(), an.seq.desc())
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "at_lane", "hi", "lo", "cleared", "at_seq"],
-        )
-        on_path = [
-            an.tape_id == walk.c.tape_id,
-            an.head_tape == sa.literal_column("0"),
-            an.lane == walk.c.lane,
-            an.ordinal > walk.c.lo,
-            an.ordinal <= walk.c.hi,
-            an.seq > param("cleared"),
-            an.seq <= param("at_seq"),
-        ]
-        standing, there = self._each(t.anchors, ("seq", "ordinal"), on_path)
-        # The deepest anchor on a stretch of the path, then the newest at that depth.
-        self.anchor_on_path = make(
-            "anchor_on_path",
-            sa.select(standing.c.seq, standing.c.ordinal)
-            .select_from(walk.join(standing, there))
-            .order_by(standing.c.ordinal.desc(), standing.c.seq.desc())
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "at_lane", "at_ordinal", "floor", "cleared", "at_seq"],
-        )
-        self.anchor_list = make(
-            "anchor_list",
-            sa.select(*full)
-            .select_from(anchor_entry)
-            .where(an.tape_id == param("t"), an.seq > param("cleared"), an.seq < param("before"))
-            .order_by(an.seq.desc())
-            .limit(param("most", type_=sa.Integer))
-            .offset(ZERO),
-            ["t", "cleared", "before", "most"],
-        )
-        self.anchor_named = make(
-            "anchor_named",
-            sa.select(an.seq)
-            .where(an.tape_id == param("t"), an.name == param("name"), an.seq <= param("at_seq"))
-            .order_by(an.seq.desc())
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "name", "at_seq"],
-        )
-        self.clear_at = make(
-            "clear_at",
-            sa.select(c.seq, c.head_tape, c.lane, c.ordinal, c.touched)
-            .where(
-                c.tape_id == param("t"), c.seq <= param("at_seq"), sa.or_(c.until.is_(None), c.until > param("at_seq"))
-            )
-            .order_by(c.seq.desc())
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "at_seq"],
-        )
-        self.slot_at = make(
-            "slot_at",
-            sa.select(*full)
-            .select_from(t.slots.join(t.entries, sa.and_(e.tape_id == s.tape_id, e.seq == s.since)))
-            .where(s.tape_id == param("t"), s.slot == param("slot"), s.since <= param("at_seq"))
-            .order_by(s.since.desc())
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "slot", "at_seq"],
-        )
-        lanes = t.lanes.c
-        # Where the first lanes branch off from one; two of them, since that tells one from several.
-        self.first_branches = make(
-            "first_branches",
-            sa.select(lanes.lane, lanes.base_ordinal)
-            .where(
-                lanes.tape_id == param("t"),
-                lanes.base_tape == param("from_tape"),
-                lanes.base_lane == param("at_lane"),
-                lanes.lane <= param("at_seq"),
-            )
-            .order_by(lanes.base_ordinal)
-            .limit(sa.literal_column("2"))
-            .offset(ZERO),
-            ["t", "from_tape", "at_lane", "at_seq"],
-        )
-        self.last_append = make(
-            "last_append",
-            sa.select(e.stamp)
-            .where(e.tape_id == param("t"), e.seq <= param("at_seq"), e.kind == sa.literal_column("'append'"))
-            .order_by(e.seq.desc())
-            .limit(sa.literal_column("1"))
-            .offset(ZERO),
-            ["t", "at_seq"],
-        )
-        self.count_then = make(
-            "count_then",
-            sa.select(sa.func.count()).select_from(
-                sa.union_all(
-                    sa.select(m.ordinal).where(
-                        m.tape_id == param("t"), m.since <= param("at_seq"), m.since > param("cleared")
-                    ),
-                    sa.select(past.ordinal).where(
-                        past.tape_id == param("t"),
-                        past.since <= param("at_seq"),
-                        past.until > param("at_seq"),
-                        past.since > param("cleared"),
-                    ),
-                ).subquery()
-            ),
-            ["t", "at_seq", "cleared"],
-        )
+    # -- lanes and paths
 
-    def _held(self, *, past: bool) -> list[sa.FromClause]:
+    @query(WalkRow)
+    def walk(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param) -> Any:
+        """The lanes crossed on the way from a place to the root, nearest first."""
+        walk = self._walk(t, at_lane, at_ordinal, floor).c
+        return sa.select(walk.tape_id, walk.lane, walk.lo, walk.hi).order_by(walk.hi.desc())
+
+    @statement
+    def rows_now(self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, most: Param) -> Any:
+        """The bodies that hold in a stretch of a lane, the first of them."""
+        return self._rows(t, at_lane, lo, hi, cleared, None, most, last=False)
+
+    @statement
+    def last_rows_now(self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, most: Param) -> Any:
+        """The bodies that hold in a stretch of a lane, the last of them."""
+        return self._rows(t, at_lane, lo, hi, cleared, None, most, last=True)
+
+    @statement
+    def rows_then(
+        self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, at_seq: Param, most: Param
+    ) -> Any:
+        """The bodies that held at a seq in a stretch of a lane, the first of them."""
+        return self._rows(t, at_lane, lo, hi, cleared, at_seq, most, last=False)
+
+    @statement
+    def last_rows_then(
+        self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, at_seq: Param, most: Param
+    ) -> Any:
+        """The bodies that held at a seq in a stretch of a lane, the last of them."""
+        return self._rows(t, at_lane, lo, hi, cleared, at_seq, most, last=True)
+
+    def _held(self, rows: sa.Table, cleared: Param, at_seq: Param | None) -> list[Any]:
+        """Return the conditions under which a row holds: now, or at a seq."""
+        where = [rows.c.since > cleared]
+        if at_seq is not None:
+            where.append(rows.c.since <= at_seq)
+        if rows is self.tables.past:
+            where.append(rows.c.until > at_seq)
+        return where
+
+    def _tables(self, at_seq: Param | None) -> list[sa.Table]:
         """Return where bodies lie: the live rows, and for a look at the past also those that ended."""
-        return [self.tables.live, self.tables.past] if past else [self.tables.live]
+        return [self.tables.live] if at_seq is None else [self.tables.live, self.tables.past]
 
-    def _rows(self, name: str, *, past: bool, newest_first: bool) -> Statement:
-        """Return the bodies that hold in one stretch of one lane."""
-        parts: list[sa.Select[Any]] = []
-        for rows in self._held(past=past):
+    def _rows(
+        self,
+        t: Param,
+        at_lane: Param,
+        lo: Param,
+        hi: Param,
+        cleared: Param,
+        at_seq: Param | None,
+        most: Param,
+        *,
+        last: bool,
+    ) -> Any:
+        def first(part: Any, order: Any) -> Any:
+            return part.order_by(order.desc() if last else order).limit(most).offset(ZERO)
+
+        parts: list[Any] = []
+        for rows in self._tables(at_seq):
             r = rows.c
-            where = [
-                r.tape_id == param("t"),
-                r.lane == param("at_lane"),
-                r.ordinal > param("lo"),
-                r.ordinal <= param("hi"),
-                r.since > param("cleared"),
-            ]
-            if past:
-                where.append(r.since <= param("at_seq"))
-            if rows is self.tables.past:
-                where.append(r.until > param("at_seq"))
+            where = [r.tape_id == t, r.lane == at_lane, r.ordinal > lo, r.ordinal <= hi]
             bodies, on = self._bodies(rows)
-            part = sa.select(*self._body_columns(rows, bodies)).select_from(rows.join(bodies, on)).where(*where)
-            parts.append(self._first(part, r.ordinal, newest_first=newest_first))
-        query: Any = parts[0]
-        if len(parts) > 1:
-            # Each part by itself, or PostgreSQL would read and sort the whole lane to find a few rows at its end.
-            query = sa.union_all(*(sa.select(part.subquery()) for part in parts))
-            query = self._first(query, sa.literal_column("1"), newest_first=newest_first)
-        params = ["t", "at_lane", "lo", "hi", "cleared", *(["at_seq"] if past else []), "most"]
-        return self._make(name, query, params)
+            part = sa.select(*self._body_columns(rows, bodies)).select_from(rows.join(bodies, on))
+            parts.append(first(part.where(*where, *self._held(rows, cleared, at_seq)), r.ordinal))
+        if len(parts) == 1:
+            return parts[0]
+        # Each part by itself, or PostgreSQL would read and sort the whole lane to find a few rows at its end.
+        return first(sa.union_all(*(sa.select(part.subquery()) for part in parts)), sa.literal_column("1"))
 
-    def _first(self, query: Any, order: Any, *, newest_first: bool) -> Any:
-        order = order.desc() if newest_first else order
-        return query.order_by(order).limit(param("most", type_=sa.Integer)).offset(ZERO)
+    @statement
+    def path_now(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, cleared: Param) -> Any:
+        """The bodies that hold on a path, in no order: the caller sorts by depth."""
+        return self._path(self._walk(t, at_lane, at_ordinal, floor), floor, cleared, None)
 
-    def _path(self, name: str, *, past: bool) -> Statement:
-        """Return the bodies that hold on a whole path, in no order: the caller sorts by depth."""
-        walk = self._walk(self.tables)
+    @statement
+    def path_then(
+        self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, cleared: Param, at_seq: Param
+    ) -> Any:
+        """The bodies that held on a path at a seq, in no order."""
+        return self._path(self._walk(t, at_lane, at_ordinal, floor), floor, cleared, at_seq)
+
+    def _path(self, walk: sa.CTE, floor: Param, cleared: Param, at_seq: Param | None) -> Any:
         parts = []
-        for rows in self._held(past=past):
+        for rows in self._tables(at_seq):
             r = rows.c
             where = [
                 r.tape_id == walk.c.tape_id,
                 r.lane == walk.c.lane,
-                r.ordinal > self._lowest(walk),
+                r.ordinal > self._lowest(walk, floor),
                 r.ordinal <= walk.c.hi,
-                r.since > param("cleared"),
+                *self._held(rows, cleared, at_seq),
             ]
-            if past:
-                where.append(r.since <= param("at_seq"))
-            if rows is self.tables.past:
-                where.append(r.until > param("at_seq"))
             held, there = self._each(rows, ("tape_id", "lane", "ordinal", "placed", "body"), where)
             bodies, on = self._bodies(held)
             parts.append(
                 sa.select(*self._body_columns(held, bodies)).select_from(walk.join(held, there).join(bodies, on))
             )
-        query: Any = parts[0] if len(parts) == 1 else sa.union_all(*parts)
-        params = ["t", "at_lane", "at_ordinal", "floor", "cleared", *(["at_seq"] if past else [])]
-        return self._make(name, query, params)
+        return parts[0] if len(parts) == 1 else sa.union_all(*parts)
+
+    @query(FirstBranch)
+    def first_branches(self, t: Param, from_tape: Param, at_lane: Param, at_seq: Param) -> Any:
+        """Where the first lanes branch off from one; two of them, since that tells one from several."""
+        lanes = self.tables.lanes.c
+        return (
+            sa.select(lanes.lane, lanes.base_ordinal)
+            .where(lanes.tape_id == t, lanes.base_tape == from_tape, lanes.base_lane == at_lane, lanes.lane <= at_seq)
+            .order_by(lanes.base_ordinal)
+            .limit(sa.literal_column("2"))
+            .offset(ZERO)
+        )
+
+    @statement
+    def count_then(self, t: Param, at_seq: Param, cleared: Param) -> Any:
+        """How many messages of a tape's own held at a seq."""
+        parts = [
+            sa.select(rows.c.ordinal).where(rows.c.tape_id == t, *self._held(rows, cleared, at_seq))
+            for rows in self._tables(at_seq)
+        ]
+        return sa.select(sa.func.count()).select_from(sa.union_all(*parts).subquery())
+
+    # -- anchors
+
+    @statement
+    def anchor_in_lane(self, t: Param, at_lane: Param, hi: Param, lo: Param, cleared: Param, at_seq: Param) -> Any:
+        """The deepest anchor in a stretch of a lane, then the newest at that depth."""
+        an = self.tables.anchors.c
+        anchors = sa.select(an.seq, an.ordinal).where(
+            an.tape_id == t,
+            an.head_tape == ZERO,
+            an.lane == at_lane,
+            an.ordinal <= hi,
+            an.ordinal > lo,
+            an.seq > cleared,
+            an.seq <= at_seq,
+        )
+        return only_first(anchors.order_by(an.ordinal.desc(), an.seq.desc()))
+
+    @statement
+    def anchor_on_path(
+        self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, cleared: Param, at_seq: Param
+    ) -> Any:
+        """The deepest anchor on a stretch of the path, then the newest at that depth."""
+        walk, an = self._walk(t, at_lane, at_ordinal, floor), self.tables.anchors.c
+        on_path = [
+            an.tape_id == walk.c.tape_id,
+            an.head_tape == ZERO,
+            an.lane == walk.c.lane,
+            an.ordinal > walk.c.lo,
+            an.ordinal <= walk.c.hi,
+            an.seq > cleared,
+            an.seq <= at_seq,
+        ]
+        standing, there = self._each(self.tables.anchors, ("seq", "ordinal"), on_path)
+        anchors = sa.select(standing.c.seq, standing.c.ordinal).select_from(walk.join(standing, there))
+        return only_first(anchors.order_by(standing.c.ordinal.desc(), standing.c.seq.desc()))
+
+    @query(EntryRow)
+    def anchor_list(self, t: Param, cleared: Param, before: Param, most: Param) -> Any:
+        """The entries of the last anchors of a tape, newest first."""
+        e, an = self.tables.entries.c, self.tables.anchors.c
+        return (
+            sa.select(*self._entry)
+            .select_from(
+                self.tables.anchors.join(self.tables.entries, sa.and_(e.tape_id == an.tape_id, e.seq == an.seq))
+            )
+            .where(an.tape_id == t, an.seq > cleared, an.seq < before)
+            .order_by(an.seq.desc())
+            .limit(most)
+            .offset(ZERO)
+        )
+
+    @statement
+    def anchor_named(self, t: Param, name: Param, at_seq: Param) -> Any:
+        """The seq of the newest anchor of a name."""
+        an = self.tables.anchors.c
+        anchors = sa.select(an.seq).where(an.tape_id == t, an.name == name, an.seq <= at_seq)
+        return only_first(anchors.order_by(an.seq.desc()))
+
+    # -- clears and slots
+
+    @query(ClearRow)
+    def clear_at(self, t: Param, at_seq: Param) -> Any:
+        """The clear that was in force at a seq."""
+        c = self.tables.clears.c
+        clears = sa.select(c.seq, c.head_tape, c.lane, c.ordinal, c.touched).where(
+            c.tape_id == t, c.seq <= at_seq, sa.or_(c.until.is_(None), c.until > at_seq)
+        )
+        return only_first(clears.order_by(c.seq.desc()))
+
+    @query(EntryRow)
+    def slot_at(self, t: Param, slot: Param, at_seq: Param) -> Any:
+        """The entry that a slot of the tape's own held at a seq."""
+        e, s = self.tables.entries.c, self.tables.slots.c
+        slots = self.tables.slots.join(self.tables.entries, sa.and_(e.tape_id == s.tape_id, e.seq == s.since))
+        entries = sa.select(*self._entry).select_from(slots)
+        return only_first(entries.where(s.tape_id == t, s.slot == slot, s.since <= at_seq).order_by(s.since.desc()))

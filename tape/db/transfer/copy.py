@@ -9,8 +9,8 @@ from tape.core.entries import payloads
 from tape.core.transfer.export_format import Checker, EntryLine
 from tape.core.view.fold import fold
 from tape.db.engine.transaction import Transaction
-from tape.db.record.projection import head_values, tape_of
-from tape.db.record.writing import Call, Shared, TapeState, Writing
+from tape.db.record.projection import tape_of
+from tape.db.record.writing import Call, Shared, TapeState, Writing, head_values
 from tape.db.view.lineage import Family, Member
 from tape.db.view.rows import head_from_row
 
@@ -86,9 +86,7 @@ class Copy(Writing):
     def _create(self, line: EntryLine, opening: payloads.Open, name: str, status: str, stamp: int) -> int:
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         facts = (name, opening.owner, opening.agent, opening.name, labels, line.meta_bytes)
-        row = self.tx.one(self.tx.statements.create_tape, (*facts, status, None, stamp, None, None))
-        assert row is not None
-        return int(row[0])
+        return int(self.tx.value(self.tx.statements.create_tape, (*facts, status, None, stamp, None, None)))
 
     def _inherit(self, opening: payloads.Open) -> None:
         self.owner = opening.owner

@@ -18,10 +18,10 @@ from tape.core.entries import payloads
 from tape.core.transfer.export_format import Checker, EntryLine
 from tape.core.view.slots import beginning_with
 from tape.db.engine.transaction import Database, Transaction, lock_key
-from tape.db.record.projection import head_values, set_status
+from tape.db.record.projection import set_status
 from tape.db.record.recorder import Recorder
-from tape.db.record.writing import Call, load
-from tape.db.sql.catalog import BATCH
+from tape.db.record.writing import Call, head_values, load
+from tape.db.sql.removal import BATCH
 from tape.db.transfer.copy import Above, Copy
 from tape.errors import TapeExists
 

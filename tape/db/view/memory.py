@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tape.core.entries import payloads
@@ -15,6 +13,7 @@ from tape.core.view.fold import Head
 from tape.core.view.slots import beginning_with
 from tape.db.engine.transaction import Transaction
 from tape.db.record.lookup import TapeLookup
+from tape.db.sql.rows import CompactionRow
 from tape.db.view.paths import Paths, Scope
 from tape.errors import Corrupt
 
@@ -57,18 +56,19 @@ class Recall(Paths):
         scope = msgspec.structs.replace(scope, clear=None)
         return self._compactions(tx, scope, tx.all(self._sql.all_compactions, (scope.lineage(),)))
 
-    def _compactions(self, tx: Transaction, scope: Scope, rows: list[Any]) -> list[Compaction]:
+    def _compactions(self, tx: Transaction, scope: Scope, rows: list[CompactionRow]) -> list[Compaction]:
         marks: dict[tuple[int, int], tuple[int, bool, bool]] = {}
         if scope.family is not None and rows:
-            for origin, seq, gone, revised, loose in tx.all(self._sql.compaction_marks, (scope.lineage(),)):
-                marks.setdefault((origin, seq), (gone, bool(revised), bool(loose)))
+            for mark in tx.all(self._sql.compaction_marks, (scope.lineage(),)):
+                marks.setdefault((mark.origin, mark.seq), (mark.gone, bool(mark.revised), bool(mark.loose)))
         levels = {layer[0]: level for level, layer in enumerate(scope.layers())} if scope.family is not None else {}
         found = []
-        for number, _, seq, head_tape, lane, ordinal, lo, gone, revised, loose in rows:
-            state = marks.get((number, seq), (gone, bool(revised), bool(loose)))
+        for row in rows:
+            number = row.tape_id
+            gone, revised, loose = marks.get((number, row.seq), (row.gone, bool(row.revised), bool(row.loose)))
             tape = None if number == scope.id else scope.name(number)
-            place = scope.at(lane, ordinal, head_tape or number)
-            found.append(Compaction(tape, seq, place, lo, *state, levels.get(number, 0)))
+            place = scope.at(row.lane, row.ordinal, row.head_tape or number)
+            found.append(Compaction(tape, row.seq, place, row.lo, gone, revised, loose, levels.get(number, 0)))
         return found
 
     def compact_entry(self, tx: Transaction, scope: Scope, one: Compaction) -> tuple[payloads.Compact, int]:
@@ -76,11 +76,11 @@ class Recall(Paths):
         number = scope.id if one.tape is None or scope.family is None else scope.family.number(one.tape)
         row = tx.one(self._sql.body, (number, one.seq))
         tape = one.tape or scope.tape
-        given = row is not None and row[2] is not None
-        payload = payloads.decode(row[0], row[1], row[2], tape, one.seq) if row is not None and given else None
-        if not isinstance(payload, payloads.Compact):
-            raise Corrupt(tape, one.seq, "the compaction's entry is missing")
-        return payload, row[3] if row is not None else 0
+        if row is not None and row.payload is not None:
+            payload = payloads.decode(row.kind, row.version, row.payload, tape, one.seq)
+            if isinstance(payload, payloads.Compact):
+                return payload, row.stamp
+        raise Corrupt(tape, one.seq, "the compaction's entry is missing")
 
     def summary_of(self, tx: Transaction, scope: Scope, one: Compaction) -> Summary:
         """Return a compaction as readers see it."""

@@ -19,6 +19,7 @@ from tape.core.entries.payloads import ROOT, Place
 from tape.core.records import Message, micros
 from tape.core.view.fold import CLOSED, Head
 from tape.db.engine.transaction import Database, Transaction
+from tape.db.sql.rows import HeadRow, PlaceRow
 from tape.db.view.lineage import Family, place_at
 from tape.db.view.rows import entry_from_row, head_from_row, message_from_row
 from tape.errors import Corrupt, InvalidEntry, UnknownMessage
@@ -108,10 +109,10 @@ class Paths:
 
     # -- what to read
 
-    def row(self, tx: Transaction, tape: str) -> Row | None:
+    def row(self, tx: Transaction, tape: str) -> HeadRow | None:
         """Return the row of a tape that this owner sees, or None."""
         row = tx.one(self._sql.head, (tape,))
-        if row is None or row[2] == "purged" or (self.owner is not None and row[1] != self.owner):
+        if row is None or row.tape_status == "purged" or (self.owner is not None and row.owner != self.owner):
             return None
         return row
 
@@ -388,7 +389,8 @@ class Paths:
         """Whether there may be an anchor in the view at all: cheaper to ask than to walk a path of many lanes."""
         layers = scope.layers()
         return len(layers) > _MANY or any(
-            tx.one(self._sql.anchor_list, (number, cleared, asof + 1, 1)) for number, asof, cleared, _ in layers
+            tx.one(self._sql.anchor_list, (number, cleared, asof + 1, 1)) is not None
+            for number, asof, cleared, _ in layers
         )
 
     def _messages(
@@ -420,17 +422,17 @@ class Paths:
         if strict.is_identifier(message_id):
             key = ids.message_key(message_id)
             if scope.family is None:
-                row = tx.one(self._sql.place_by_key, (scope.id, key))
-                if row is None:
-                    row = tx.one(self._sql.place_by_alias, (scope.id, message_id))
+                own = tx.one(self._sql.place_by_key, (scope.id, key))
+                own = own or tx.one(self._sql.place_by_alias, (scope.id, message_id))
+                row = None if own is None or own.seq > scope.seq else PlaceRow(*own, 0, 0)
             else:
                 # Also what lies behind a clear is a known message, so ask the whole family.
                 lineage = scope.family.parameter((scope.id, scope.seq, 0, 1))
                 found = tx.all(self._sql.family_place, (lineage, key, message_id))
-                row = min(found, key=lambda one: one[4], default=None)
-        if row is None or (scope.family is None and row[2] > scope.seq):
+                row = min(found, key=lambda one: one.n, default=None)
+        if row is None:
             raise UnknownMessage(scope.tape, message_id)
-        return scope.at(row[0], row[1], row[3] if scope.family is not None else 0), row[2]
+        return scope.at(row.lane, row.ordinal, row.tape_id), row.seq
 
     def _held(self, tx: Transaction, scope: Scope, place: Place, message_id: str) -> Row:
         rows = self._rows(tx, scope, place, place.ordinal - 1)

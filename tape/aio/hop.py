@@ -1,0 +1,88 @@
+"""The hop to a worker thread: how the synchronous core is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from tape.core.records import Entry
+from tape.errors import StoreFailed
+
+__all__ = ["Hop", "hop", "hop_to", "pages"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Face = TypeVar("Face", bound="Hop")
+
+_PAGE = 256
+
+
+class Hop:
+    """What an async face needs: the synchronous object behind it, and the threads to run it in."""
+
+    def __init__(self, inner: Any, threads: ThreadPoolExecutor) -> None:
+        self._inner = inner
+        self._threads = threads
+
+    def _start(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        loop = asyncio.get_running_loop()
+        try:
+            return loop.run_in_executor(self._threads, call)
+        except RuntimeError as error:
+            # The threads take no more work: they were shut down with the store.
+            raise StoreFailed("the store is closed") from error
+
+    async def _run(self, call: Callable[[], R]) -> R:
+        return await self._start(call)
+
+    async def _run_to_end(self, call: Callable[[], R]) -> tuple[R, asyncio.CancelledError | None]:
+        """Run a call and wait for its end, also when the waiting is cancelled; returns that cancellation."""
+        running = self._start(call)
+        cancelled: asyncio.CancelledError | None = None
+        while not running.done():
+            try:
+                await asyncio.wait({running})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = running.exception()
+        if cancelled is not None and failure is not None:
+            raise cancelled from failure
+        return running.result(), cancelled
+
+
+def hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Hop, P], Coroutine[Any, Any, R]]:
+    """Return ``method`` to be awaited: same arguments, same result, in a worker thread."""
+
+    @functools.wraps(method)
+    async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(lambda: method(self._inner, *args, **kwargs))
+
+    return hopped
+
+
+def hop_to(
+    face: type[Face], method: Callable[Concatenate[Any, P], Any]
+) -> Callable[Concatenate[Hop, P], Coroutine[Any, Any, Face]]:
+    """Return ``method`` to be awaited, with the tape or snapshot that it returns behind an async ``face``."""
+
+    @functools.wraps(method)
+    async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> Face:
+        return face(await self._run(lambda: method(self._inner, *args, **kwargs)), self._threads)
+
+    return hopped
+
+
+async def pages(face: Hop, make: Callable[[], Iterator[Entry]]) -> AsyncIterator[Entry]:
+    """Yield what an iterator yields, fetching a page of it per hop."""
+    source = await face._run(make)
+
+    def some() -> list[Entry]:
+        return list(itertools.islice(source, _PAGE))
+
+    while page := await face._run(some):
+        for entry in page:
+            yield entry

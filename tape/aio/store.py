@@ -1,0 +1,188 @@
+"""A store, awaited, and how it is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+import sqlalchemy as sa
+
+from tape.aio.consumer import AsyncConsumer, follow
+from tape.aio.hop import Hop, hop, hop_to, pages
+from tape.aio.tape import AsyncTape
+from tape.core import strict
+from tape.core.memory.state import BlockSpec, Slot
+from tape.core.messages.tokens import Counter
+from tape.core.records import Entry
+from tape.db.feed.feed import check_position
+from tape.errors import InvalidEntry
+from tape.handles.consumer import check_timeout
+from tape.store import Store
+from tape.store import open as open_sync
+
+__all__ = ["AsyncStore", "open_async"]
+
+
+class AsyncStore(Hop):
+    """A database of tapes, awaited; see ``Store``. Use it in an ``async with`` statement, or ``await close()``."""
+
+    _inner: Store
+    _closed = False
+    _bound = False
+
+    def __init__(self, inner: Store, threads: ThreadPoolExecutor, *, shared: bool = False) -> None:
+        super().__init__(inner, threads)
+        self._shared = shared
+
+    async def __aenter__(self) -> AsyncStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def owner(self) -> str | None:
+        """The owner whose tapes this store sees, or None for all."""
+        return self._inner.owner
+
+    create = hop_to(AsyncTape, Store.create)
+    get = hop_to(AsyncTape, Store.get)
+    split = hop_to(AsyncTape, Store.split)
+
+    def tape(self, id: str) -> AsyncTape:
+        """Return the tape with this id; it reads as empty, and is created with its first write."""
+        return AsyncTape(self._inner.tape(id), self._threads)
+
+    search = hop(Store.search)
+
+    def feed(self, after: int = 0, *, limit: int | None = None) -> AsyncIterator[Entry]:
+        """Yield the entries of all tapes behind a position; see ``Store.feed``."""
+        return pages(self, lambda: self._inner.feed(after, limit=limit))
+
+    def follow(self, after: int = 0, *, timeout: float | None = None) -> AsyncIterator[Entry]:
+        """Yield the entries of all tapes behind a position and wait for more; see ``Store.follow``."""
+        start = check_position(after, "after", postgres=self._inner._db.postgres)
+        return follow(self, self._inner._services, start, check_timeout(timeout))
+
+    def consumer(self, name: str) -> AsyncConsumer:
+        """Return the reader of the feed with this name; see ``Store.consumer``."""
+        return AsyncConsumer(self._inner.consumer(name), self._threads)
+
+    list = hop(Store.list)
+    purge = hop(Store.purge)
+    retain = hop(Store.retain)
+    export = hop(Store.export)
+    import_ = hop(Store.import_)
+    backup = hop(Store.backup)
+    health = hop(Store.health)
+    stats = hop(Store.stats)
+    tools = hop(Store.tools)
+
+    def bind(self, connection: sa.Connection) -> AsyncStore:
+        """Return this store on a connection of the caller's, a synchronous one; see ``Store.bind``.
+
+        What it writes commits or rolls back with the caller's own rows. Await each call before using the connection.
+        """
+        bound = AsyncStore(self._inner.bind(connection), self._threads)
+        bound._bound = True
+        return bound
+
+    verify = hop(Store.verify)
+    rebuild = hop(Store.rebuild)
+
+    def scoped(self, owner: str) -> AsyncStore:
+        """Return this store for one owner; see ``Store.scoped``."""
+        return AsyncStore(self._inner.scoped(owner), self._threads, shared=True)
+
+    async def close(self) -> None:
+        """Wait for calls under way, then give back every connection. A second close does nothing."""
+        if not self._closed and not self._shared:
+            self._closed = True
+            await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        if not self._bound:
+            self._threads.shutdown(wait=True)
+        self._inner.close()
+
+
+class _Opening:
+    """What ``open_async`` returns: await it for a store, or enter it with ``async with``."""
+
+    def __init__(self, make: Callable[[], Store], threads: ThreadPoolExecutor) -> None:
+        self._make = make
+        self._threads = threads
+        self._store: AsyncStore | None = None
+
+    async def _open(self) -> AsyncStore:
+        opening = self._threads.submit(self._make)
+        try:
+            inner = await asyncio.wrap_future(opening)
+        except BaseException:
+            # Cancelled while a thread was at it: nobody else would close what it opens.
+            opening.add_done_callback(_close_opened)
+            self._threads.shutdown(wait=False)
+            raise
+        return AsyncStore(inner, self._threads)
+
+    def __await__(self) -> Generator[Any, None, AsyncStore]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncStore:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def _close_opened(opening: Future[Store]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
+def open_async(
+    url: str | os.PathLike[str] | sa.URL = "tape.db",
+    *,
+    owner: str | None = None,
+    durability: str = "full",
+    schema: str | None = None,
+    timeout: float = 30.0,
+    slow: float = 1.0,
+    clock: Callable[[], int] | None = None,
+    slots: Iterable[Slot] = (),
+    blocks: Iterable[BlockSpec] = (),
+    counter: Counter | None = None,
+    threads: int = 8,
+) -> _Opening:
+    """Open a store for use with asyncio: ``async with tape.open_async(…) as store``, or ``await`` it.
+
+    Takes what ``tape.open`` takes, and the number of worker ``threads``.
+    """
+
+    def make() -> Store:
+        return open_sync(
+            url,
+            owner=owner,
+            durability=durability,
+            schema=schema,
+            timeout=timeout,
+            slow=slow,
+            clock=clock,
+            slots=slots,
+            blocks=blocks,
+            counter=counter,
+        )
+
+    if type(threads) is not int or threads < 1:
+        raise InvalidEntry("threads", f"must be a number of at least 1, not {strict.shown(threads)}")
+    return _Opening(make, ThreadPoolExecutor(threads, thread_name_prefix="tape"))
