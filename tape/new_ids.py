@@ -8,7 +8,7 @@ import threading
 import time
 
 from tape.core import strict
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import GIVEN, RANDOM, Key
 
 __all__ = ["keyed", "new_id"]
 
@@ -50,5 +50,5 @@ def new_id() -> str:
 def keyed(key: str | None) -> Key:
     """Return the key that the caller gave, or a random one."""
     if key is None:
-        return Key(new_id(), Origin.RANDOM)
-    return Key(strict.identifier(key, "key"), Origin.GIVEN)
+        return Key(new_id(), RANDOM)
+    return Key(strict.identifier(key, "key"), GIVEN)

@@ -234,9 +234,9 @@ class Counted:
         self.count = 0
         real = payloads.body_of
 
-        def body_of(kind: str, version: int, raw: bytes) -> Any:
+        def body_of(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) -> Any:
             self.count += 1
-            return real(kind, version, raw)
+            return real(kind, version, raw, tape, seq)
 
         monkeypatch.setattr(payloads, "body_of", body_of)
 

@@ -137,9 +137,9 @@ class Context:
         )
 
     def _neutral(self) -> list[shapes.Neutral]:
-        told = [shapes.read(message.data) for message in self.messages]
+        neutrals = [shapes.read(message.data) for message in self.messages]
         text = self._checkpoint
-        return [shapes.Neutral("user", [shapes.Text(text)]), *told] if text else told
+        return [shapes.Neutral("user", [shapes.Text(text)]), *neutrals] if text else neutrals
 
     def to_openai(self, api: str = "chat") -> Any:
         """Return a request for OpenAI: a list of chat messages, or with ``api="responses"`` a dict of parameters.

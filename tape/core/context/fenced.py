@@ -47,10 +47,7 @@ def summary_message(summary: Summary, stamp: int) -> Message:
     # As long as a summarizer may be: its open items come last, and are what the model needs most.
     text = fenced(f"Summary of {len(summary.covers)} earlier messages.{stale}", summary.text, MOST_CHARACTERS)
     data = {"role": "user", "content": text}
-    return Message(summary_id(summary), summary.tape, data, None, summary.seq, summary.seq, stamp)
-
-
-def summary_id(summary: Summary) -> str:
-    """Return the id under which a context shows a summary: an inherited one is named with its tape."""
+    # An inherited summary is named with its tape.
     owner = f"{summary.tape}:" if summary.levels_up else ""
-    return ids.fits(f"{RESERVED}summary:{owner}{summary.seq}")
+    id = ids.fits(f"{RESERVED}summary:{owner}{summary.seq}")
+    return Message(id, summary.tape, data, None, summary.seq, summary.seq, stamp)

@@ -56,14 +56,15 @@ class Manifest(Struct, frozen=True):
 
 def joined(excluded: Sequence[Excluded]) -> list[Excluded]:
     """Return the same with ranges that follow each other directly as one."""
-    found: list[Excluded] = []
-    for one in excluded:
-        last = found[-1] if found else None
-        if last is not None and (last.tape, last.why, last.last + 1) == (one.tape, one.why, one.first):
-            found[-1] = Excluded(last.tape, last.first, one.last, one.why)
+    ranges: list[Excluded] = []
+    for following in excluded:
+        last = ranges[-1] if ranges else None
+        adjoining = (following.tape, following.why, following.first)
+        if last is not None and (last.tape, last.why, last.last + 1) == adjoining:
+            ranges[-1] = Excluded(last.tape, last.first, following.last, following.why)
         else:
-            found.append(one)
-    return found
+            ranges.append(following)
+    return ranges
 
 
 def repairs_of(items: Sequence[Item]) -> list[Repair]:

@@ -87,7 +87,8 @@ class Standard(Struct, frozen=True):
         """
         if budget is None or (gap is None and tokens_of(items) <= budget):
             return Shaped(items, [])
-        turns = _turns(items)
+        starts = turn_starts([said(item.message.data) for item in items])
+        turns = list(zip(starts, [*starts[1:], len(items)], strict=True))
         last = turns[-1][0] if turns else 0
         untouched = min(last, max(len(items) - self.recent, gap or 0))
         items = [self.cut(item, cost) if index < untouched else item for index, item in enumerate(items)]
@@ -155,9 +156,3 @@ def _left_out(items: Sequence[Item], gone: set[int], gap: int | None, why: str) 
             found.append(Excluded(message.tape, message.seq, message.seq, why))
         before = index
     return found
-
-
-def _turns(items: Sequence[Item]) -> list[tuple[int, int]]:
-    """Return the turns as ranges."""
-    starts = turn_starts([said(item.message.data) for item in items])
-    return list(zip(starts, [*starts[1:], len(items)], strict=True))

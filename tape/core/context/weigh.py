@@ -54,8 +54,8 @@ class Scale:
     def _weight(self, message: dict[str, Any], recorded: int) -> int:
         if _plain(message):
             return recorded if recorded and not self._own else message_tokens(message, self.count)
-        told = reported(message)
-        return max(self._rendered(*self.read([message]))) if told is None else told + MESSAGE_TOKENS
+        by_model = reported(message)
+        return max(self._rendered(*self.read([message]))) if by_model is None else by_model + MESSAGE_TOKENS
 
     def weigh(self, messages: Sequence[Weighed]) -> list[int]:
         """Return the tokens of each message among the others, with what has to be added for it."""
@@ -80,9 +80,9 @@ class Scale:
     ) -> int:
         if shown is neutral and not missing:
             return self.alone(message, recorded)
-        told = reported(message)
-        if told is not None:
-            return told + MESSAGE_TOKENS + max(self._rendered(shapes.Neutral("tool", [*missing])))
+        by_model = reported(message)
+        if by_model is not None:
+            return by_model + MESSAGE_TOKENS + max(self._rendered(shapes.Neutral("tool", [*missing])))
         return max(self._rendered(shapes.Neutral(shown.role, [*shown.parts, *missing], shown.name)))
 
     def _weigh_each(self, messages: Sequence[Weighed], neutrals: Sequence[shapes.Neutral]) -> list[int]:
@@ -154,12 +154,12 @@ class Scale:
         if rates is None:
             one = requests.tokens(shapes.Neutral("tool", [sample]), self._counted)
             two = requests.tokens(shapes.Neutral("tool", [sample, sample]), self._counted)
-            told = (
+            texts = (
                 (sample.id, sample.content)
                 if isinstance(sample, shapes.Result)
                 else (sample.id, *requests.as_sent(sample)[:2])
             )
-            inside = sum(self._counted(text) for text in told)
+            inside = sum(self._counted(text) for text in texts)
             rates = self._rates[type(sample)] = [(a - (b - a), b - a - inside) for a, b in zip(one, two, strict=True)]
         return [base + number * each for base, each in rates]
 

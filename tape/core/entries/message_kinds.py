@@ -9,25 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from tape.core.entries.kind import Payload
 from tape.core.entries.parts import ROOT, Answer, Loosened, Place, Reopened
-from tape.core.view.fold import (
-    CLEARED,
-    HIDDEN,
-    OUT,
-    REVISED,
-    AliasRow,
-    AnswerRow,
-    CallRow,
-    ClearRow,
-    Close,
-    CompactRow,
-    Head,
-    LaneRow,
-    Mark,
-    Op,
-    OpenRow,
-    Touch,
-    Uncleared,
-)
+from tape.core.view import fold as f
+from tape.core.view.fold import Head, Op
 
 __all__ = ["Append", "Clear", "Restore", "Retract", "Revise", "Switch"]
 
@@ -72,11 +55,11 @@ class Append(Payload):
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Open its row, and its lane if it begins one; note the calls it makes and answers."""
         place = head.place
-        ops: list[Op] = [OpenRow(place, seq, seq, seq)]
+        ops: list[Op] = [f.OpenRow(place, seq, seq, seq)]
         if place.lane == seq:
             base = self.base or ROOT
             head.lo = base.ordinal
-            ops.append(LaneRow(seq, base))
+            ops.append(f.LaneRow(seq, base))
         elif self.lo is not None:
             head.lo = self.lo
         head.tip = True
@@ -84,11 +67,11 @@ class Append(Payload):
         head.last_message = head.stamp
         if self.aliased:
             head.aliased = True
-            ops.append(AliasRow(self.id, seq))
+            ops.append(f.AliasRow(self.id, seq))
         for call in self.calls:
-            ops.append(CallRow(call, seq, place))
+            ops.append(f.CallRow(call, seq, place))
         for answer in self.answers:
-            ops.append(AnswerRow(answer.maker, answer.call, place))
+            ops.append(f.AnswerRow(answer.maker, answer.call, place))
         return ops
 
 
@@ -121,10 +104,10 @@ class Revise(Payload):
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Put the new body in the place of the old one."""
-        ops: list[Op] = [OpenRow(self.place, self.placed, seq, seq)]
+        ops: list[Op] = [f.OpenRow(self.place, self.placed, seq, seq)]
         if self.place.tape is None:
-            ops.insert(0, Close(self.place, seq, REVISED))
-        ops.extend(CallRow(call, seq, self.place) for call in self.calls)
+            ops.insert(0, f.Close(self.place, seq, f.REVISED))
+        ops.extend(f.CallRow(call, seq, self.place) for call in self.calls)
         ops.extend(_hide(head, seq, self.hides))
         ops.extend(_show(head, seq, self.shows))
         ops.extend(_loosen(seq, self.loosens))
@@ -146,9 +129,9 @@ class Retract(Payload):
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """End the rows of the messages, and of the results that go with them."""
-        ops: list[Op] = [Close(place, seq, OUT) for place in self.places]
+        ops: list[Op] = [f.Close(place, seq, f.OUT) for place in self.places]
         head.messages -= _own(self.places)
-        ops.extend(Mark(place, seq, OUT) for place in self.marks)
+        ops.extend(f.Mark(place, seq, f.OUT) for place in self.marks)
         ops.extend(_hide(head, seq, self.hides))
         ops.extend(_loosen(seq, self.loosens))
         return ops
@@ -176,12 +159,12 @@ class Restore(Payload):
         ops: list[Op] = []
         for back in self.marks:
             if back.clear:
-                ops.append(Close(back.place, seq, HIDDEN))
-                ops.append(Touch(back.clear, back.place.tape is None))
+                ops.append(f.Close(back.place, seq, f.HIDDEN))
+                ops.append(f.Touch(back.clear, back.place.tape is None))
             else:
-                ops.append(Mark(back.place, seq, HIDDEN))
+                ops.append(f.Mark(back.place, seq, f.HIDDEN))
         if self.undoes:
-            ops.append(Uncleared(self.undoes, seq))
+            ops.append(f.Uncleared(self.undoes, seq))
             head.messages += self.returned
             head.cleared = self.beneath
         ops.extend(_hide(head, seq, self.hides))
@@ -198,7 +181,7 @@ class Clear(Payload):
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Set the watermark."""
-        row = ClearRow(seq, head.place, head.messages)
+        row = f.ClearRow(seq, head.place, head.messages)
         head.cleared = seq
         head.messages = 0
         return [row]
@@ -222,7 +205,7 @@ class Switch(Payload):
 
 def _hide(head: Head, seq: int, places: list[Place]) -> list[Op]:
     head.messages -= _own(places)
-    return [Close(place, seq, HIDDEN) for place in places]
+    return [f.Close(place, seq, f.HIDDEN) for place in places]
 
 
 def _own(places: list[Place]) -> int:
@@ -236,15 +219,15 @@ def _show(head: Head, seq: int, shows: list[Reopened]) -> list[Op]:
         if back.clear:
             if back.place.tape is None:
                 # The row under the clear still lies among the live ones: end it before the next begins.
-                ops.append(Close(back.place, seq, CLEARED))
-            ops.append(Touch(back.clear, back.place.tape is None))
+                ops.append(f.Close(back.place, seq, f.CLEARED))
+            ops.append(f.Touch(back.clear, back.place.tape is None))
         elif head.cleared and (back.place.tape is not None or back.placed < head.cleared):
             # Retracted before the clear and back after it: readers may no longer skip what lies above the clear.
-            ops.append(Touch(head.cleared, False))
-        ops.append(OpenRow(back.place, back.placed, seq, back.body, back.of))
+            ops.append(f.Touch(head.cleared, False))
+        ops.append(f.OpenRow(back.place, back.placed, seq, back.body, back.of))
     head.messages += _own([back.place for back in shows])
     return ops
 
 
 def _loosen(seq: int, loosens: list[Loosened]) -> list[Op]:
-    return [CompactRow(one.seq, one.tape, seq, None, 0, one.gone, one.revised, one.loose) for one in loosens]
+    return [f.CompactRow(one.seq, one.tape, seq, None, 0, one.gone, one.revised, one.loose) for one in loosens]

@@ -23,6 +23,7 @@ from tape.core.entries.tape_kinds import Discard, Erase, Fork, Label, Merge, Ope
 from tape.errors import Corrupt, InvalidEntry
 
 __all__ = [
+    "BODIES",
     "KINDS",
     "ROOT",
     "Anchor",
@@ -60,31 +61,10 @@ __all__ = [
     "register_upcaster",
 ]
 
-_TYPES: dict[str, type[Payload]] = {
-    cls.kind: cls
-    for cls in (
-        Open,
-        Append,
-        Revise,
-        Retract,
-        Restore,
-        Clear,
-        Anchor,
-        Handoff,
-        Compact,
-        State,
-        Block,
-        Usage,
-        Event,
-        Fork,
-        Merge,
-        Discard,
-        Switch,
-        Status,
-        Label,
-        Erase,
-    )
-}
+_MESSAGES = (Open, Append, Revise, Retract, Restore, Clear)
+_MEMORY = (Anchor, Handoff, Compact, State, Block, Usage, Event)
+_TAPE = (Fork, Merge, Discard, Switch, Status, Label, Erase)
+_TYPES: dict[str, type[Payload]] = {cls.kind: cls for cls in (*_MESSAGES, *_MEMORY, *_TAPE)}
 KINDS = tuple(_TYPES)
 """The names of all kinds. The database checks them too."""
 
@@ -96,6 +76,8 @@ encode = msgspec.json.Encoder().encode
 
 
 _WITH_MESSAGES = (Append, Revise)
+BODIES = tuple(cls.kind for cls in _WITH_MESSAGES)
+"""The kinds whose entries hold a message: the text that is searched and shown."""
 
 
 def _is_plain(append: Append) -> bool:

@@ -70,33 +70,34 @@ class Plan(Struct, frozen=True):
 
 def plan(divergences: Sequence[Divergence], on_conflict: str) -> Plan:
     """Return what the child's changes of common messages come to; conflicts are listed only with ``fail``."""
-    found = Plan([], [], [], [], [])
-    for one in sorted(divergences, key=lambda one: (one.seq, one.message_id)):
-        if not differs(one):
+    outcome = Plan([], [], [], [], [])
+    for change in sorted(divergences, key=lambda change: (change.seq, change.message_id)):
+        if not differs(change):
             continue
         # A retraction of what the parent hides already takes nothing away from it.
-        ours_changed = not _equal(one.before, one.ours) or one.was_hidden != one.hidden
-        if ours_changed and not (one.theirs is None and one.hidden):
+        ours_changed = not _equal(change.before, change.ours) or change.was_hidden != change.hidden
+        if ours_changed and not (change.theirs is None and change.hidden):
             if on_conflict == "fail":
-                found.conflicts.append(Conflict(one.message_id, None if one.hidden else one.ours, one.theirs))
+                ours = None if change.hidden else change.ours
+                outcome.conflicts.append(Conflict(change.message_id, ours, change.theirs))
                 continue
             if on_conflict == "ours":
-                found.kept.append(one.message_id)
+                outcome.kept.append(change.message_id)
                 continue
-        if one.theirs is None:
-            found.retract.append(one)
+        if change.theirs is None:
+            outcome.retract.append(change)
             continue
-        if one.ours is None:
-            found.restore.append(one)
-        found.revise.append(one)
+        if change.ours is None:
+            outcome.restore.append(change)
+        outcome.revise.append(change)
     # A result can only be revised while its call is made: in the child's order, that was so.
-    found.revise.sort(key=lambda one: (one.written, one.seq, one.message_id))
-    return found
+    outcome.revise.sort(key=lambda change: (change.written, change.seq, change.message_id))
+    return outcome
 
 
-def differs(one: Divergence) -> bool:
+def differs(change: Divergence) -> bool:
     """Whether the child changed a message, all in all, into something else than the parent has."""
-    return not _equal(one.base, one.theirs) and not _equal(one.ours, one.theirs)
+    return not _equal(change.base, change.theirs) and not _equal(change.ours, change.theirs)
 
 
 def _equal(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from tape.core.entries import payloads
 from tape.core.memory.state import BlockSpec, Slot, check_type, migrated, with_line
@@ -333,8 +333,7 @@ def _with(value: BlockValue | None, other: BlockValue | None, fields: Sequence[s
     """Return a block with some fields of another's; without one of the two there is nothing to mix."""
     if value is None or other is None:
         return other
-    names = ("text", *_CONFIG)
-    return BlockValue(**{name: getattr(other if name in fields else value, name) for name in names})
+    return structs.replace(value, **{name: getattr(other, name) for name in fields})
 
 
 def _over(value: BlockValue | None, held: BlockValue | None, counter: Counter) -> bool:

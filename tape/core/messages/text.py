@@ -14,38 +14,15 @@ import msgspec
 
 __all__ = ["text_of"]
 
-_NO_TEXT = frozenset(
-    (
-        "id",
-        "role",
-        "type",
-        "tool_call_id",
-        "tool_use_id",
-        "call_id",
-        "toolCallId",
-        "message_id",
-        "item_id",
-        "response_id",
-        "file_id",
-        "media_type",
-        "mediaType",
-        "mime_type",
-        "mimeType",
-        "signature",
-        "thoughtSignature",
-        "encrypted_content",
-        "cache_control",
-        "providerMetadata",
-        "providerOptions",
-        "callProviderMetadata",
-        "finish_reason",
-        "state",
-        "status",
-        "detail",
-    )
+_IDS = frozenset(
+    ("id", "tool_call_id", "tool_use_id", "call_id", "toolCallId", "message_id", "item_id", "response_id", "file_id")
 )
+_TYPES = frozenset(("media_type", "mediaType", "mime_type", "mimeType"))
+_OPAQUE = frozenset(("signature", "thoughtSignature", "encrypted_content", "cache_control", "finish_reason"))
+_SETTINGS = frozenset(("providerMetadata", "providerOptions", "callProviderMetadata", "state", "status", "detail"))
+_NO_TEXT = frozenset(("role", "type")) | _IDS | _TYPES | _OPAQUE | _SETTINGS
 _TOOL_DATA = frozenset(("arguments", "input", "args", "output", "result", "results", "structuredContent"))
-_MEDIA = frozenset(("media_type", "mediaType", "mime_type", "mimeType", "format"))
+_MEDIA = _TYPES | {"format"}
 
 
 def text_of(message: dict[str, Any]) -> str:

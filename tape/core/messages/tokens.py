@@ -31,21 +31,8 @@ _WIDE = re.compile(
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _DIGITS = b"0123456789"
 _LETTER, _DIGIT, _MARK, _BREAK, _WIDE_CHAR, _OTHER = 0.245, 0.45, 0.6, 0.35, 1.05, 0.5
-_MEDIA_TYPES = frozenset(
-    {
-        "image",
-        "image_url",
-        "input_image",
-        "computer_screenshot",
-        "input_audio",
-        "audio",
-        "video",
-        "media",
-        "file",
-        "input_file",
-        "document",
-    }
-)
+_PICTURES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
+_MEDIA_TYPES = _PICTURES | {"input_audio", "audio", "video", "media", "file", "input_file", "document"}
 _UNCOUNTED = frozenset({"id", "role", "usage"})
 _ARGUMENTS = ("input", "arguments", "args")
 _TEXT_TYPES = ("text", "input_text", "output_text")
@@ -82,28 +69,22 @@ def reported(message: dict[str, Any]) -> int | None:
 def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
     """Return about how many tokens a message takes when it is sent to a model."""
     if "usage" in message:
-        told = reported(message)
-        if told is not None:
-            return told + MESSAGE_TOKENS
+        by_model = reported(message)
+        if by_model is not None:
+            return by_model + MESSAGE_TOKENS
     total = MESSAGE_TOKENS
     for name, value in message.items():
         if name in _UNCOUNTED or (name == "type" and value == "message"):
             continue
         # Most often a text, which every append counts: the general case costs as much as the counting.
         if type(value) is str and value[:5] not in ("", "data:"):
-            total += MEDIA_TOKENS if name == "result" and _generated(message) else counter(value)
+            # The result of such an item is a picture that the API made.
+            picture = name == "result" and message.get("type") == "image_generation_call"
+            total += MEDIA_TOKENS if picture else counter(value)
         else:
-            total += _value(value, counter, _is_result(message))
+            is_result = message.get("role") == "tool" or str(message.get("type", "")).endswith("_call_output")
+            total += _value(value, counter, is_result)
     return total
-
-
-def _is_result(message: dict[str, Any]) -> bool:
-    return message.get("role") == "tool" or str(message.get("type", "")).endswith("_call_output")
-
-
-def _generated(item: dict[str, Any]) -> bool:
-    """Whether the result of an item is a picture that the API made."""
-    return item.get("type") == "image_generation_call"
 
 
 def _value(value: Any, counter: Counter, in_result: bool) -> int:

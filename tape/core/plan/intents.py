@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload, Place
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import GIVEN, Key, Origin
 from tape.core.plan.lookup import Lookup, visible_place
 from tape.core.view.fold import Head
 from tape.errors import InvalidEntry, TapeClosed, UnknownMessage
@@ -66,7 +66,7 @@ class Intent(Struct, kw_only=True):
 
     records: ClassVar[type[Payload]]
     """What it becomes; of an upsert, what it may become."""
-    told_by: ClassVar[frozenset[Origin]] = frozenset({Origin.GIVEN})
+    told_by: ClassVar[frozenset[Origin]] = frozenset({GIVEN})
     """The origins of a key that tells a repeated call."""
 
     key: Key

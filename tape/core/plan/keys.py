@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-__all__ = ["Key", "Origin"]
+__all__ = ["DERIVED", "GIVEN", "RANDOM", "Key", "Origin"]
 
 
 class Origin(Enum):
@@ -18,6 +18,9 @@ class Origin(Enum):
     """It follows from what is recorded, such as the id of the message."""
     RANDOM = "random"
     """Nothing can repeat it: it is looked up only to learn whether a lost attempt was recorded."""
+
+
+GIVEN, DERIVED, RANDOM = Origin
 
 
 class Key(Struct, frozen=True, gc=False):

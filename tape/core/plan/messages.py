@@ -15,7 +15,7 @@ from tape.core.entries.payloads import ROOT, Place
 from tape.core.messages import toolcalls
 from tape.core.messages.tokens import message_tokens
 from tape.core.plan.intents import Intent, Planned, Taken, Unchanged, same
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import DERIVED, GIVEN, RANDOM, Key
 from tape.core.plan.lookup import Lookup, visible_place, waiting
 from tape.core.plan.results import bind, settle
 from tape.core.summaries.runs import Rewritten, loosen
@@ -53,7 +53,7 @@ class AddMessage(Intent, kw_only=True):
     """Append a message."""
 
     records = payloads.Append
-    told_by = frozenset({Origin.GIVEN, Origin.DERIVED})
+    told_by = frozenset({GIVEN, DERIVED})
 
     id: str
     generated: bool
@@ -78,7 +78,7 @@ class AddMessage(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the parent's place and put the message behind it."""
-        aliased = self.key.origin is Origin.GIVEN
+        aliased = self.key.origin is GIVEN
         if not self.generated and (aliased or head.aliased or look.forked):
             # Before all else, as with every key: a retry is told what it wrote, whatever became of its parent.
             taken = look.place(self.id)
@@ -160,9 +160,9 @@ class ReviseMessage(Intent, kw_only=True):
             tokens=message_tokens(message),
             loosens=loosen(look, outs=hides, backs=shows, revised=[rewritten]),
         )
-        if self.key.origin is not Origin.GIVEN:
+        if self.key.origin is not GIVEN:
             # Of two revisions of the same body one fails, and plans again with the other's as the body to replace.
-            self.key = Key(ids.revision_key(standing.body, standing.of), Origin.DERIVED)
+            self.key = Key(ids.revision_key(standing.body, standing.of), DERIVED)
         return Planned(payload, head.place, self.id)
 
 
@@ -170,7 +170,7 @@ class UpsertMessage(AddMessage, kw_only=True):
     """Append a message, or revise it if it is there; decided inside the transaction, so that two never collide."""
 
     # A key that is derived from the id tells only that the message is there.
-    told_by = frozenset({Origin.GIVEN})
+    told_by = frozenset({GIVEN})
 
     message: dict[str, Any]
 
@@ -181,9 +181,9 @@ class UpsertMessage(AddMessage, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Append what was never on the tape, and revise the rest where it stands."""
         if self.generated or look.place(self.id) is None:
-            if self.key.origin is Origin.DERIVED:
+            if self.key.origin is DERIVED:
                 # An earlier attempt may have planned a revision.
-                self.key = Key(ids.message_key(self.id), Origin.DERIVED)
+                self.key = Key(ids.message_key(self.id), DERIVED)
             return AddMessage.plan(self, head, look, previous)
         revision = self._revision()
         planned = revision.plan(head, look, previous)
@@ -226,9 +226,9 @@ def add_message(
     tokens = message_tokens(message)
     chosen = given or new_id()
     if key is not None:
-        named = Key(strict.identifier(key, "key"), Origin.GIVEN)
+        named = Key(strict.identifier(key, "key"), GIVEN)
     else:
-        named = Key(ids.message_key(chosen), Origin.RANDOM if given is None else Origin.DERIVED)
+        named = Key(ids.message_key(chosen), RANDOM if given is None else DERIVED)
     return AddMessage(
         key=named,
         id=chosen,
@@ -276,7 +276,7 @@ def message_intents(
         behind = CHAIN if index else parent
         intent = add_message(message, None, UNSET, None, None, behind, new_id, field=f"messages[{index}]")
         if key is not None:
-            intent.key = Key(ids.batch_key(key, index), Origin.GIVEN)
+            intent.key = Key(ids.batch_key(key, index), GIVEN)
             intent.batch = (index, len(given))
         intents.append(intent)
     return intents

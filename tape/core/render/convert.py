@@ -104,12 +104,12 @@ def _gist(part: dict[str, Any]) -> str:
     """Return what a part is about in a few words. What a model thought is not told."""
     if part.get("type") in ("thinking", "redacted_thinking", "reasoning", "compaction"):
         return ""
-    told = []
+    values = []
     for name in _GIST:
         value = part.get(name)
         if value:
-            told.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())
-    return plain(" ".join(told), _LONGEST_GIST)
+            values.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    return plain(" ".join(values), _LONGEST_GIST)
 
 
 def _holds(part: dict[str, Any], names: tuple[str, ...] | None) -> bool:

@@ -131,13 +131,13 @@ def _chat_messages(message: Neutral) -> list[dict[str, Any]]:
         return _chat_results(message.results)
     role = message.role if message.role in ("system", "developer", "assistant") else "user"
     content = [_chat_part(part, role) for part in message.parts if not isinstance(part, Call | Result)]
-    told = content if any(part["type"] != "text" for part in content) else _joined(content)
-    dressed: dict[str, Any] = {"role": role, "content": told or None}
+    body = content if any(part["type"] != "text" for part in content) else _joined(content)
+    dressed: dict[str, Any] = {"role": role, "content": body or None}
     if message.name is not None and _SPEAKER.fullmatch(message.name):
         dressed["name"] = message.name
     if message.calls:
         dressed["tool_calls"] = [_chat_call(call) for call in message.calls]
-    return [dressed] if told or message.calls else []
+    return [dressed] if body or message.calls else []
 
 
 def _chat_part(part: Part, role: str) -> dict[str, Any]:
@@ -354,8 +354,8 @@ def _anthropic_result(result: Result) -> Iterator[dict[str, Any]]:
                 behind.append(block)
             else:
                 inside.append(block)
-    told = "\n".join(block["text"] for block in inside) if all(block["type"] == "text" for block in inside) else inside
-    dressed: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id, "content": told}
+    body = "\n".join(block["text"] for block in inside) if all(block["type"] == "text" for block in inside) else inside
+    dressed: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id, "content": body}
     yield {**dressed, "is_error": True} if result.error else dressed
     yield from behind
 

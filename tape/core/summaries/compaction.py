@@ -23,6 +23,7 @@ from tape.core.plan.lookup import Covered, Lookup, visible_place
 from tape.core.plan.results import makes
 from tape.core.records import Message
 from tape.core.summaries.runs import Compaction, in_force, newest
+from tape.core.view import slots
 from tape.core.view.fold import COMPACTION, Head
 from tape.errors import InvalidEntry, SummaryMoved
 
@@ -187,9 +188,9 @@ class StartCompaction(Intent, kw_only=True):
         """Look for another compaction of this branch that has begun and not ended, within its deadline."""
         self.lane = head.place.lane
         # A fork does not wait for a compaction of its parent: nothing on the fork would ever say that it has ended.
-        before = look.slot(f"compacting:{head.place.lane}", inherited=False)
-        told = before.data if isinstance(before, payloads.Event) and isinstance(before.data, dict) else {}
-        if told.get("state") == "started" and told.get("deadline", 0) > self.now:
+        before = look.slot(f"{slots.COMPACTING}{head.place.lane}", inherited=False)
+        last = before.data if isinstance(before, payloads.Event) and isinstance(before.data, dict) else {}
+        if last.get("state") == "started" and last.get("deadline", 0) > self.now:
             raise Underway
         data = {"state": "started", "deadline": self.deadline}
         return Planned(payloads.Event(name=COMPACTION, data=data), head.place)

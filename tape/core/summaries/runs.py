@@ -58,22 +58,23 @@ class Rewritten(Struct, frozen=True):
     awaits: list[str]
 
 
-def newest(found: Sequence[Compaction]) -> Compaction | None:
+def newest(compactions: Sequence[Compaction]) -> Compaction | None:
     """Return the compaction that was made last: one of the nearest tape."""
-    return max(found, key=lambda one: one.age, default=None)
+    return max(compactions, key=lambda compaction: compaction.age, default=None)
 
 
-def in_force(found: Sequence[Compaction]) -> tuple[list[Compaction], list[Compaction]]:
+def in_force(compactions: Sequence[Compaction]) -> tuple[list[Compaction], list[Compaction]]:
     """Return which compactions of a path hold, shallowest first, and which do not because a source was retracted.
 
     Where two overlap, the newer wins; a path is ordered by its tapes, so those of a nearer tape are newer.
     """
-    out = [one for one in found if one.gone > 0]
+    gone = [compaction for compaction in compactions if compaction.gone > 0]
     held: list[Compaction] = []
-    for one in sorted((one for one in found if one.gone <= 0), key=lambda one: one.age, reverse=True):
-        if not any(other.overlaps(one.lo, one.place.ordinal) for other in held):
-            held.append(one)
-    return sorted(held, key=lambda one: one.lo), out
+    for compaction in sorted(compactions, key=lambda compaction: compaction.age, reverse=True):
+        lo, hi = compaction.lo, compaction.place.ordinal
+        if compaction.gone <= 0 and not any(newer.overlaps(lo, hi) for newer in held):
+            held.append(compaction)
+    return sorted(held, key=lambda compaction: compaction.lo), gone
 
 
 def loosen(
@@ -92,19 +93,20 @@ def loosen(
     compactions = look.compactions()
     if not compactions:
         return []
-    found: list[Loosened] = []
+    loosened: list[Loosened] = []
     callers = _callers(look, outs, backs, revised)
-    for one in compactions:
-        gone, changed, loose = one.gone, one.revised, one.loose
+    for compaction in compactions:
+        gone, changed, loose = compaction.gone, compaction.revised, compaction.loose
         covers: set[str] | None = None
 
-        def covered(place: Place, one: Compaction = one) -> bool | None:
+        def covered(place: Place, compaction: Compaction = compaction) -> bool | None:
             """Whether the summary covers the message there; None when the place is outside its run."""
             nonlocal covers
-            if not one.lo <= place.ordinal <= one.place.ordinal or not look.contains(one.place, place):
+            end = compaction.place
+            if not compaction.lo <= place.ordinal <= end.ordinal or not look.contains(end, place):
                 return None
             if covers is None:
-                covers = set(look.covers(one))
+                covers = set(look.covers(compaction))
             return look.id_at(place) in covers
 
         gone += sum(covered(place) is True for place in outs)
@@ -124,10 +126,10 @@ def loosen(
                 gone -= any(call in caller.made for call in answered)
         if uncleared and not loose:
             # Something within the run is not covered, and may be among what returns.
-            loose = one.place.ordinal - one.lo + 1 > len(look.covers(one))
-        if (gone, changed, loose) != (one.gone, one.revised, one.loose):
-            found.append(Loosened(one.seq, gone, changed, loose, one.tape))
-    return found
+            loose = compaction.place.ordinal - compaction.lo + 1 > len(look.covers(compaction))
+        if (gone, changed, loose) != (compaction.gone, compaction.revised, compaction.loose):
+            loosened.append(Loosened(compaction.seq, gone, changed, loose, compaction.tape))
+    return loosened
 
 
 class _Caller(Struct, frozen=True):

@@ -67,9 +67,9 @@ class Citations:
             doubted = self._other.pop((tape, seq), None)
             if doubted is not None and doubted.is_answered_by(payload):
                 raise Unsound(_contradicts(doubted))
-            told = self._forks.pop((tape, seq), None)
-            if told is not None and told.hash != hash:
-                self._other[tape, told.counterpart] = told
+            expected = self._forks.pop((tape, seq), None)
+            if expected is not None and expected.hash != hash:
+                self._other[tape, expected.counterpart] = expected
         cited = cited_by(tape, seq, payload, line)
         if cited is None:
             return

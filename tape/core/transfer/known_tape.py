@@ -6,8 +6,8 @@ Little is kept: 16 bytes per message, and more only for messages that were chang
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -55,7 +55,7 @@ class KnownTape:
         """What the tape inherits from, nearest first."""
         self.ancestors: dict[str | None, tuple[KnownTape, int]] = {}
         """Those tapes by name, each with the seq up to which it is inherited."""
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[int, Lane] = defaultdict(Lane)
         self.changed: dict[tuple[int, int], bool] = {}
         """By lane and depth: whether a message of the tape that was changed is among the live rows; all others are."""
         self.revisions: dict[int, Where] = {}
@@ -82,9 +82,7 @@ class KnownTape:
         self.head = head
         seq = head.seq
         for op in ops:
-            change = _APPLY.get(type(op))
-            if change is not None:
-                change(self, op)
+            self._change(op)
         match payload:
             case p.Append():
                 own = hash(payload.id)
@@ -103,47 +101,27 @@ class KnownTape:
             case p.Open() if payload.parent is not None:
                 self.layers = payload.parent.layers
 
-    def _open(self, op: f.OpenRow) -> None:
-        place = op.place
-        if place.tape is not None:
-            self.overridden = self.overridden or op.since
-        elif op.placed == op.since:
-            lane = self.lanes.get(place.lane)
-            if lane is None:
-                lane = self.lanes[place.lane] = Lane()
-            lane.placed.append(op.placed)
-            self._lane = lane
-        else:
-            self.changed[place.lane, place.ordinal] = True
-
-    def _close(self, op: f.Close) -> None:
-        if op.place.tape is not None:
-            self.overridden = self.overridden or op.until
-        else:
-            self.changed[op.place.lane, op.place.ordinal] = False
-
-    def _mark(self, op: f.Mark) -> None:
-        if op.place.tape is not None:
-            self.overridden = self.overridden or op.seq
-
-    def _branch(self, op: f.LaneRow) -> None:
-        self.lanes[op.lane].base = op.base
-
-    def _anchor(self, op: f.AnchorRow) -> None:
-        self.anchors.add(op.seq)
-
-    def _clear(self, op: f.ClearRow) -> None:
-        self.clears[op.seq] = KnownClear(op.hidden)
-
-    def _touch(self, op: f.Touch) -> None:
-        self.clears[op.seq].hidden -= op.own
-
-    def _uncleared(self, op: f.Uncleared) -> None:
-        self.clears[op.seq].undone = op.until
-
-    def _compact(self, op: f.CompactRow) -> None:
-        if op.place is not None:
-            self.compactions.add(op.seq)
+    def _change(self, op: Op) -> None:
+        match op:
+            case f.OpenRow() | f.Close() | f.Mark() if op.place.tape is not None:
+                self.overridden = self.overridden or self.head.seq
+            case f.OpenRow() if op.placed == op.since:
+                self._lane = self.lanes[op.place.lane]
+                self._lane.placed.append(op.placed)
+            case f.OpenRow() | f.Close():
+                self.changed[op.place.lane, op.place.ordinal] = isinstance(op, f.OpenRow)
+            case f.LaneRow():
+                self.lanes[op.lane].base = op.base
+            case f.AnchorRow():
+                self.anchors.add(op.seq)
+            case f.ClearRow():
+                self.clears[op.seq] = KnownClear(op.hidden)
+            case f.Touch():
+                self.clears[op.seq].hidden -= op.own
+            case f.Uncleared():
+                self.clears[op.seq].undone = op.until
+            case f.CompactRow() if op.place is not None:
+                self.compactions.add(op.seq)
 
     # -- what is there
 
@@ -243,16 +221,3 @@ class KnownTape:
     def in_force(self) -> list[int]:
         """Return the clears in force, oldest first."""
         return [at for at, clear in self.clears.items() if not clear.undone]
-
-
-_APPLY: dict[type[Op], Callable[[KnownTape, Any], None]] = {
-    f.OpenRow: KnownTape._open,
-    f.Close: KnownTape._close,
-    f.Mark: KnownTape._mark,
-    f.LaneRow: KnownTape._branch,
-    f.AnchorRow: KnownTape._anchor,
-    f.ClearRow: KnownTape._clear,
-    f.Touch: KnownTape._touch,
-    f.Uncleared: KnownTape._uncleared,
-    f.CompactRow: KnownTape._compact,
-}

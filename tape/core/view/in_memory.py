@@ -5,10 +5,9 @@ Used to verify and rebuild the tables, and to replay a tape without a database.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from tape.core.entries.chain import ZERO
 from tape.core.entries.payloads import ROOT, ForkPoint, Payload, Place
@@ -104,7 +103,43 @@ class View(Struct):
     def apply(self, ops: Iterable[Op]) -> None:
         """Change the rows as the fold says."""
         for op in ops:
-            _APPLY[type(op)](self, op)
+            match op:
+                case f.OpenRow():
+                    self._open(op)
+                case f.Close():
+                    self._close(op)
+                case f.Mark():
+                    self._mark(op)
+                case f.LaneRow():
+                    self.lanes[op.lane] = op.base
+                case f.AliasRow():
+                    self.aliases[op.id] = op.seq
+                case f.CallRow():
+                    self.calls.add((op.call, op.seq, op.place))
+                case f.AnswerRow():
+                    self.answers.add((op.maker, op.call, op.place))
+                case f.AnchorRow():
+                    self.anchors[op.seq] = (op.name, op.place)
+                case f.ClearRow():
+                    self.clears[op.seq] = Cleared(op.place, op.hidden)
+                case f.Touch():
+                    self._touch(op)
+                case f.Uncleared():
+                    self.clears[op.seq] = structs.replace(self.clears[op.seq], until=op.until)
+                case f.SlotRow():
+                    self._slot(op)
+                case f.CompactRow():
+                    self._compact(op)
+                case f.ForkRow():
+                    self.fork = (op.parent, "open", 0, 0)
+                case f.ForkState() if self.fork is not None:
+                    self.fork = (self.fork[0], op.state, op.merged or self.fork[2], op.merge_seq)
+                case f.Renamed():
+                    self.name = op.name
+                case f.Labelled():
+                    self.labels = op.labels
+                case f.Redirected():
+                    self.redirect = op.to
 
     def path(self) -> list[Held]:
         """Return what the tape itself holds on the path from the root to the head, root first."""
@@ -142,7 +177,7 @@ class View(Struct):
         before = self._override_since.get(place)
         if before is not None:
             row = self.overrides[place, before]
-            self.overrides[place, before] = Override(row.placed, row.body, row.of, since, row.why)
+            self.overrides[place, before] = structs.replace(row, until=since)
         self.overrides[place, since] = Override(placed, body, of, None, why)
         self._override_since[place] = since
 
@@ -170,41 +205,12 @@ class View(Struct):
         self.past[(*spot, op.seq)] = Past(row.placed, row.body, op.seq, op.why)
         self._last[spot] = op.seq
 
-    def _lane(self, op: f.LaneRow) -> None:
-        self.lanes[op.lane] = op.base
-
-    def _alias(self, op: f.AliasRow) -> None:
-        self.aliases[op.id] = op.seq
-
-    def _call(self, op: f.CallRow) -> None:
-        self.calls.add((op.call, op.seq, op.place))
-
-    def _answer(self, op: f.AnswerRow) -> None:
-        self.answers.add((op.maker, op.call, op.place))
-
-    def _anchor(self, op: f.AnchorRow) -> None:
-        self.anchors[op.seq] = (op.name, op.place)
-
-    def _clear(self, op: f.ClearRow) -> None:
-        self.clears[op.seq] = Cleared(op.place, op.hidden)
-
     def _touch(self, op: f.Touch) -> None:
         row = self.clears[op.seq]
-        self.clears[op.seq] = Cleared(row.place, row.hidden - op.own, row.until, row.touched)
+        self.clears[op.seq] = structs.replace(row, hidden=row.hidden - op.own)
         for seq, row in self.clears.items():
             if row.until is None:
-                self.clears[seq] = Cleared(row.place, row.hidden, None, True)
-
-    def _uncleared(self, op: f.Uncleared) -> None:
-        row = self.clears[op.seq]
-        self.clears[op.seq] = Cleared(row.place, row.hidden, op.until, row.touched)
-
-    def _fork(self, op: f.ForkRow) -> None:
-        self.fork = (op.parent, "open", 0, 0)
-
-    def _fork_state(self, op: f.ForkState) -> None:
-        if self.fork is not None:
-            self.fork = (self.fork[0], op.state, op.merged or self.fork[2], op.merge_seq)
+                self.clears[seq] = structs.replace(row, touched=True)
 
     def _compact(self, op: f.CompactRow) -> None:
         place, lo, which = op.place or ROOT, op.lo, (op.tape, op.seq)
@@ -212,8 +218,7 @@ class View(Struct):
         if before is not None:
             row = self.compactions[(*which, before)]
             place, lo = row.place, row.lo
-            ended = Compacted(place, lo, row.gone, row.revised, row.loose, op.since)
-            self.compactions[(*which, before)] = ended
+            self.compactions[(*which, before)] = structs.replace(row, until=op.since)
         self.compactions[(*which, op.since)] = Compacted(place, lo, op.gone, op.revised, op.loose, None)
         self._compaction_since[which] = op.since
 
@@ -223,34 +228,3 @@ class View(Struct):
             self.slots[op.slot, before] = op.seq
         self.slots[op.slot, op.seq] = None
         self._slot_since[op.slot] = op.seq
-
-    def _renamed(self, op: f.Renamed) -> None:
-        self.name = op.name
-
-    def _labelled(self, op: f.Labelled) -> None:
-        self.labels = op.labels
-
-    def _redirected(self, op: f.Redirected) -> None:
-        self.redirect = op.to
-
-
-_APPLY: dict[type[Op], Callable[[View, Any], None]] = {
-    f.OpenRow: View._open,
-    f.Close: View._close,
-    f.Mark: View._mark,
-    f.LaneRow: View._lane,
-    f.AliasRow: View._alias,
-    f.CallRow: View._call,
-    f.AnswerRow: View._answer,
-    f.AnchorRow: View._anchor,
-    f.ClearRow: View._clear,
-    f.Touch: View._touch,
-    f.Uncleared: View._uncleared,
-    f.SlotRow: View._slot,
-    f.CompactRow: View._compact,
-    f.ForkRow: View._fork,
-    f.ForkState: View._fork_state,
-    f.Renamed: View._renamed,
-    f.Labelled: View._labelled,
-    f.Redirected: View._redirected,
-}

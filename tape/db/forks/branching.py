@@ -15,7 +15,7 @@ from tape.core.merge import divergence
 from tape.core.merge.divergence import Conflict, Plan
 from tape.core.messages import toolcalls
 from tape.core.plan.intents import Intent, Plain, Taken, Unchanged, canonical, digest_of, same
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import DERIVED, GIVEN, Key
 from tape.core.plan.messages import CHAIN, HEAD, AddMessage, ReviseMessage, add_message
 from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import MergeReceipt, Receipt
@@ -109,7 +109,7 @@ class Branching:
         young.head.place = place
         young.create()
         receipt = payloads.Fork(child=child, at=view.seq, head=view.head.place, name=name)
-        parent.record(Plain(key=Key(key or ids.fork_key(child), Origin.GIVEN), payload=receipt))
+        parent.record(Plain(key=Key(key or ids.fork_key(child), GIVEN), payload=receipt))
         return child
 
     def _forked(
@@ -186,9 +186,9 @@ class Branching:
         told = payloads.Discard(
             tape=call.tape, seq=child.head.seq, hash=child.head.hash.hex(), into=True, reason=reason
         )
-        given = other.record(Plain(key=Key(ids.discard_key(call.tape), Origin.DERIVED), payload=told))
+        given = other.record(Plain(key=Key(ids.discard_key(call.tape), DERIVED), payload=told))
         own = payloads.Discard(tape=parent, seq=given.seq, hash=given.hash, reason=reason)
-        return child.record(Plain(key=Key(key, Origin.GIVEN), payload=own))
+        return child.record(Plain(key=Key(key, GIVEN), payload=own))
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
@@ -284,11 +284,11 @@ class Branching:
         if conflicts:
             raise MergeConflict(call.tape, child, conflicts)
         self._recorder.shared.database.point("merge")
-        receipt = parent.record(Plain(key=Key(key or ids.merge_key(child, told.seq), Origin.GIVEN), payload=told))
+        receipt = parent.record(Plain(key=Key(key or ids.merge_key(child, told.seq), GIVEN), payload=told))
         parent.flush()
         self._recorder.shared.database.point("merged")
         back = payloads.Merge(tape=call.tape, seq=receipt.seq, hash=receipt.hash, strategy=strategy)
-        young.record(Plain(key=Key(ids.merge_key(call.tape, receipt.seq), Origin.DERIVED), payload=back))
+        young.record(Plain(key=Key(ids.merge_key(call.tape, receipt.seq), DERIVED), payload=back))
         return MergeReceipt(
             tape=call.tape,
             seq=receipt.seq,
@@ -358,7 +358,7 @@ class Branching:
             # What was written before the last merge may have been carried over then, under this very key.
             key = ids.copy_key(child, one.written) if one.written > since else new_ids.new_id()
             intent = ReviseMessage(
-                key=Key(key, Origin.GIVEN),
+                key=Key(key, GIVEN),
                 id=one.message_id,
                 message=one.theirs,
                 source=(child, one.written or one.seq),
@@ -373,7 +373,7 @@ class Branching:
                 told.kept.append(one.message_id)
         for seq, group in groupby(plan.retract, lambda one: one.seq):
             named = [one.message_id for one in group]
-            copied = Key(ids.copy_key(child, seq), Origin.DERIVED)
+            copied = Key(ids.copy_key(child, seq), DERIVED)
             self._carry(parent, RetractMessages(key=copied, ids=named, reason=None, source=(child, seq)))
             changed.update(dict.fromkeys(named))
         told.changed = list(changed)
@@ -392,7 +392,7 @@ class Branching:
             calls, answers = toolcalls.find(message)
             add = AddMessage(
                 # It tells nothing of the message's id, like a key that a caller gave.
-                key=Key(ids.copy_key(told.tape, one.placed), Origin.GIVEN),
+                key=Key(ids.copy_key(told.tape, one.placed), GIVEN),
                 id=own,
                 generated=one.generated or not free,
                 raw=payloads.encode(message),
@@ -418,7 +418,7 @@ class Branching:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
             message["content"] = last.get("content")
         add = add_message(message, None, UNSET, None, None, HEAD, new_ids.new_id)
-        add.key, add.source = Key(ids.squash_key(child, told.seq), Origin.GIVEN), (child, told.seq)
+        add.key, add.source = Key(ids.squash_key(child, told.seq), GIVEN), (child, told.seq)
         try:
             parent.record(add)
         except Taken as taken:

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from tape import new_ids
 from tape.core.entries import ids, payloads
 from tape.core.plan.intents import AddAnchor, Plain, canonical, digest_of
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import DERIVED, GIVEN, Key
 from tape.db.engine.transaction import Transaction
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
@@ -55,7 +55,7 @@ def _split(
     old.check_head()
     cited = (call.tape, old.head.seq)
     ended = payloads.Status(status="ended", reason="split", redirect=successor)
-    old.record(Plain(key=Key(ending, Origin.GIVEN), payload=ended))
+    old.record(Plain(key=Key(ending, GIVEN), payload=ended))
     born = Call(successor, call.actor, call.meta)
     born.create = payloads.Open(
         name=facts[4] if name is None else name,
@@ -67,7 +67,7 @@ def _split(
     young.create()
     carry(old, young, cited)
     begun = payloads.Handoff(name="split", summary=summary)
-    young.record(AddAnchor(key=Key(ids.split_key(call.tape), Origin.DERIVED), payload=begun, source=cited))
+    young.record(AddAnchor(key=Key(ids.split_key(call.tape), DERIVED), payload=begun, source=cited))
 
 
 def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summary: str) -> None:

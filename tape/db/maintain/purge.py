@@ -14,7 +14,7 @@ from msgspec import Struct
 from tape import new_ids
 from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import RANDOM, Key
 from tape.core.records import Retention
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
@@ -165,7 +165,7 @@ class Purging:
         row = tx.one(self._sql.head, (writing.tape,))
         owner = None if row is None else row.owner
         gone = payloads.Status(status="purged")
-        writing.record(Plain(key=Key(key, Origin.RANDOM), payload=gone))
+        writing.record(Plain(key=Key(key, RANDOM), payload=gone))
         writing.flush()
         head = writing.head
         tx.run(self._sql.bury, (writing.tape_id,))

@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tape.core.plan.intents import Intent, Taken, Unchanged
-from tape.core.plan.keys import Origin
+from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import HEAD, AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED
@@ -226,7 +226,7 @@ def _hot(intents: Sequence[Intent]) -> bool:
         len(intents) == 1
         and type(first) is AddMessage
         and first.parent is HEAD
-        and first.key.origin is not Origin.GIVEN
+        and first.key.origin is not GIVEN
         and not first.calls
         and not first.answers
     )

@@ -15,7 +15,7 @@ from msgspec import Struct
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import Append, Payload, Place
 from tape.core.plan.intents import Intent, Unchanged, canonical, digest_of
-from tape.core.plan.keys import Key, Origin
+from tape.core.plan.keys import GIVEN, Key
 from tape.core.plan.messages import AddMessage, ReviseMessage, UpsertMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED
@@ -157,7 +157,7 @@ def _find_batch(view: PlanView, intents: Sequence[Intent], key: str) -> _Batch:
             known.discard(name)
             name = ids.spare_batch_key(key, index)
             member = _under(view, name, index)
-        intent.key = Key(name, Origin.GIVEN)
+        intent.key = Key(name, GIVEN)
         if member is not None:
             known.add(name)
             members[index] = member

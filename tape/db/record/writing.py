@@ -19,7 +19,7 @@ from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
 from tape.core.plan.intents import Intent, Planned
-from tape.core.plan.keys import Origin
+from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
@@ -160,7 +160,7 @@ class Writing:
         """Ask for the ids of a batch all at once, if each would be asked for when its turn comes."""
         if len(intents) > 1 and self.existed:
             given = [one for one in intents if isinstance(one, AddMessage) and not one.generated]
-            if self.head.aliased or self.ancestry is not None or any(one.key.origin is Origin.GIVEN for one in given):
+            if self.head.aliased or self.ancestry is not None or any(one.key.origin is GIVEN for one in given):
                 wanted = {one.id for one in given}
                 self.free = wanted - self.view().taken(wanted)
 

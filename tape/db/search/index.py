@@ -21,7 +21,6 @@ from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.schema.guards import in_schema
 from tape.db.sql.rows import TextRow
-from tape.db.sql.searches import BODIES
 from tape.errors import Corrupt, StoreBusy
 
 __all__ = ["Excerpt", "Index", "large_body", "place_of"]
@@ -241,7 +240,7 @@ def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
 
 def large_body(tx: Transaction, tape_id: int, seq: int, kind: str) -> bytes | None:
     """Return the payload of an entry that was too large to be read with others; None if it holds no text."""
-    found: bytes | None = tx.value(tx.statements.large_body, (tape_id, seq)) if kind in BODIES else None
+    found: bytes | None = tx.value(tx.statements.large_body, (tape_id, seq)) if kind in payloads.BODIES else None
     return found
 
 

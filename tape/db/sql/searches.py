@@ -13,17 +13,16 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 
+from tape.core.entries.payloads import BODIES
 from tape.db.sql.compiler import ZERO, Param, Statement, derived, param, query, statement
 from tape.db.sql.feeds import Feeds
 from tape.db.sql.rows import FoundRow, IndexedBody, TextKept, TextRow
 
-__all__ = ["BODIES", "LARGE", "Searches"]
+__all__ = ["LARGE", "Searches"]
 
 WORDS = "tape_words"
 LARGE = 65_536
 """Bytes from which on a payload is read by itself and not with its page: a page of such would fill the memory."""
-BODIES = ("append", "revise")
-"""Kinds of entries that hold a text."""
 _TEXT = ("position", "tape_id", "seq", "origin", "lane", "ordinal", "excerpt")
 
 
