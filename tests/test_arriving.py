@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import Backend
-from damage import contents
-from racing import TIMEOUT, _forkserver
+from support.backends import Backend
+from support.damage import contents
+from support.racing import TIMEOUT, _forkserver
 
 import tape
 from tape.db.transfer import staging, transfer

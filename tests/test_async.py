@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import history
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import contents
+from support import history
+from support.backends import Backend
+from support.damage import contents
 
 import tape
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import contents
-from verbs import Verb, each_verb, prepare
+from support.backends import Backend
+from support.damage import contents
+from support.verbs import Verb, each_verb, prepare
 
 import tape
 

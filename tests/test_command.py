@@ -7,12 +7,12 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Backend
-from shell import Done, Shell, family, tape_command
+from support.backends import MakeBackend
+from support.shell import Done, Shell, family, tape_command
 
 import tape
 from tape.command.app import run
@@ -113,12 +113,11 @@ WRITING = [
 
 
 @pytest.fixture(scope="module")
-def known(make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def known(make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """The command on a family in SQLite, for what has nothing to do with the engine."""
-    made = make_backend("sqlite", tmp_path_factory.mktemp("known"))
-    family(made.open())
-    yield Shell(made)
-    made.close()
+    with make_backend("sqlite", tmp_path_factory.mktemp("known")) as made:
+        family(made.open())
+        yield Shell(made)
 
 
 class TestBadInput:

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from conftest import Backend
-from workers import PATIENCE, Crew, scaled
+from support.backends import Backend
+from support.workers import PATIENCE, Crew, scaled
 
 import tape
 

@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import given, settings
-from transcripts import TRANSCRIPTS
-from validators import check_all, measure
+from support.transcripts import TRANSCRIPTS
+from support.validators import check_all, measure
 
 import tape
 from tape.core.context.build import Item, Standard, View, build, shorten

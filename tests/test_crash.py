@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Backend
-from workers import PATIENCE, VERBS, Crew, Worker, scaled
+from support.backends import Backend
+from support.workers import PATIENCE, VERBS, Crew, Worker, scaled
 
 import tape
 from tape.db.schema.migrate import LOCK

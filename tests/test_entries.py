@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import history
 import pytest
-from conftest import Backend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from racing import killed_while_writing
+from support import history
+from support.backends import Backend
+from support.racing import killed_while_writing
 
 import tape
 

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from conftest import Backend
-from exploring import explore, steps
-from family import Facts, Kin, Merged, Refused, Seen, World, Wrote, migrator
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from support.backends import Backend
+from support.exploring import explore, steps
+from support.family import Facts, Kin, Merged, Refused, Seen, World, Wrote, migrator
 
 import tape
 

@@ -10,12 +10,12 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from conftest import Backend
-from exploring import explore, steps
-from family import Kin, Refused, Seen, Shown, Tree, World, Wrote, _clock
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from model import awaits_of, calls_of
+from support.backends import Backend
+from support.exploring import explore, steps
+from support.family import Kin, Refused, Seen, Shown, Tree, World, Wrote, _clock
+from support.model import awaits_of, calls_of
 from test_family_machine import STEPS_PER_FAMILY, FamilyMachine, few_picks, numbers, picks
 
 import tape

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from racing import TIMEOUT, _forkserver
+from support.backends import Backend
+from support.racing import TIMEOUT, _forkserver
 
 import tape
 from tape.core.entries import payloads

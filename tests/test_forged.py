@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Backend
-from damage import contents
-from forging import ROOT, Line, file, forged, opening
+from support.backends import Backend
+from support.damage import contents
+from support.forging import ROOT, Line, file, forged, opening
 
 import tape
 from tape.core.entries import payloads as p

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 from tape.db.engine.file_lock import Turn

@@ -16,9 +16,9 @@ from typing import Any, cast
 import psycopg
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from proxy import Proxy
-from workers import PATIENCE, Crew, scaled
+from support.backends import Backend
+from support.proxy import Proxy
+from support.workers import PATIENCE, Crew, scaled
 
 import tape
 from tape.db.engine.transaction import Again, Lost, lock_key

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from conftest import Backend
-from exploring import explore, steps
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
+from support.backends import Backend
+from support.exploring import explore, steps
+from support.model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
 
 import tape
 from tape.core.view.in_memory import View

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import Backend
-from racing import TIMEOUT, race
+from support.backends import Backend
+from support.racing import TIMEOUT, race
 
 import tape
 

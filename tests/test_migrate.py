@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import history
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import contents
-from make_old_store import DATA, PAYLOADS, SCHEMA, payloads
-from racing import killed_while_opening, open_and_append, open_new_files, race
+from support import history
+from support.backends import Backend
+from support.damage import contents
+from support.make_old_store import DATA, PAYLOADS, SCHEMA, payloads
+from support.racing import killed_while_opening, open_and_append, open_new_files, race
 
 import tape
 from tape.core.entries import payloads as stored
@@ -95,17 +95,6 @@ def _postgresql_catalog(connection: Any, backend: Backend) -> Iterator[str]:
     for query in _POSTGRESQL_CATALOG:
         for row in connection.execute(query, [backend.schema]).fetchall():
             yield " ".join(row).replace(f'"{backend.schema}"', "@").replace(backend.schema or "", "@")
-
-
-@pytest.fixture
-def other(backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
-    """A second fresh database on the same engine."""
-    made = make_backend(backend.name, tmp_path)
-    yield made
-    made.close()
-    if made.postgres:
-        with made.raw() as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
 
 
 class TestKeptStore:

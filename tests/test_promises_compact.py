@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 from tape.core.context.build import summary_message

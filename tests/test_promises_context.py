@@ -14,8 +14,8 @@ from unittest import mock
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from conftest import Backend
 from hypothesis import given, settings
+from support.backends import Backend
 
 import tape
 from tape.core.context import window

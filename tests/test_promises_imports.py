@@ -8,18 +8,19 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import history
 import pytest
-from conftest import Backend
-from damage import Tamperer, contents
-from forging import ROOT, Line, file, forged, opening
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import history
+from support.backends import Backend, MakeBackend
+from support.damage import Tamperer, contents
+from support.forging import ROOT, Line, file, forged, opening
 from test_verify import rehash
 
 import tape
@@ -34,15 +35,11 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def elsewhere(
-    standing: Backend, make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory
+    standing: Backend, make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tape.Store]:
     """Another store on the same engine, for tests whose tapes have ids of their own."""
-    made = make_backend(standing.name, tmp_path_factory.mktemp("elsewhere"))
-    yield made.open(durability="normal")
-    made.close()
-    if made.postgres:
-        with made.raw() as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
+    with make_backend(standing.name, tmp_path_factory.mktemp("elsewhere")) as made:
+        yield made.open(durability="normal")
 
 
 def exported(store: tape.Store, id: str, *, family: bool = False) -> bytes:
@@ -148,22 +145,14 @@ class TestEveryTape:
 
 
 @pytest.fixture
-def elsewhere_of(
-    backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_path: Path
-) -> Iterator[Callable[[], tape.Store]]:
+def elsewhere_of(backend: Backend, make_backend: MakeBackend, tmp_path: Path) -> Iterator[Callable[[], tape.Store]]:
     """Return what opens fresh stores on the engine of a test."""
-    made: list[Backend] = []
+    with ExitStack() as made:
 
-    def open() -> tape.Store:
-        made.append(make_backend(backend.name, tmp_path))
-        return made[-1].open(durability="normal")
+        def open() -> tape.Store:
+            return made.enter_context(make_backend(backend.name, tmp_path)).open(durability="normal")
 
-    yield open
-    for one in made:
-        one.close()
-        if one.postgres:
-            with one.raw() as connection:
-                connection.execute(f'DROP SCHEMA IF EXISTS "{one.schema}" CASCADE')
+        yield open
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -18,10 +18,10 @@ import msgspec
 import psycopg
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import Tamperer
 from psycopg import sql
-from shell import Shell
+from support.backends import Backend
+from support.damage import Tamperer
+from support.shell import Shell
 
 import tape
 from tape.core.entries import payloads

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from validators import check_all, check_anthropic, check_chat, check_responses, measure
+from support.validators import check_all, check_anthropic, check_chat, check_responses, measure
 
 import tape
 from tape.core.context.build import Item, Shaped, View, build, shorten

@@ -7,14 +7,12 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from conftest import Backend, _dsn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.backends import Backend
 
 import tape
 from tape.core.search import tokenizer
@@ -150,17 +148,6 @@ class TestLongQueries:
             assert len(store.search(few)) == 1
             assert store.search(f"absent {few}") == []
             assert len(store.search(f"{few} absent")) == 1
-
-
-@pytest.fixture
-def pair(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[list[tape.Store]]:
-    """The same store on both engines."""
-    backends = [make_backend(name, tmp_path) for name in ("sqlite", "postgresql")]
-    yield [backend.open() for backend in backends]
-    for backend in backends:
-        backend.close()
-    with psycopg.connect(_dsn(backends[1].url), autocommit=True) as connection:
-        connection.execute(f'DROP SCHEMA IF EXISTS "{backends[1].schema}" CASCADE')
 
 
 @contextmanager

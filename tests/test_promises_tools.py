@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 import pytest
-from conftest import Backend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.backends import Backend
 
 import tape
 from tape.tools import Toolset

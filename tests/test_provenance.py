@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Backend
-from damage import contents
-from racing import race, write_if_head
-from verbs import Verb, each_keyed_verb, each_verb
+from support.backends import Backend
+from support.damage import contents
+from support.racing import race, write_if_head
+from support.verbs import Verb, each_keyed_verb, each_verb
 
 import tape
 

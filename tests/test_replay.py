@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 from tape.core.entries import ids

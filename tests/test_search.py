@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from conftest import Backend, _dsn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.backends import Backend
 
 import tape
 from tape.core.messages.text import text_of
@@ -208,17 +205,6 @@ def found(hits: list[tape.Hit]) -> list[tuple[str, int]]:
 
 def ids(hits: list[tape.Hit]) -> list[str]:
     return [hit.message_id for hit in hits]
-
-
-@pytest.fixture
-def pair(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[list[tape.Store]]:
-    """The same store on both engines."""
-    backends = [make_backend(name, tmp_path) for name in ("sqlite", "postgresql")]
-    yield [backend.open() for backend in backends]
-    for backend in backends:
-        backend.close()
-    with psycopg.connect(_dsn(backends[1].url), autocommit=True) as connection:
-        connection.execute(f'DROP SCHEMA IF EXISTS "{backends[1].schema}" CASCADE')
 
 
 class TestQueries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validators import check_anthropic, check_chat, check_responses
+from support.validators import check_anthropic, check_chat, check_responses
 
 import tape
 

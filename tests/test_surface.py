@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verbs import VERBS
+from support.verbs import VERBS
 
 import tape
 from tape import errors

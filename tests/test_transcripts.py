@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Backend
-from validators import check_anthropic, check_chat, check_responses
+from support.backends import Backend, MakeBackend
+from support.validators import check_anthropic, check_chat, check_responses
 
 import tape
 from tape.core.entries.payloads import Anchor, Append, Event, Handoff
@@ -27,11 +27,10 @@ each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 
 
 @pytest.fixture
-def quick(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
+def quick(make_backend: MakeBackend, tmp_path: Path) -> Iterator[Backend]:
     """One engine, for what is decided above it."""
-    made = make_backend("sqlite", tmp_path)
-    yield made
-    made.close()
+    with make_backend("sqlite", tmp_path) as made:
+        yield made
 
 
 def format_of(file: Path) -> str:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
-import bulk
 import pytest
-from conftest import Backend
+from support import bulk
+from support.backends import Backend
 
 import tape
 from tape.core.entries import ids, payloads

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 

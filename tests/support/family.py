@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from model import Refused, answers_of, apart, calls_of, same
-
 import tape
+from support.model import Refused, answers_of, apart, calls_of, same
 
 __all__ = ["HEAD", "Kin", "Merged", "Refused", "Seen", "World", "Wrote", "migrator"]
 
