@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,24 @@ def other(backend: Backend, make_backend: MakeBackend, tmp_path: Path) -> Iterat
 
 
 @pytest.fixture
+def elsewhere_of(backend: Backend, make_backend: MakeBackend, tmp_path: Path) -> Iterator[Callable[[], tape.Store]]:
+    """What opens stores on new databases of the same engine."""
+    with ExitStack() as made:
+
+        def open() -> tape.Store:
+            return made.enter_context(make_backend(backend.name, tmp_path)).open(durability="normal")
+
+        yield open
+
+
+@pytest.fixture
+def quick(make_backend: MakeBackend, tmp_path: Path) -> Iterator[Backend]:
+    """An SQLite database, for what has nothing to do with the engine."""
+    with make_backend("sqlite", tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
 def pair(make_backend: MakeBackend, tmp_path: Path) -> Iterator[list[tape.Store]]:
     """The same store on both engines."""
     with make_backend("sqlite", tmp_path) as one, make_backend("postgresql", tmp_path) as two:
@@ -73,6 +92,15 @@ def guest(standing: Backend) -> Iterator[tape.Store]:
     """A store on the module's database, for tests that leave it as they found it."""
     with standing.open(durability="normal") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def elsewhere(
+    standing: Backend, make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tape.Store]:
+    """Another store on the same engine, for tests whose tapes have ids of their own."""
+    with make_backend(standing.name, tmp_path_factory.mktemp("elsewhere")) as made:
+        yield made.open(durability="normal")
 
 
 @pytest.fixture
@@ -100,11 +128,10 @@ def fresh(backend: Backend) -> Shell:
 
 
 @pytest.fixture
-def lite(make_backend: MakeBackend, tmp_path: Path) -> Iterator[Shell]:
+def lite(quick: Backend) -> Shell:
     """The command on an SQLite store of the test's own, for what has nothing to do with the engine."""
-    with make_backend("sqlite", tmp_path) as made:
-        made.open()
-        yield Shell(made)
+    quick.open()
+    return Shell(quick)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import history
 from support.backends import Backend, MakeBackend
+from support.exports import exported
 from test_purge import full
 
 import tape
@@ -33,12 +34,6 @@ def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "in batches":
         monkeypatch.setattr(transfer, "_AT_ONCE", 0)
         monkeypatch.setattr(staging._Arrival, "pending", 3)
-
-
-def exported(store: tape.Store, id: str, *, family: bool = False) -> bytes:
-    out = io.BytesIO()
-    store.export(id, out, family=family)
-    return out.getvalue()
 
 
 def everything(store: tape.Store) -> dict[str, Any]:
