@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from support.backends import Backend, MakeBackend, folder_in_memory, new_backend, start_postgres
+from support.processes import Crew
 from support.shell import Shell, family
-from support.workers import Crew
 
 import tape
 

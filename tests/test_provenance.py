@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from support import programs
 from support.backends import Backend
 from support.damage import Tamperer, contents
-from support.racing import race, write_if_head
+from support.processes import Crew
 from support.verbs import Verb, each_keyed_verb, each_verb
 
 import tape
@@ -354,11 +355,12 @@ class TestExpectedHead:
         assert stores[0].verify().ok
         assert stores[0].tape("chat").info().message_count == 6
 
-    def test_e13_of_eight_processes_exactly_one_wins(self, backend: Backend) -> None:
+    def test_e13_of_eight_processes_exactly_one_wins(self, backend: Backend, crew: Crew) -> None:
         """Eight processes that expect one head write one entry; seven are told where the head is."""
         store = backend.open()
         head = store.tape("chat").append(role="user", content="x").seq
-        answers = race(write_if_head, backend.address, backend.options, "chat", head)
+        orders = [{"name": "chat", "label": f"from {number}", "expected": head} for number in range(8)]
+        answers = [answer for [answer] in crew.race(backend, programs.write_if_head, orders)]
         assert sorted(answers) == [("lost", head + 1)] * 7 + [("won", head + 1)]
         assert store.tape("chat").info().head == head + 1
         assert store.verify().ok
