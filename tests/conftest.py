@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from support.backends import Backend, MakeBackend, folder_in_memory, new_backend, start_postgres
+from support.backends import Backend, MakeBackend, SchemaPool, folder_in_memory, new_backend, start_postgres
 from support.processes import Crew
 from support.shell import Shell, family
 
@@ -38,10 +38,22 @@ def make_backend(request: pytest.FixtureRequest) -> MakeBackend:
     return make
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres_url: sa.URL) -> Iterator[SchemaPool]:
+    with closing(SchemaPool(postgres_url)) as pool:
+        yield pool
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def backend(request: pytest.FixtureRequest, make_backend: MakeBackend, tmp_path: Path) -> Iterator[Backend]:
-    with make_backend(request.param, tmp_path) as made:
-        yield made
+    """A database that nobody has opened, or for tests that are given an open store an empty one."""
+    opened = {"store", "fresh"} & set(request.fixturenames)
+    if request.param == "postgresql" and opened:
+        with request.getfixturevalue("schemas").lend(tmp_path) as made:
+            yield made
+    else:
+        with make_backend(request.param, tmp_path) as made:
+            yield made
 
 
 @pytest.fixture
