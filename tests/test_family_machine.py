@@ -199,6 +199,10 @@ class FamilyMachine(RuleBasedStateMachine):
                 if kin is changed or kin is changed.parent:
                     compare(cls.copy.tape(kin.id), kin.seen())
 
+    def closely(self, kin: Kin, seq: int) -> bool:
+        """Whether to read every message by itself: for what was written last, and for the rest at some seqs."""
+        return seq % 5 == 0 or seq > kin.seq - 3
+
     def import_into(self, copy: tape.Store) -> bytes:
         """Bring the whole family to another store; returns what went there."""
         store = type(self).store
@@ -213,7 +217,7 @@ class FamilyMachine(RuleBasedStateMachine):
         for number, kin in enumerate(self.kin):
             _, handle = self.one(number)
             for seq in range(kin.seq + 1):
-                compare(handle.at(seq), kin.seen(seq), now=False)
+                compare(handle.at(seq), kin.seen(seq), each=self.closely(kin, seq))
         if self.kin[0].seq:
             with tape.open(":memory:", **options(type(self).world)) as copy:
                 told, again = self.import_into(copy), io.BytesIO()
@@ -222,7 +226,7 @@ class FamilyMachine(RuleBasedStateMachine):
                 for kin in self.kin:
                     compare(copy.tape(kin.id), kin.seen())
                     for seq in range(kin.seq + 1):
-                        compare(copy.tape(kin.id).at(seq), kin.seen(seq), now=False)
+                        compare(copy.tape(kin.id).at(seq), kin.seen(seq), each=self.closely(kin, seq))
         store = type(self).store
         assert store is not None
         for kin in self.kin:
@@ -407,7 +411,7 @@ class FamilyMachine(RuleBasedStateMachine):
         )
         if child.last is not None and child.parent is self.kin[parent]:
             _, handle = self.one(parent)
-            compare(handle.linked(child.id), child.seen(child.last.child_head), now=False)
+            compare(handle.linked(child.id), child.seen(child.last.child_head))
 
     @precondition(lambda self: len(self.kin) > 1)
     @rule(number=numbers, both=on_both(slots), declared=programs, strategy=strategies, on_conflict=policies)
