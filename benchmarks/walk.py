@@ -50,22 +50,30 @@ def changes(steps: list[Step]) -> int:
 
 
 def walks(folder: Path) -> dict[str, list[Step]]:
-    """Return the three walks that CONTRIBUTING tells of, on a new SQLite store."""
+    """Return the three walks that CONTRIBUTING tells of, on a new SQLite store.
+
+    The second of each is told: with the first, connections are opened and statements are compiled.
+    """
     with tape.open(folder / "walk.db") as store:
-        chat = store.tape("chat")
-        chat.extend([{"role": "user", "content": f"message {n}", "id": f"m{n}"} for n in range(3)])
-        chat.set_block("memory", "what the parent knows")
-        chat.put("plan", {"step": 1})
-        chat.append(role="user", content="the head is known from here on")
-        found = {"append": walk(lambda: chat.append(role="assistant", content="one append"))}
-        helper = chat.fork(name="helper")
-        helper.extend([{"role": "assistant", "content": f"found {n}"} for n in range(2)])
-        found["context"] = walk(lambda: helper.context(budget=8_000))
-        helper.revise("m1", content="revised on the fork")
-        helper.append_block("memory", "what the fork found")
-        helper.patch("plan", {"step": 2})
-        helper.record_usage(input_tokens=100, output_tokens=10)
-        found["merge"] = walk(lambda: chat.merge(helper))
+        story(store.tape("before"))
+        return story(store.tape("chat"))
+
+
+def story(chat: tape.Tape) -> dict[str, list[Step]]:
+    """Write a tape, fork it and merge the fork; return how far the three walks go."""
+    chat.extend([{"role": "user", "content": f"message {n}", "id": f"m{n}"} for n in range(3)])
+    chat.set_block("memory", "what the parent knows")
+    chat.put("plan", {"step": 1})
+    chat.append(role="user", content="the head is known from here on")
+    found = {"append": walk(lambda: chat.append(role="assistant", content="one append"))}
+    helper = chat.fork(name="helper")
+    helper.extend([{"role": "assistant", "content": f"found {n}"} for n in range(2)])
+    found["context"] = walk(lambda: helper.context(budget=8_000))
+    helper.revise("m1", content="revised on the fork")
+    helper.append_block("memory", "what the fork found")
+    helper.patch("plan", {"step": 2})
+    helper.record_usage(input_tokens=100, output_tokens=10)
+    found["merge"] = walk(lambda: chat.merge(helper))
     return found
 
 

@@ -165,8 +165,10 @@ class Body(Struct):
 _decode_body = msgspec.json.Decoder(Body).decode
 
 
-def body_of(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) -> Body:
+def body_of(kind: str, version: int, raw: bytes | None, tape: str = "", seq: int = 0) -> Body:
     """Return the message in an append or a revision, without decoding what only the fold needs."""
+    if raw is None:
+        raise Corrupt(tape, seq, "the payload was erased")
     try:
         if version != _TYPES[kind].version:
             raw = _upcast(kind, version, raw)

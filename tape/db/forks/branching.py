@@ -151,7 +151,7 @@ class Branching:
         return view is not None and (view.seq, view.head.place) == (seq, head)
 
     def _point(self, view: TapeView, receipt: int) -> ForkPoint:
-        row = view.one(self._sql.entry, (view.number, view.seq))
+        row = view.tx.one(self._sql.entry, (view.number, view.seq))
         return ForkPoint(
             tape=view.tape,
             seq=view.seq,

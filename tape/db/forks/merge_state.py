@@ -171,4 +171,4 @@ class Carry:
 
 def _bare(tape: Writing, seq: int) -> TapeView:
     """Return a tape as of a seq without what it inherits, which is enough to find what it wrote itself."""
-    return TapeView(tape.tx, tape.tape, tape.tape_id, tape.head, None, seq)
+    return TapeView(tape.tx, tape.tx.statements, tape.tape, tape.tape_id, tape.head, None, seq)

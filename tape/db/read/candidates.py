@@ -34,7 +34,7 @@ def _bindings(view: TapeView, row: PathRow) -> list[Answer]:
     """Return the calls that a message was bound to, which the entry that placed it tells."""
     kind, version, raw = row.kind, row.version, row.payload
     if kind != "append":
-        entry = view.one(view.sql.body, (row.tape_id or view.number, row.placed))
+        entry = view.tx.one(view.sql.body, (row.tape_id or view.number, row.placed))
         if entry is None or entry.payload is None:
             raise Corrupt(view.name_of(row.tape_id), row.placed, "the entry that placed the message is missing")
         kind, version, raw = entry.kind, entry.version, entry.payload

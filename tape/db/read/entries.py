@@ -21,12 +21,12 @@ PAGE = 500
 
 def entry_rows(view: TapeView, after: int, most: int) -> tuple[list[EntryRow], Ancestry | None]:
     """Return a page of the tape's own entries in order as rows: whoever wants few of them decodes few."""
-    return view.all(view.sql.entries_after, (view.number, after, view.seq, most)), view.ancestry
+    return view.tx.all(view.sql.entries_after, (view.number, after, view.seq, most)), view.ancestry
 
 
 def recorded(view: TapeView, key: str) -> Entry | None:
     """Return the entry of a tape under a key, if there is one."""
-    row = view.one(view.sql.entry_by_key, (view.number, key))
+    row = view.tx.one(view.sql.entry_by_key, (view.number, key))
     return None if row is None else entry_from_row(view.tape, row, view.ancestry)
 
 
@@ -35,7 +35,7 @@ def latest_anchor(view: TapeView, end: Place) -> tuple[Anchor | None, int]:
     at: AnchorAt | None = paths.latest_anchor(view, end)
     if at is None:
         return None, 0
-    row = view.one(view.sql.entry, (at.tape_id, at.seq))
+    row = view.tx.one(view.sql.entry, (at.tape_id, at.seq))
     tape = view.name_of(at.tape_id)
     if row is None:
         raise Corrupt(tape, at.seq, "the anchor's entry is missing")
@@ -72,9 +72,9 @@ def anchors(view: TapeView, limit: int, before: tuple[str, int] | None) -> list[
         elif before is None or layers:
             layers.append((number, asof, cleared, overriding))
     found: list[Anchor] = []
-    for layer in view.all(view.sql.family_anchored, (msgspec.json.encode(layers).decode(),)):
+    for layer in view.tx.all(view.sql.family_anchored, (msgspec.json.encode(layers).decode(),)):
         name = view.name_of(layer.tape_id)
-        rows = view.all(view.sql.anchor_list, (layer.tape_id, layer.cleared, layer.asof + 1, limit - len(found)))
+        rows = view.tx.all(view.sql.anchor_list, (layer.tape_id, layer.cleared, layer.asof + 1, limit - len(found)))
         found += [anchor_at(view, name, row) for row in rows]
         if len(found) == limit:
             break

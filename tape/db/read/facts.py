@@ -21,11 +21,11 @@ __all__ = ["info", "inherited", "lineage", "linked", "placed"]
 
 def info(view: TapeView) -> TapeInfo | None:
     """Return what is known of a tape without reading it."""
-    row = view.one(view.sql.info, (view.tape,))
+    row = view.tx.one(view.sql.info, (view.tape,))
     if row is None:
         return None
     facts = row._asdict()
-    fork = view.one(view.sql.fork, (view.number,)) if view.forked else None
+    fork = view.tx.one(view.sql.fork, (view.number,)) if view.forked else None
     used = memory.slot(view, USAGE, inherited=False)
     totals = Usage() if used is None else usage_of(used[1], view.tape, used[0])
     if not view.now:
@@ -47,7 +47,7 @@ def _facts_then(view: TapeView) -> dict[str, Any]:
         "completed_at": head.completed,
         "head_seq": view.seq,
         "head_hash": head.hash,
-        "head_messages": int(view.tx.value(view.sql.count_then, (view.number, view.seq, view.cleared)) or 0),
+        "head_messages": int(view.tx.value(view.sql.count_then, (view.number, view.seq, view.head.cleared)) or 0),
         "head_last_message": int(view.tx.value(view.sql.last_append, (view.number, view.seq)) or 0),
         "head_stamp": head.stamp,
         "name": name.name if isinstance(name, payloads.Label) else first.name,
@@ -59,9 +59,9 @@ def _facts_then(view: TapeView) -> dict[str, Any]:
 def _own_slot(view: TapeView, slot: str | None) -> payloads.Payload | None:
     """Return the entry that a named fact of the tape goes back to; None names the tape's first."""
     if slot is None:
-        row = view.one(view.sql.entry, (view.number, 1))
+        row = view.tx.one(view.sql.entry, (view.number, 1))
     else:
-        row = view.one(view.sql.slot_at, (view.number, slot, view.seq))
+        row = view.tx.one(view.sql.slot_at, (view.number, slot, view.seq))
     return None if row is None else payload_of(view.tape, row)
 
 
@@ -74,7 +74,7 @@ def lineage(view: TapeView) -> Lineage:
     queue = deque([(view.tape, view.number)])
     while queue:
         parent, number = queue.popleft()
-        for child in view.all(view.sql.forks_of, (number,)):
+        for child in view.tx.all(view.sql.forks_of, (number,)):
             descendants.append(Descendant(child.tape, parent, child.seq, child.state))
             queue.append((child.tape, child.number))
             at = child.merge_seq if child.state == "merged" and number == view.number else 0
@@ -94,7 +94,7 @@ def inherited(view: TapeView) -> dict[str, int]:
 
 def linked(view: TapeView, child: TapeView | None) -> int | None:
     """Return the seq up to which a tape's fork was last merged into or linked to it, or None if it never was."""
-    fork = child.one(child.sql.fork, (child.number,)) if child is not None else None
+    fork = child.tx.one(child.sql.fork, (child.number,)) if child is not None else None
     if child is None or fork is None or fork.parent != view.tape or fork.state != "merged":
         return None
     merged = _merge(view, fork.merge_seq, child.tape)
@@ -106,7 +106,7 @@ def _merge(view: TapeView, seq: int, child: str) -> tuple[MergeReceipt, payloads
 
     A fork that was imported without the later part of its parent has merges that are not here.
     """
-    row = view.one(view.sql.entry, (view.number, seq))
+    row = view.tx.one(view.sql.entry, (view.number, seq))
     merge = payload_of(view.tape, row) if row is not None else None
     if row is None or not isinstance(merge, payloads.Merge) or merge.tape != child:
         return None

@@ -75,7 +75,7 @@ class Reader:
 
         def question(view: TapeView) -> tuple[int, str | None]:
             named = isinstance(point, str)
-            if named and view.one(view.sql.anchor_named, (view.number, point, view.seq)) is None:
+            if named and view.tx.one(view.sql.anchor_named, (view.number, point, view.seq)) is None:
                 return view.seq, str(point)
             return view.seq, None
 
@@ -172,7 +172,12 @@ class Reader:
 
     def linked(self, tape: str, child: str) -> int | None:
         """Return the seq up to which a tape's fork was last merged into or linked to it, or None if it never was."""
-        return self.ask(tape, None, lambda view: facts.linked(view, open_view(view.tx, child, self.owner)), _none)
+
+        def work(tx: Transaction) -> int | None:
+            view, young = (open_view(tx, name, self.owner) for name in (tape, child))
+            return None if view is None else facts.linked(view, young)
+
+        return self.database.read(work)
 
     def placed(self, tape: str, message_id: str) -> tuple[str, int] | None:
         """Return the tape and the seq that placed a message, in the view or not, or None."""

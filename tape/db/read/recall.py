@@ -50,7 +50,7 @@ class Recalled(Struct, frozen=True):
 
 def recall(view: TapeView, seq: int) -> Recalled:
     """Return a recorded context as it was, from the entries that its manifest names."""
-    row = view.one(view.sql.body, (view.number, seq))
+    row = view.tx.one(view.sql.body, (view.number, seq))
     entry = payloads.decode(row.kind, row.version, row.payload) if row is not None and row.payload is not None else None
     if not isinstance(entry, payloads.Event) or not _is_context(entry):
         raise not_recorded(view.tape, seq)
@@ -61,7 +61,7 @@ def recall(view: TapeView, seq: int) -> Recalled:
     anchor = None
     if told.anchor is not None:
         name, at = told.anchor
-        found = view.one(view.sql.entry, (_number(view, name), at))
+        found = view.tx.one(view.sql.entry, (_number(view, name), at))
         if found is not None:
             anchor = anchor_at(view, name, found)
             if told.stale is not None:
@@ -77,7 +77,7 @@ def not_recorded(tape: str, seq: int) -> InvalidEntry:
 def _messages(view: TapeView, tape: str, first: int, last: int) -> list[dict[str, Any]]:
     """Return the messages in a range of entries."""
     found = []
-    for row in view.all(view.sql.entries_after, (_number(view, tape), first - 1, last, last - first + 1)):
+    for row in view.tx.all(view.sql.entries_after, (_number(view, tape), first - 1, last, last - first + 1)):
         if row.payload is None:
             raise Corrupt(tape, row.seq, "the payload was erased")
         found.append(payloads.body_of(row.kind, row.version, row.payload).message)

@@ -88,14 +88,14 @@ class Lanes:
             roots = [
                 (number, row.lane)
                 for number, asof in tapes
-                for row in self._view.all(ask, (number, 0, ROOT.lane, asof))
+                for row in self._view.tx.all(ask, (number, 0, ROOT.lane, asof))
             ]
             if len(roots) == 1:
                 root, lane = roots[0]
                 branches = [
                     row.base_ordinal
                     for number, asof in tapes
-                    for row in self._view.all(ask, (number, 0 if number == root else root, lane, asof))
+                    for row in self._view.tx.all(ask, (number, 0 if number == root else root, lane, asof))
                 ]
                 if branches:
                     self._trunk = (self._view.place_at(lane, min(branches), root), 0)
@@ -206,7 +206,7 @@ class PathWindow:
         if not call:
             # Nothing is recorded of calls without an id.
             raise Unbounded
-        for lane, ordinal, of, tape in self._view.all(
+        for lane, ordinal, of, tape in self._view.tx.all(
             self._view.sql.family_makers, (self._view.whole_lineage(), call_key(call))
         ):
             if ordinal <= self._high:
@@ -236,7 +236,7 @@ class PathWindow:
                 min(last.ordinal, deepest),
                 below,
             )
-            for lane, ordinal, tape, maker in self._view.all(self._view.sql.answers_between, params):
+            for lane, ordinal, tape, maker in self._view.tx.all(self._view.sql.answers_between, params):
                 if maker in wanted:
                     found[self._view.place_at(lane, ordinal, tape)] = None
             depth = last.ordinal
@@ -254,11 +254,11 @@ class PathWindow:
         blind: list[tuple[int, int, int]] = []
         for tape, asof in self._view.tapes():
             own = tape == number
-            clears = view.all(sql.undone_clears, (tape, message.seq if own else 0, asof))
+            clears = view.tx.all(sql.undone_clears, (tape, message.seq if own else 0, asof))
             blind += [(tape, first, last) for first, last in clears]
             if own:
-                held = list(view.all(sql.held_between, (number, *at, asof)))
-                now = view.one(sql.held, (number, *at))
+                held = list(view.tx.all(sql.held_between, (number, *at, asof)))
+                now = view.tx.one(sql.held, (number, *at))
                 if now is not None and now.since <= asof:
                     held.append(Span(now.since, asof + 1))
                 blind += [(number, end, start) for (_, end), (start, _) in pairwise(held)]
@@ -269,11 +269,11 @@ class PathWindow:
                 break
         if (
             place.tape is not None
-            and view.one(sql.last_override, (self._view.whole_lineage(), number, *at)) is not None
+            and view.tx.one(sql.last_override, (self._view.whole_lineage(), number, *at)) is not None
         ):
             raise Unbounded
         for tape, after, before in blind:
-            if view.one(sql.appended_between, (tape, after, before)) is not None:
+            if view.tx.one(sql.appended_between, (tape, after, before)) is not None:
                 raise Unbounded
 
     def _shown(self, place: Place) -> Spot | None:

@@ -140,9 +140,28 @@ class Writing:
         self._entries: list[tuple[Any, ...]] = []
         self._ops: list[Op] = []
 
+    # -- what a view asks, on all that was recorded so far
+
+    def one(self, statement: Statement[T], params: Sequence[Any]) -> T | None:
+        """Run a query and return its first row, if any."""
+        self.flush()
+        return self.tx.one(statement, params)
+
+    def value(self, statement: Statement[Any], params: Sequence[Any]) -> Any:
+        """Run a query and return the first column of its first row, or None when there is no row."""
+        self.flush()
+        return self.tx.value(statement, params)
+
+    def all(self, statement: Statement[T], params: Sequence[Any]) -> list[T]:
+        """Run a query and return its rows."""
+        self.flush()
+        return self.tx.all(statement, params)
+
+    # -- recording
+
     def view(self) -> PlanView:
         """Return the tape as it stands now, for a plan or whoever else has a question."""
-        return PlanView(self.tx, self.tape, self.tape_id, self.head, self.ancestry, NOW, writing=self)
+        return PlanView(self, self.tx.statements, self.tape, self.tape_id, self.head, self.ancestry, NOW)
 
     def check_head(self) -> None:
         """Raise HeadMoved unless the head is where the caller expects it."""
@@ -302,25 +321,15 @@ class Writing:
             raise Stale
 
 
-class PlanView(TapeView, kw_only=True):
+class PlanView(TapeView):
     """A tape as the transaction that writes it sees it. It has the writing and not the other way round, or every
     append would leave a cycle behind for the garbage collector."""
 
-    writing: Writing
-
-    def one(self, statement: Statement[T], params: tuple[Any, ...]) -> T | None:
-        """Run a query, on all that was recorded so far, and return its first row, if any."""
-        self.writing.flush()
-        return self.tx.one(statement, params)
-
-    def all(self, statement: Statement[T], params: tuple[Any, ...]) -> list[T]:
-        """Run a query, on all that was recorded so far, and return its rows."""
-        self.writing.flush()
-        return self.tx.all(statement, params)
+    tx: Writing
 
     def place(self, message_id: str) -> tuple[Place, int] | None:
         """Return where a message was placed and by which entry of the tape it was placed on."""
-        writing = self.writing
+        writing = self.tx
         if message_id in writing.free:
             return None
         if writing.defers and self.forked:

@@ -78,7 +78,7 @@ class Edges:
         self._view = view
         self._layers = {layer[0]: layer for layer in view.layers()}
         self._changes: dict[tuple[int, int], dict[int, Held | None]] = {}
-        for row in view.all(view.sql.family_changes, (view.lineage(),)) if view.forked else ():
+        for row in view.tx.all(view.sql.family_changes, (view.lineage(),)) if view.forked else ():
             # The nearest tape that says something of an inherited message decides, and comes first.
             held = None
             if row.body is not None and row.holds:
@@ -119,7 +119,7 @@ class Edges:
             asked.append((stretch.tape, stretch.lane, stretch.lo, stretch.hi, cleared, asof, past))
         statement = view.sql.last_rows if last else view.sql.first_rows
         found: list[list[Held | None]] = [[] for _ in stretches]
-        for row in view.all(statement, (_json(asked),)):
+        for row in view.tx.all(statement, (_json(asked),)):
             tape = stretches[row.n].tape
             found[row.n].append(Held(tape, stretches[row.n].lane, row.ordinal, row.placed, tape, row.body))
         return [_nearer(rows, last=last) for rows in found]
@@ -143,7 +143,7 @@ def heads(view: TapeView) -> list[Message]:
     # Lanes are numbered in the order in which they were opened, and a fork's come after its parent's.
     lanes = [
         Lane(row.tape_id, row.lane, row.base_tape or row.tape_id, row.base_lane, row.base_ordinal)
-        for row in view.all(view.sql.family_lanes, (_json(view.tapes()),))
+        for row in view.tx.all(view.sql.family_lanes, (_json(view.tapes()),))
     ]
     edges = Edges(view)
     rows = edges.rows([Stretch(*lane.own, lane.base, _FAR) for lane in lanes], last=True)
@@ -199,7 +199,7 @@ def children(view: TapeView, place: Place, message_id: str) -> list[Message]:
                 found.append(row)
             stop = _FAR if row is None else row.ordinal
             asked.append((stretch.tape, stretch.lane, stretch.lo, stop, nearer[stretch.tape]))
-        rows = view.all(view.sql.family_branches, (_json(asked), _json(tapes)))
+        rows = view.tx.all(view.sql.family_branches, (_json(asked), _json(tapes)))
         level = [Stretch(*branch, _FAR) for branch in rows if (branch.tape_id, branch.lane) not in seen]
         seen.update((stretch.tape, stretch.lane) for stretch in level)
     found.sort(key=_age(view))
@@ -211,7 +211,7 @@ def _bodies(view: TapeView, rows: Sequence[Held]) -> dict[Held, PathRow]:
     """Return rows with their bodies, as messages are made of."""
     found: dict[Held, PathRow] = {}
     asked = _json([(row.body_tape, row.body) for row in rows])
-    for body in view.all(view.sql.bodies_of, (asked,)) if rows else ():
+    for body in view.tx.all(view.sql.bodies_of, (asked,)) if rows else ():
         row = rows[body.n]
         told = (body.kind, body.version, body.payload, body.stamp)
         found[row] = AncestorRow(row.ordinal, row.placed, row.body, *told, row.lane, row.tape)

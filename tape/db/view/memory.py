@@ -32,7 +32,7 @@ __all__ = [
 def slot(view: TapeView, name: str, *, inherited: bool = True) -> tuple[int, Payload] | None:
     """Return the seq and the entry that a slot holds. A clear takes messages only, so every ancestor counts."""
     lineage = view.whole_lineage() if inherited else view.own_lineage()
-    row = view.one(view.sql.slot, (lineage, name))
+    row = view.tx.one(view.sql.slot, (lineage, name))
     if row is None:
         return None
     return row.since, payloads.decode(row.kind, row.version, row.payload, view.tape, row.since)
@@ -47,7 +47,7 @@ def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True
     """Return every slot in a range of names, as the nearest tape that has it holds it."""
     found: dict[str, tuple[str, int, Payload]] = {}
     lineage = view.whole_lineage() if inherited else view.own_lineage()
-    for row in view.all(view.sql.slots, (lineage, low, high)):
+    for row in view.tx.all(view.sql.slots, (lineage, low, high)):
         if row.slot not in found:
             payload = payloads.decode(row.kind, row.version, row.payload, view.tape, row.since)
             found[row.slot] = (row.slot, row.since, payload)
@@ -62,20 +62,20 @@ def compactions_on(view: TapeView, end: Place, floor: int) -> list[Compaction]:
     if end == ROOT:
         return []
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor, view.lineage())
-    found = _compactions(view, view.all(view.sql.compactions_on_path, params))
+    found = _compactions(view, view.tx.all(view.sql.compactions_on_path, params))
     return [one for one in found if one.lo > floor]
 
 
 def all_compactions(view: TapeView) -> list[Compaction]:
     """Return every compaction that the tape has or inherits."""
-    return _compactions(view, view.all(view.sql.all_compactions, (view.lineage(),)))
+    return _compactions(view, view.tx.all(view.sql.all_compactions, (view.lineage(),)))
 
 
 def _compactions(view: TapeView, rows: list[CompactionRow]) -> list[Compaction]:
     marks: dict[tuple[int, int], tuple[int, bool, bool]] = {}
     levels: dict[int, int] = {}
     if view.ancestry is not None and rows:
-        for mark in view.all(view.sql.compaction_marks, (view.lineage(),)):
+        for mark in view.tx.all(view.sql.compaction_marks, (view.lineage(),)):
             marks.setdefault((mark.origin, mark.seq), (mark.gone, bool(mark.revised), bool(mark.loose)))
         levels = {number: level for level, (number, *_) in enumerate(view.layers())}
     found = []
@@ -89,7 +89,7 @@ def _compactions(view: TapeView, rows: list[CompactionRow]) -> list[Compaction]:
 
 def compact_entry(view: TapeView, one: Compaction) -> tuple[payloads.Compact, int]:
     """Return the entry that made a compaction, and when."""
-    row = view.one(view.sql.body, (view.number_of(one.tape), one.seq))
+    row = view.tx.one(view.sql.body, (view.number_of(one.tape), one.seq))
     tape = one.tape or view.tape
     if row is not None and row.payload is not None:
         payload = payloads.decode(row.kind, row.version, row.payload, tape, one.seq)

@@ -31,7 +31,7 @@ def head_row(tx: Transaction, tape: str, owner: str | None) -> HeadRow | None:
 
 def standing(tx: Transaction, tape: str, number: int, head: Head, ancestry: Ancestry | None) -> TapeView:
     """Return a tape as it stands, given its head."""
-    return TapeView(tx, tape, number, head, ancestry, head.seq)
+    return TapeView(tx, tx.statements, tape, number, head, ancestry, head.seq)
 
 
 def open_view(
@@ -63,7 +63,7 @@ def _frozen(view: TapeView, seq: int) -> TapeView:
         return view
     head = Head.blank(b"")
     # Before its first entry a fork was nobody's child.
-    then = TapeView(view.tx, view.tape, view.number, head, view.ancestry if seq else None, seq, now=False)
+    then = TapeView(view.tx, view.sql, view.tape, view.number, head, view.ancestry if seq else None, seq, now=False)
     row = view.tx.one(view.sql.entry, (view.number, seq))
     if row is not None:
         head.seq, head.hash, head.stamp = seq, bytes(row.hash), row.stamp
@@ -78,7 +78,7 @@ def _frozen(view: TapeView, seq: int) -> TapeView:
 
 def _set_status(view: TapeView) -> None:
     """Set the status of a head to what it was."""
-    head, row = view.head, view.one(view.sql.slot_at, (view.number, "status", view.seq))
+    head, row = view.head, view.tx.one(view.sql.slot_at, (view.number, "status", view.seq))
     if row is None:
         return
     payload = payload_of(view.tape, row)
@@ -136,11 +136,11 @@ def _seq_at(view: TapeView, point: Point) -> int:
 
 def inherited(view: TapeView, *, clears: bool = True) -> Ancestry:
     """Return what a fork made at this view inherits; without ``clears``, as if the tape itself had never cleared."""
-    overriding = view.ancestry is not None and view.one(view.sql.has_overrides, (view.number, view.seq)) is not None
-    nearest = Layer(view.number, view.tape, view.seq, view.cleared if clears else 0, overriding)
+    overriding = view.ancestry is not None and view.tx.one(view.sql.has_overrides, (view.number, view.seq)) is not None
+    nearest = Layer(view.number, view.tape, view.seq, view.head.cleared if clears else 0, overriding)
     return Ancestry([nearest, *(view.ancestry.layers if view.ancestry is not None else ())])
 
 
 def as_inherited(view: TapeView, *, clears: bool = True) -> TapeView:
     """Return a view as a fork made there would have it: every place is inherited."""
-    return TapeView(view.tx, view.tape, 0, Head.blank(b""), inherited(view, clears=clears), 0)
+    return TapeView(view.tx, view.sql, view.tape, 0, Head.blank(b""), inherited(view, clears=clears), 0)

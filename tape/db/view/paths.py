@@ -53,7 +53,7 @@ _by_depth = attrgetter("ordinal")
 def base(view: TapeView, place: Place) -> Place:
     """Return where a place's lane branches off."""
     number = view.number_of(place.tape)
-    row = view.one(view.sql.lane, (number, place.lane))
+    row = view.tx.one(view.sql.lane, (number, place.lane))
     if row is None:
         raise Corrupt(view.tape, place.lane, "the lane is missing")
     if 0 < place.ordinal <= row.base_ordinal:
@@ -86,7 +86,7 @@ def walk(view: TapeView, end: Place, floor: int) -> list[tuple[Place, int]]:
     """Return the lanes crossed from ``end`` down to the floor, nearest first: each its last place and its start."""
     if end == ROOT:
         return []
-    found = view.all(view.sql.walk, (view.number_of(end.tape), end.lane, end.ordinal, max(floor, 0)))
+    found = view.tx.all(view.sql.walk, (view.number_of(end.tape), end.lane, end.ordinal, max(floor, 0)))
     return [(view.place_at(row.lane, row.hi, row.tape_id), row.lo) for row in found]
 
 
@@ -118,22 +118,22 @@ def rows(view: TapeView, end: Place, lo: int, most: int = ALL, *, last: bool = F
     sql = view.sql
     if view.now:
         statement = sql.last_rows_now if last else sql.rows_now
-        return view.all(statement, (view.number, end.lane, lo, end.ordinal, view.cleared, most))
+        return view.tx.all(statement, (view.number, end.lane, lo, end.ordinal, view.head.cleared, most))
     statement = sql.last_rows_then if last else sql.rows_then
-    return view.all(statement, (view.number, end.lane, lo, end.ordinal, view.cleared, view.seq, most))
+    return view.tx.all(statement, (view.number, end.lane, lo, end.ordinal, view.head.cleared, view.seq, most))
 
 
 def _inherited_rows(view: TapeView, end: Place, lo: int, most: int, *, last: bool) -> list[PathRow]:
     """Return the rows that hold in a stretch of an ancestor's lane, as this tape sees them."""
     layers, number = view.layers(), view.number_of(end.tape)
-    overrides = view.all(view.sql.overrides_in, (view.lineage(), number, end.lane, lo, end.ordinal))
+    overrides = view.tx.all(view.sql.overrides_in, (view.lineage(), number, end.lane, lo, end.ordinal))
     held: list[AncestorRow] = []
     for layer, asof, cleared, _ in layers:
         if layer == number:
             statement = view.sql.last_rows_then if last else view.sql.rows_then
             # Every override can take away one of the rows, so that many more are asked for.
             wanted = min(most + len(overrides), ALL)
-            found = view.all(statement, (number, end.lane, lo, end.ordinal, cleared, asof, wanted))
+            found = view.tx.all(statement, (number, end.lane, lo, end.ordinal, cleared, asof, wanted))
             held = [AncestorRow(*row, number) for row in found]
     seen = nearest(layers, held, overrides)
     seen.sort(key=_by_depth, reverse=last)
@@ -149,12 +149,12 @@ def path(view: TapeView, end: Place, floor: int = 0) -> Sequence[PathRow]:
         return rows(view, end, floor)
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
     if view.ancestry is not None:
-        held = view.all(view.sql.family_path, (*params, view.lineage()))
-        overrides = view.all(view.sql.family_overrides, (*params, view.lineage()))
+        held = view.tx.all(view.sql.family_path, (*params, view.lineage()))
+        overrides = view.tx.all(view.sql.family_overrides, (*params, view.lineage()))
         return sorted(nearest(view.layers(), held, overrides), key=_by_depth)
     if view.now:
-        return sorted(view.all(view.sql.path_now, (*params, view.cleared)), key=_by_depth)
-    return sorted(view.all(view.sql.path_then, (*params, view.cleared, view.seq)), key=_by_depth)
+        return sorted(view.tx.all(view.sql.path_now, (*params, view.head.cleared)), key=_by_depth)
+    return sorted(view.tx.all(view.sql.path_then, (*params, view.head.cleared, view.seq)), key=_by_depth)
 
 
 def nearest(
@@ -274,12 +274,12 @@ def latest_anchor(view: TapeView, end: Place) -> AnchorAt | None:
             return found
     # An anchor set before the first message stands above every path.
     if view.ancestry is not None:
-        return view.one(view.sql.root_anchor, (view.lineage(),))
+        return view.tx.one(view.sql.root_anchor, (view.lineage(),))
     return _anchor_in_lane(view, ROOT, -1)
 
 
 def _anchor_in_lane(view: TapeView, end: Place, lo: int) -> AnchorAt | None:
-    return view.one(view.sql.anchor_in_lane, (view.number, end.lane, end.ordinal, lo, view.cleared, view.seq))
+    return view.tx.one(view.sql.anchor_in_lane, (view.number, end.lane, end.ordinal, lo, view.head.cleared, view.seq))
 
 
 def _anchor_above(view: TapeView, end: Place) -> AnchorAt | None:
@@ -289,9 +289,9 @@ def _anchor_above(view: TapeView, end: Place) -> AnchorAt | None:
         floor = max(end.ordinal - length, 0)
         params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
         if view.ancestry is not None:
-            found = view.one(view.sql.family_anchor, (*params, view.lineage()))
+            found = view.tx.one(view.sql.family_anchor, (*params, view.lineage()))
         else:
-            found = view.one(view.sql.anchor_on_path, (*params, view.cleared, view.seq))
+            found = view.tx.one(view.sql.anchor_on_path, (*params, view.head.cleared, view.seq))
         if found is not None:
             return found
         if floor == 0 or (length == _FIRST_STRETCH and not _anchored(view)):
@@ -303,6 +303,6 @@ def _anchored(view: TapeView) -> bool:
     """Whether there may be an anchor in the view at all: cheaper to ask than to walk a path of many lanes."""
     layers = view.layers()
     return len(layers) > _MANY or any(
-        view.one(view.sql.anchor_list, (number, cleared, asof + 1, 1)) is not None
+        view.tx.one(view.sql.anchor_list, (number, cleared, asof + 1, 1)) is not None
         for number, asof, cleared, _ in layers
     )

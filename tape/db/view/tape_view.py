@@ -8,8 +8,8 @@ one message at a time, in ``paths`` of all messages on a path.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,6 @@ from tape.core.plan.lookup import Covered, Standing
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import OUT, Head
-from tape.db.engine.transaction import Transaction
 from tape.db.sql import Statement, Statements
 from tape.db.sql.rows import HeldRow, PastRow
 from tape.db.view import memory, paths
@@ -28,11 +27,24 @@ from tape.db.view.ancestry import Ancestry, Layer, place_at
 from tape.db.view.calls import call_key
 from tape.errors import Corrupt
 
-__all__ = ["Clear", "TapeView"]
+__all__ = ["NOW", "Asking", "Clear", "TapeView"]
 
 T = TypeVar("T")
 NOW = 2**62
 """Later than every seq."""
+
+
+class Asking(Protocol):
+    """What runs the queries of a view: a transaction, or the writing of a tape in it."""
+
+    def one(self, statement: Statement[T], params: Sequence[Any]) -> T | None:
+        """Run a query and return its first row, if any."""
+
+    def value(self, statement: Statement[Any], params: Sequence[Any]) -> Any:
+        """Run a query and return the first column of its first row, or None when there is no row."""
+
+    def all(self, statement: Statement[T], params: Sequence[Any]) -> list[T]:
+        """Run a query and return its rows."""
 
 
 class Clear(Struct, frozen=True):
@@ -46,7 +58,8 @@ class Clear(Struct, frozen=True):
 class TapeView(Struct):
     """A tape as of a seq: where its head stood, which clear was in force, what it inherits, and what it holds."""
 
-    tx: Transaction
+    tx: Asking
+    sql: Statements
     tape: str
     number: int
     head: Head
@@ -59,21 +72,6 @@ class TapeView(Struct):
     known_layers: list[tuple[int, int, int, int]] | None = None
     known_lineage: str | None = None
 
-    # -- asking
-
-    @property
-    def sql(self) -> Statements:
-        """The statements of the transaction's database."""
-        return self.tx.statements
-
-    def one(self, statement: Statement[T], params: tuple[Any, ...]) -> T | None:
-        """Run a query and return its first row, if any."""
-        return self.tx.one(statement, params)
-
-    def all(self, statement: Statement[T], params: tuple[Any, ...]) -> list[T]:
-        """Run a query and return its rows."""
-        return self.tx.all(statement, params)
-
     # -- which tape, as of when
 
     @property
@@ -82,15 +80,10 @@ class TapeView(Struct):
         return self.ancestry is not None
 
     @property
-    def cleared(self) -> int:
-        """The seq of the clear in force, up to which nothing holds, or 0."""
-        return self.head.cleared
-
-    @property
     def clear(self) -> Clear | None:
         """The clear in force."""
         if self.found_clear is None and self.head.cleared:
-            row = self.one(self.sql.clear_at, (self.number, self.seq))
+            row = self.tx.one(self.sql.clear_at, (self.number, self.seq))
             if row is not None:
                 place = self.place_at(row.lane, row.ordinal, row.head_tape)
                 self.found_clear = Clear(row.seq, place, bool(row.touched))
@@ -110,7 +103,7 @@ class TapeView(Struct):
         What lies behind a clear of a nearer tape is gone with it, so the list ends there.
         """
         if self.known_layers is None:
-            found = [(self.number, self.seq, self.cleared, 1)]
+            found = [(self.number, self.seq, self.head.cleared, 1)]
             for layer in self.ancestry.layers if self.ancestry is not None else ():
                 if found[-1][2]:
                     break
@@ -162,11 +155,11 @@ class TapeView(Struct):
         """Return where a message was placed and by which entry of the tape it was placed on."""
         key = ids.message_key(message_id)
         if self.ancestry is None:
-            own = self.one(self.sql.place_by_key, (self.number, key))
-            own = own or self.one(self.sql.place_by_alias, (self.number, message_id))
+            own = self.tx.one(self.sql.place_by_key, (self.number, key))
+            own = own or self.tx.one(self.sql.place_by_alias, (self.number, message_id))
             return None if own is None or own.seq > self.seq else (Place(own.lane, own.ordinal), own.seq)
         # Also what lies behind a clear is a known message, so ask the whole lineage.
-        rows = self.all(self.sql.family_place, (self.whole_lineage(), key, message_id))
+        rows = self.tx.all(self.sql.family_place, (self.whole_lineage(), key, message_id))
         row = min(rows, key=lambda one: one.n, default=None)
         return None if row is None else (self.place_at(row.lane, row.ordinal, row.tape_id), row.seq)
 
@@ -175,14 +168,14 @@ class TapeView(Struct):
         names = {ids.message_key(message_id): message_id for message_id in message_ids}
         lineage = self.whole_lineage()
         keys = msgspec.json.encode(list(names)).decode()
-        found = {names[key] for (key,) in self.all(self.sql.taken_keys, (lineage, keys))}
+        found = {names[key] for (key,) in self.tx.all(self.sql.taken_keys, (lineage, keys))}
         aliases = msgspec.json.encode(list(names.values())).decode()
-        return found | {name for (name,) in self.all(self.sql.taken_aliases, (lineage, aliases))}
+        return found | {name for (name,) in self.tx.all(self.sql.taken_aliases, (lineage, aliases))}
 
     def known(self, keys: Iterable[str]) -> set[str]:
         """Return those of the keys that an entry of the tape has."""
         given = msgspec.json.encode(list(keys)).decode()
-        return {key for (key,) in self.all(self.sql.taken_keys, (self.own_lineage(), given))}
+        return {key for (key,) in self.tx.all(self.sql.taken_keys, (self.own_lineage(), given))}
 
     # -- how messages stand
 
@@ -191,10 +184,10 @@ class TapeView(Struct):
         if place.tape is not None and self.ancestry is not None:
             return self._inherited(place, self.ancestry)
         at = (self.number, place.lane, place.ordinal)
-        held = self.one(self.sql.held, at)
+        held = self.tx.one(self.sql.held, at)
         if held is not None:
             return Standing(held.placed, held.since, held.body, True)
-        last = self.one(self.sql.held_last, (*at, NOW))
+        last = self.tx.one(self.sql.held_last, (*at, NOW))
         if last is None:
             raise Corrupt(self.tape, 0, f"nothing was ever held at lane {place.lane}, depth {place.ordinal}")
         return Standing(last.placed, last.since, last.body, False, last.why)
@@ -203,7 +196,7 @@ class TapeView(Struct):
         """Return how an inherited message stands for this tape. Its since is 1: before any clear of the tape's own."""
         number = self.number_of(place.tape)
         at = (self.whole_lineage(), number, place.lane, place.ordinal)
-        overrides = {row.n: row for row in self.all(self.sql.overrides_at, at)}
+        overrides = {row.n: row for row in self.tx.all(self.sql.overrides_at, at)}
         # Whether a clear of an ancestor on the way took it. A clear takes only what is in the view: a result that is
         # hidden with its call stays hidden, and comes back with it.
         taken = False
@@ -228,9 +221,9 @@ class TapeView(Struct):
     def _at_origin(self, place: Place, layer: Layer) -> Standing:
         """Return how a message stood on the ancestor that placed it, when that was forked."""
         at = (layer.number, place.lane, place.ordinal)
-        row: HeldRow | PastRow | None = self.one(self.sql.held, at)
+        row: HeldRow | PastRow | None = self.tx.one(self.sql.held, at)
         if row is None or row.since > layer.asof:
-            row = self.one(self.sql.held_last, (*at, layer.asof))
+            row = self.tx.one(self.sql.held_last, (*at, layer.asof))
         if row is None:
             raise Corrupt(self.tape, 0, f"nothing was held at lane {place.lane}, depth {place.ordinal} at the fork")
         if isinstance(row, PastRow) and row.until <= layer.asof:
@@ -241,7 +234,7 @@ class TapeView(Struct):
     def _last_body(self, place: Place, ancestry: Ancestry, why: str) -> Standing:
         """Return a message that is out, with the body it would come back with."""
         at = (self.whole_lineage(), self.number_of(place.tape), place.lane, place.ordinal)
-        row = self.one(self.sql.last_override, at)
+        row = self.tx.one(self.sql.last_override, at)
         if row is not None:
             placed, body_tape, body = row
             of = None if body_tape == self.number else ancestry.name(body_tape)
@@ -251,7 +244,7 @@ class TapeView(Struct):
 
     def body(self, seq: int, of: str | None = None) -> Body:
         """Return the message in an entry."""
-        row = self.one(self.sql.body, (self.number_of(of), seq))
+        row = self.tx.one(self.sql.body, (self.number_of(of), seq))
         if row is None or row.payload is None:
             raise Corrupt(of or self.tape, seq, "the entry that holds the body is missing")
         return payloads.body_of(row.kind, row.version, row.payload, of or self.tape, seq)
@@ -265,7 +258,7 @@ class TapeView(Struct):
 
     def bindings(self, place: Place, placed: int) -> list[Answer]:
         """Return the calls that a message was bound to when it was appended."""
-        row = self.one(self.sql.body, (self.number_of(place.tape), placed))
+        row = self.tx.one(self.sql.body, (self.number_of(place.tape), placed))
         if row is None or row.payload is None:
             raise Corrupt(place.tape or self.tape, placed, "the entry that placed the message is missing")
         entry = payloads.decode(row.kind, row.version, row.payload, place.tape or self.tape, placed)
@@ -278,19 +271,19 @@ class TapeView(Struct):
     def makers(self, call: str) -> list[Place]:
         """Return the places of the messages that ever made a call."""
         if self.ancestry is None:
-            rows = self.all(self.sql.makers, (self.number, call_key(call)))
+            rows = self.tx.all(self.sql.makers, (self.number, call_key(call)))
             return [Place(lane, ordinal) for lane, ordinal in rows]
-        rows = self.all(self.sql.family_makers, (self.whole_lineage(), call_key(call)))
+        rows = self.tx.all(self.sql.family_makers, (self.whole_lineage(), call_key(call)))
         return list({self.place_at(lane, ordinal, at or tape): None for lane, ordinal, at, tape in rows})
 
     def answers(self, maker: Place) -> list[Place]:
         """Return the places of the messages bound to calls of the message at ``maker``, in order of place."""
         if self.ancestry is None:
-            rows = self.all(self.sql.answers, (self.number, 0, maker.lane, maker.ordinal))
+            rows = self.tx.all(self.sql.answers, (self.number, 0, maker.lane, maker.ordinal))
             return [Place(lane, ordinal) for lane, ordinal in sorted(tuple(row) for row in rows)]
         at = (self.whole_lineage(), self.number_of(maker.tape), maker.lane, maker.ordinal)
         found = []
-        for lane, ordinal, tape, _ in sorted(tuple(row) for row in self.all(self.sql.family_answers, at)):
+        for lane, ordinal, tape, _ in sorted(tuple(row) for row in self.tx.all(self.sql.family_answers, at)):
             place = self.place_at(lane, ordinal, tape)
             if place.tape is None or self._existed(place, self.ancestry.layer(place.tape)):
                 found.append(place)
@@ -299,7 +292,7 @@ class TapeView(Struct):
     def _existed(self, place: Place, layer: Layer) -> bool:
         """Whether an ancestor had placed the message by the time it was forked."""
         at = (layer.number, place.lane, place.ordinal)
-        row = self.one(self.sql.held, at) or self.one(self.sql.held_last, (*at, NOW))
+        row = self.tx.one(self.sql.held, at) or self.tx.one(self.sql.held_last, (*at, NOW))
         return row is not None and row.placed <= layer.asof
 
     # -- lanes, clears, labels, anchors
@@ -311,7 +304,7 @@ class TapeView(Struct):
         base = paths.base(self, Place(place.lane, 0, place.tape))
         if place.tape is not None:
             return base.ordinal, -1
-        tips = self.one(self.sql.lane_tip, (self.number, place.lane))
+        tips = self.tx.one(self.sql.lane_tip, (self.number, place.lane))
         return base.ordinal, max((tip or 0 for tip in tips or ()), default=0)
 
     def contains(self, end: Place, place: Place) -> bool:
@@ -320,25 +313,25 @@ class TapeView(Struct):
 
     def clears(self) -> list[tuple[int, int]]:
         """Return the tape's own clears in force as (seq, messages still hidden), newest first."""
-        return [(seq, hidden) for seq, hidden in self.all(self.sql.clears, (self.number,))]
+        return [(seq, hidden) for seq, hidden in self.tx.all(self.sql.clears, (self.number,))]
 
     def returned(self, clear: int) -> list[Place]:
         """Return the places of messages from before a clear that changed since by themselves, shallowest first."""
-        found = [Place(lane, ordinal) for lane, ordinal in self.all(self.sql.returned, (self.number, clear))]
+        found = [Place(lane, ordinal) for lane, ordinal in self.tx.all(self.sql.returned, (self.number, clear))]
         if self.ancestry is not None:
-            rows = self.all(self.sql.returned_inherited, (self.number, clear))
+            rows = self.tx.all(self.sql.returned_inherited, (self.number, clear))
             found += [self.place_at(lane, ordinal, origin) for origin, lane, ordinal in rows]
         return sorted(found, key=lambda place: (place.ordinal, place.lane, place.tape or ""))
 
     def labels(self) -> list[str]:
         """Return the tape's labels."""
-        row = self.one(self.sql.labels, (self.number,))
+        row = self.tx.one(self.sql.labels, (self.number,))
         (raw,) = row if row is not None else (None,)
         return [] if raw is None else list(msgspec.json.decode(raw))
 
     def is_anchor(self, seq: int) -> bool:
         """Whether the entry at ``seq`` is an anchor or a handoff."""
-        row = self.one(self.sql.body, (self.number, seq))
+        row = self.tx.one(self.sql.body, (self.number, seq))
         return row is not None and row.kind in ("anchor", "handoff")
 
     def anchor_depth(self, end: Place) -> int:

@@ -167,8 +167,6 @@ def _info(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> T
 def message_from_row(tape: str, row: PathRow, parent: str | None) -> Message:
     """Return the message in a row of a path."""
     revision = row.body or 0
-    if row.payload is None:
-        raise Corrupt(tape, revision, "the payload was erased")
     body = payloads.body_of(row.kind, row.version, row.payload, tape, revision)
     return Message(body.id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens)
 
@@ -180,13 +178,19 @@ def messages_from_rows(
     if not rows:
         return []
     parent = None if whole or rows[0].ordinal <= 1 else _parent_id(view, rows[0], first)
-    found, tape, forked = [], view.tape, view.ancestry is not None
-    for row in rows:
-        if forked:
-            tape = view.name_of(row.tape_id)
-        message = message_from_row(tape, row, parent)
-        parent = message.id
-        found.append(message)
+    if view.forked:
+        tapes = {number: view.name_of(number) for number in {row.tape_id for row in rows}}
+        names = [tapes[row.tape_id] for row in rows]
+    else:
+        names = [view.tape] * len(rows)
+    bodies = [
+        payloads.body_of(row.kind, row.version, row.payload, tape, row.body or 0)
+        for row, tape in zip(rows, names, strict=True)
+    ]
+    found = []
+    for row, tape, body in zip(rows, names, bodies, strict=True):
+        found.append(Message(body.id, tape, body.message, parent, row.placed, row.body or 0, row.stamp, body.tokens))
+        parent = body.id
     return found
 
 
