@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import Backend
-from damage import contents
-from racing import TIMEOUT, _forkserver
+from support import programs
+from support.backends import Backend
+from support.damage import contents
+from support.processes import Crew
 
 import tape
 from tape.db.transfer import staging, transfer
@@ -280,25 +279,16 @@ def later_clock(store: tape.Store) -> Callable[[], int]:
     return lambda: store._clock() + 2 * HOUR
 
 
-def killed(address: str, options: dict[str, Any], raw: bytes) -> None:
-    """Import, and be killed before the end."""
-    shorten(pytest.MonkeyPatch())
-    with tape.open(address, **options) as store:
-        store.import_(io.BytesIO(raw), progress=once(0.9, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-
-
 class TestDead:
     """An import whose process died."""
 
     @pytest.mark.parametrize("by", ["import", "retain"])
-    def test_s14_is_swept_later(self, backend: Backend, long: bytes, by: str) -> None:
+    def test_s14_is_swept_later(self, backend: Backend, long: bytes, by: str, crew: Crew) -> None:
         """What it left is never seen, is left alone while it may be alive, and goes an hour later."""
         store = backend.open()
         store.create("before")
-        process = _forkserver.Process(target=killed, args=(backend.address, backend.options, long))
-        process.start()
-        process.join(TIMEOUT)
-        assert process.exitcode == -signal.SIGKILL
+        order: dict[str, Any] = {"raw": long, "at_once": COUNT // 2, "pending": COUNT // 3}
+        assert crew.launch(backend, programs.import_and_die, **order).killed()
         remains = left_over(backend)
         assert (remains[0], remains[1] > 0) == (1, True)
         assert [info.id for info in store.list()] == ["before"]

@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import history
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import contents
+from support import history
+from support.backends import Backend
+from support.damage import contents
+from support.messages import CALL, RESULT, say
 
 import tape
+from tape import new_ids
 
 TIMEOUT = 60.0
 
@@ -431,3 +433,111 @@ class TestCancellation:
                 assert (await chat.append(role="user", content="x")).seq == 302
 
         run(work())
+
+
+@pytest.fixture(scope="module")
+def store(standing: Backend) -> tape.Store:
+    return standing.open()
+
+
+@pytest.fixture
+def chat(store: tape.Store) -> tape.Tape:
+    return store.tape(new_ids.new_id())
+
+
+class TestAsync:
+    """The same basics, awaited."""
+
+    @staticmethod
+    def run(backend: Backend, work: Callable[[tape.AsyncStore, tape.AsyncTape], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                await asyncio.wait_for(work(store, store.tape(new_ids.new_id())), 60)
+
+        asyncio.run(main())
+
+    def test_t1_t2_t3_async_paths(self, standing: Backend) -> None:
+        """A new tape is empty, order is root to head, and a parent may be omitted, None or named."""
+
+        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
+            assert await chat.messages() == []
+            assert await chat.heads() == []
+            await chat.extend(say("a", "b"))
+            await chat.append(say("c")[0])
+            assert [(m.id, m.parent) for m in await chat.messages()] == [("a", None), ("b", "a"), ("c", "b")]
+            await chat.append(say("r")[0], parent=None)
+            assert [m.id for m in await chat.messages()] == ["r"]
+            assert await chat.find("ghost") is None
+            with pytest.raises(tape.UnknownMessage):
+                await chat.message("ghost")
+
+        self.run(standing, work)
+
+    def test_t4_t5_t6_t13_async_branches_and_batches(self, standing: Backend) -> None:
+        """Siblings are kept, unknown parents refused, batches atomic, and ids belong to their tape."""
+
+        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
+            await chat.extend(say("ask", "one"))
+            await chat.append(say("two")[0], parent="ask")
+            assert [m.id for m in await chat.children("ask")] == ["one", "two"]
+            with pytest.raises(tape.UnknownMessage):
+                await chat.append(say("x")[0], parent="ghost")
+            with pytest.raises(tape.InvalidEntry):
+                await chat.extend([*say("x"), {"role": "user", "content": float("inf")}])
+            assert (await chat.info()).head == 4
+            other = store.tape(new_ids.new_id())
+            await other.extend(say("ask"))
+            assert [m.id for m in await other.messages()] == ["ask"]
+
+        self.run(standing, work)
+
+    def test_t7_t8_t9_async_changes(self, standing: Backend) -> None:
+        """Retraction splices, revision keeps the place, and upsert does either of three things."""
+
+        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
+            await chat.extend(say("a", "b", "c"))
+            await chat.retract("b")
+            assert [(m.id, m.parent) for m in await chat.messages()] == [("a", None), ("c", "a")]
+            await chat.revise("c", content="changed")
+            assert (await chat.message("c")).content == "changed"
+            with pytest.raises(tape.UnknownMessage):
+                await chat.revise("b", content="phantom")
+            for content, duplicate in (("new", False), ("new", True), ("newer", False)):
+                receipt = await chat.upsert({"role": "user", "content": content, "id": "d"})
+                assert receipt.duplicate == duplicate
+            assert (await chat.message("d")).content == "newer"
+
+        self.run(standing, work)
+
+    def test_t10_t11_t12_async_hiding(self, standing: Backend) -> None:
+        """Results go with their call, a clear takes everything, and both can be undone."""
+
+        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
+            await chat.append(CALL, id="call")
+            await chat.append(RESULT, id="result")
+            await chat.retract("call")
+            assert await chat.messages() == []
+            await chat.restore("call")
+            await chat.revise("call", {"content": "Never mind."})
+            assert [m.id for m in await chat.messages()] == ["call"]
+            await chat.clear()
+            assert await chat.messages() == []
+            assert [m.id for m in await (await chat.at(3)).messages()] == ["call", "result"]
+            await chat.restore()
+            assert [m.id for m in await chat.messages()] == ["call"]
+            assert (await chat.verify()).ok
+
+        self.run(standing, work)
+
+    def test_t14_t15_async_depth_and_switch(self, standing: Backend) -> None:
+        """A long path reads whole, and a chosen branch is still chosen after reopening."""
+
+        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
+            await chat.extend([{"role": "user", "content": n} for n in range(20_000)])
+            assert [m.content for m in await chat.messages()] == list(range(20_000))
+            first = (await chat.messages())[0]
+            await chat.switch(first.id)
+            async with tape.open_async(standing.url, **standing.options) as again:
+                assert [m.content for m in await again.tape(chat.id).messages()] == [0]
+
+        self.run(standing, work)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Backend
-from damage import contents
-from verbs import Verb, each_verb, prepare
+from support.backends import Backend
+from support.damage import contents
+from support.verbs import Verb, each_verb, prepare
 
 import tape
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import contents
-from verbs import Verb, each_verb, prepare
+from support.backends import Backend
+from support.damage import contents
+from support.verbs import Verb, each_verb, prepare
 
 import tape
 
 TIMEOUT = 60.0
-
 metadata = sa.MetaData()
 orders = sa.Table("orders", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("note", sa.Text))
 
@@ -352,3 +351,47 @@ class TestReads:
             assert bound.verify(chat.id).ok
             connection.rollback()
         assert store.verify().ok
+
+
+class TestBinding:
+    """C5: what a bound store writes commits with the caller's transaction, so there must be one."""
+
+    @pytest.mark.parametrize("how", ["of the engine", "of the connection", "of an engine's options"])
+    def test_c5_a_connection_in_autocommit_is_refused(self, backend: Backend, store: tape.Store, how: str) -> None:
+        """A receipt that nobody commits is worth nothing: InvalidEntry, at once, and nothing is left open."""
+        store.create("a")
+        engine = sa.create_engine(backend.url, **({"isolation_level": "AUTOCOMMIT"} if how == "of the engine" else {}))
+        if how == "of an engine's options":
+            engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            if how == "of the connection":
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            with pytest.raises(tape.InvalidEntry) as caught:
+                store.bind(connection).tape("a").append(role="user", content="x")
+            assert caught.value.field == "connection"
+            assert not connection.in_transaction()
+        engine.dispose()
+        assert store.get("a").info().head == 1
+        store.get("a").append(role="user", content="still open to others")
+
+    def test_c5_a_driver_that_commits_by_itself_is_refused(self, postgres_url: sa.URL) -> None:
+        """SQLAlchemy need not know of it: the connection of the driver tells."""
+        engine = sa.create_engine(postgres_url, poolclass=sa.NullPool)
+        with tape.open(postgres_url, schema="autocommit") as store, engine.connect() as connection:
+            connection.connection.driver_connection.autocommit = True  # type: ignore[union-attr]
+            with pytest.raises(tape.InvalidEntry):
+                store.bind(connection)
+
+    def test_c5_one_that_changes_its_mind_is_refused_as_well(self, backend: Backend, store: tape.Store) -> None:
+        """The level is looked at with every call, since a connection can be told another in between."""
+        store.create("a")
+        engine = backend.engine()
+        with engine.connect() as connection:
+            bound = store.bind(connection)
+            bound.tape("a").append(role="user", content="x")
+            connection.commit()
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            with pytest.raises(tape.InvalidEntry):
+                bound.tape("a").append(role="user", content="y")
+        engine.dispose()
+        assert store.get("a").info().message_count == 1

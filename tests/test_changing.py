@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Backend
-from damage import Tamperer, contents
-from make_old_store import DATA
-from shell import Done, Shell, family, tape_command
+from support.backends import Backend
+from support.damage import Tamperer, contents
+from support.make_old_store import DATA
+from support.shell import Done, Shell, family, tape_command
 
 import tape
 from tape.db.schema.guards import guards

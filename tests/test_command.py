@@ -7,12 +7,13 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Backend
-from shell import Done, Shell, family, tape_command
+from support.backends import MakeBackend
+from support.shell import Done, Shell, family, tape_command
 
 import tape
 from tape.command.app import run
@@ -113,12 +114,11 @@ WRITING = [
 
 
 @pytest.fixture(scope="module")
-def known(make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def known(make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """The command on a family in SQLite, for what has nothing to do with the engine."""
-    made = make_backend("sqlite", tmp_path_factory.mktemp("known"))
-    family(made.open())
-    yield Shell(made)
-    made.close()
+    with make_backend("sqlite", tmp_path_factory.mktemp("known")) as made:
+        family(made.open())
+        yield Shell(made)
 
 
 class TestBadInput:
@@ -461,3 +461,20 @@ def test_run_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     """``run`` never raises, whatever it is given."""
     assert run(["no-such-command"]) == 2
     assert capsys.readouterr().err.startswith("tape: ")
+
+
+class TestCommand:
+    """What the command prints can be sent to a terminal."""
+
+    def test_json_holds_no_control_character(self, lite: Shell) -> None:
+        """C1, DEL and what turns a line around are escapes in JSON, and read back as they were."""
+        said = "".join(map(chr, [*range(0x20), 0x7F, *range(0x80, 0xA0), 0x200E, 0x2028, 0x202E, 0x2066, 0xFEFF])) + "é"
+        with lite.backend.open() as store:
+            chat = store.create("a", messages=[{"role": "user", "content": said}])
+            chat.event("score", {said: said})
+        for command in (("log", "a", "--json"), ("show", "a", "2", "--json"), ("context", "a", "--json")):
+            printed = lite(*command).out
+            shown = [char for char in printed if unicodedata.category(char) in ("Cc", "Cf", "Zl") and char != "\n"]
+            assert (command, shown) == (command, [])
+        [message] = [entry["payload"]["message"] for entry in lite("log", "a", "--json").json if entry["seq"] == 2]
+        assert message["content"] == said

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from consoles import commands, differs, shown
-from shell import Shell, tape_command
+from support.consoles import commands, differs, shown
+from support.shell import Shell, tape_command
 from test_readme import ROOT, run
 
 import tape

@@ -7,9 +7,12 @@ import threading
 from typing import Any
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
+from support.compacting import call, result, say, states, talk
 
 import tape
+from tape.core.messages.tokens import estimate
+from tape.core.strict import RESERVED
 
 
 def fill(chat: tape.Tape, count: int, start: int = 0) -> None:
@@ -25,6 +28,11 @@ def shown(chat: tape.Tape, **options: Any) -> list[str]:
 
 def plain(*numbers: int) -> list[str]:
     return [f"m{number}" for number in numbers]
+
+
+def placed(chat: tape.Tape) -> list[str]:
+    """Return the ids in the context, with a summary told as such."""
+    return ["summary" if m.id.startswith(RESERVED) else m.id for m in chat.context().messages]
 
 
 class TestSetSummary:
@@ -293,3 +301,189 @@ class TestCompact:
         tokens = chat.context().tokens
         assert chat.needs_compaction(tokens - 1)
         assert not chat.needs_compaction(tokens)
+
+
+def compacted(chat: tape.Tape, **options: Any) -> list[str] | None:
+    """Compact with nothing protected but what is asked for, and return what the new summary covers."""
+    receipt = chat.compact(lambda request: "in short", **{"budget": 0, "head": 1, "min_tail": 1, **options})
+    if receipt is None:
+        return None
+    return next(one.covers for one in chat.summaries() if one.seq == receipt.seq)
+
+
+class TestRuns:
+    """What is summarised is a run that the commit accepts."""
+
+    def test_a_user_may_speak_between_a_call_and_its_result(self, chat: tape.Tape) -> None:
+        """The run has the call, what was said meanwhile, and the result; or, if the result is in the tail, neither."""
+        chat.extend([say("u0"), call("a", "c"), say("u1"), say("u2"), result("r", "c"), say("u3"), say("u4")])
+        assert compacted(chat, min_tail=2) == ["a", "u1", "u2", "r"]
+
+    def test_a_result_in_the_tail_keeps_only_its_call_out(self, chat: tape.Tape) -> None:
+        """What was said between a call and its late result is summarised without them."""
+        chat.extend([say("u0"), call("a", "c"), say("u1"), say("u2"), say("u3"), result("r", "c")])
+        assert compacted(chat) == ["u1", "u2", "u3"]
+        assert placed(chat) == ["u0", "a", "summary", "r"]
+
+    def test_a_result_whose_call_is_in_the_head_stays_with_it(self, chat: tape.Tape) -> None:
+        """Also where it comes in the middle of what could be summarised: the larger side is."""
+        chat.extend([call("a", "c", "d"), result("rd", "d"), say("u1"), say("u2"), result("rc", "c")])
+        talk(chat, "u3", "u4", "u5", "u6")
+        assert compacted(chat) == ["u3", "u4", "u5"]
+        assert compacted(chat) == ["u1", "u2"]
+        assert placed(chat) == ["a", "rd", "summary", "rc", "summary", "u6"]
+
+    def test_a_call_without_a_result_is_left_alone(self, chat: tape.Tape) -> None:
+        """The runs before and behind it are summarised, one after the other."""
+        chat.extend([say("u0"), say("u1"), say("u2"), call("a", "c"), say("u3"), say("u4"), say("u5"), say("u6")])
+        assert compacted(chat) == ["u3", "u4", "u5"]
+        assert compacted(chat) == ["u1", "u2"]
+        assert compacted(chat) is None
+        assert placed(chat) == ["u0", "summary", "a", "summary", "u6"]
+
+    def test_a_call_settled_inside_its_message_is_no_open_call(self, chat: tape.Tape) -> None:
+        """AI-SDK parts and server tools carry their results with them."""
+        done = {"type": "tool-weather", "toolCallId": "w", "state": "output-available", "input": {}, "output": "sun"}
+        searched = [
+            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+            {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+        ]
+        chat.extend([say("u0"), say("a", "assistant", None, parts=[done]), say("b", "assistant", searched)])
+        talk(chat, "u1", "u2")
+        assert compacted(chat) == ["a", "b", "u1"]
+
+    def test_a_message_restored_into_a_summarised_run_is_taken_in(self, chat: tape.Tape) -> None:
+        """The new summary is made of the old one and of the message, and covers both."""
+        talk(chat, *(f"u{n}" for n in range(6)))
+        chat.retract("u2")
+        chat.set_summary("old", first="u1", last="u3")
+        chat.restore("u2")
+        requests: list[tape.SummaryRequest] = []
+
+        def summarize(request: tape.SummaryRequest) -> str:
+            requests.append(request)
+            return "new"
+
+        assert chat.compact(summarize, budget=0, head=1, min_tail=1) is not None
+        assert [message.id for message in requests[0].messages] == ["u2", "u4"]
+        assert requests[0].previous == "old"
+        assert chat.summaries()[0].covers == ["u1", "u2", "u3", "u4"]
+
+    def test_what_is_protected_never_cuts_a_summarised_run(self, chat: tape.Tape) -> None:
+        """A summary in the head stays there with the message that came back into its run."""
+        talk(chat, *(f"u{n}" for n in range(8)))
+        chat.retract("u2")
+        chat.set_summary("old", first="u0", last="u3")
+        chat.restore("u2")
+        assert compacted(chat) == ["u4", "u5", "u6"]
+        assert placed(chat) == ["summary", "u2", "summary", "u7"]
+
+    def test_an_anchor_inside_a_summarised_run_ends_the_summary(self, chat: tape.Tape) -> None:
+        """Behind the anchor nothing of it is in force: not in the context, not in the list, not for the next one."""
+        talk(chat, *(f"u{n}" for n in range(8)))
+        chat.set_summary("old", first="u1", last="u4")
+        chat.switch("u2")
+        chat.anchor("here")
+        chat.switch("u7")
+        assert placed(chat) == ["u3", "u4", "u5", "u6", "u7"]
+        assert chat.summaries() == []
+        assert chat.summary() is None
+        assert compacted(chat) == ["u4", "u5", "u6"]
+
+    def test_a_result_whose_call_is_before_the_anchor_is_left_alone(self, chat: tape.Tape) -> None:
+        """As when a model sets the anchor by a tool call."""
+        chat.extend([say("u0"), call("a", "c")])
+        chat.anchor("here")
+        chat.extend([say("u1"), say("u2"), result("r", "c"), say("u3"), say("u4"), say("u5")])
+        assert compacted(chat, head=0) == ["u1", "u2"]
+        assert compacted(chat, head=0) == ["u3", "u4"]
+        assert compacted(chat, head=0) is None
+
+    def test_parallel_calls_are_taken_with_all_of_their_results(self, chat: tape.Tape) -> None:
+        """A message that makes three calls is summarised with the last of the three results, or not at all."""
+        chat.extend([say("u0"), say("u1"), call("a", "c", "d", "e"), result("rc", "c"), result("rd", "d"), say("u2")])
+        chat.extend([result("re", "e"), say("u3")])
+        assert compacted(chat) == ["u1", "a", "rc", "rd", "u2", "re"]
+
+    def test_a_revision_that_makes_a_call_ties_what_answers_it(self, chat: tape.Tape) -> None:
+        """The result was bound to nothing, but the context shows the two as a pair."""
+        chat.extend([say("u0"), say("a", "assistant"), say("u1"), say("u2"), result("r", "c"), say("u3")])
+        chat.revise("a", call("a", "c"))
+        before = chat.context().repairs
+        compacted(chat, min_tail=2)
+        assert chat.context().repairs == before
+
+    def test_one_message_alone_is_not_worth_a_summary(self, chat: tape.Tape) -> None:
+        """Summarising comes to an end: every compaction leaves fewer messages to show than before."""
+        talk(chat, *(f"u{n}" for n in range(40)))
+        sizes = [len(placed(chat))]
+        while compacted(chat) is not None:
+            sizes.append(len(placed(chat)))
+            assert sizes[-1] < sizes[-2]
+        assert sizes == [40, 3]
+        assert placed(chat) == ["u0", "summary", "u39"]
+
+    def test_a_fork_does_not_wait_for_a_compaction_of_its_parent(self, chat: tape.Tape) -> None:
+        """Made while the parent compacts, it can compact at once."""
+        talk(chat, *(f"u{n}" for n in range(8)))
+        made: list[list[str] | None] = []
+
+        def summarize(request: tape.SummaryRequest) -> str:
+            made.append(compacted(chat.fork("child")))
+            return "parent"
+
+        assert chat.compact(summarize, budget=0, head=1, min_tail=1) is not None
+        assert made == [["u1", "u2", "u3", "u4", "u5", "u6"]]
+
+
+# -- how much of a summary is shown
+
+
+class TestSize:
+    """What is accepted as a summary is shown whole."""
+
+    @pytest.mark.parametrize("what", ["asked", "twice", "spaces", "wide"])
+    def test_15_an_accepted_summary_is_shown_with_its_last_line(self, chat: tape.Tape, what: str) -> None:
+        """The open items stand at the end of a summary, and are what the next turn needs."""
+        chat.extend(say(f"u{n}", content="word " * 5_000) for n in range(30))
+        texts: list[str] = []
+
+        def summarize(request: tape.SummaryRequest) -> str:
+            assert request.max_tokens == 4_000
+            piece = {"spaces": "a" + " " * 30, "wide": "東"}.get(what, "word ")
+            end = "\nOpen items: book the hotel."
+            times = 1
+            limit = request.max_tokens * (1 if what == "asked" else 2) - estimate(end) - 10
+            while times < 40_000 and estimate(piece * (times + 100)) <= limit:
+                times += 100
+            texts.append((piece * times)[: 40_000 - len(end)] + end)
+            return texts[0]
+
+        assert chat.compact(summarize, budget=100) is not None
+        assert len(texts[0]) > 7_500
+        content = str(chat.context().to_openai())
+        assert "Open items: book the hotel." in content
+        assert "characters cut]" not in content
+        assert chat.summaries()[0].text == texts[0]
+
+    def test_15_a_summary_too_long_to_be_shown_is_not_accepted(self, backend: Backend) -> None:
+        """Also where a counter of the caller's finds it short."""
+        chat = backend.open(counter=lambda text: 1).tape("chat")
+        talk(chat, *(f"u{n}" for n in range(30)))
+        with pytest.raises(tape.InvalidEntry):
+            chat.compact(lambda request: "x" * 40_001, budget=5)
+        assert states(chat) == ["started", "failed"]
+        assert chat.compact(lambda request: "x" * 40_000, budget=5) is not None
+        assert "characters cut]" not in str(chat.context().to_openai())
+
+    def test_c4_a_longer_one_given_directly_is_cut_with_a_mark(self, chat: tape.Tape) -> None:
+        """No summary floods the prompt, and a handoff keeps its own smaller cap."""
+        talk(chat, "u0", "u1", "u2")
+        chat.set_summary("x" * 100_000, first="u0", last="u1")
+        text = chat.context().messages[0].content
+        assert "characters cut]" in text
+        assert len(text) < 41_000
+        chat.handoff("next", summary="y" * 100_000)
+        told = chat.context().to_openai()[0]["content"]
+        assert "characters cut]" in told
+        assert len(told) < 5_000

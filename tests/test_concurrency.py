@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from conftest import Backend
-from workers import PATIENCE, Crew, scaled
+from support import programs
+from support.backends import Backend
+from support.processes import PATIENCE, Crew, scaled
 
 import tape
 
@@ -40,7 +41,7 @@ class TestOneTape:
     def test_e1_eight_processes(self, backend: Backend, crew: Crew) -> None:
         """Eight processes append to one tape: every receipt is an entry of its own, and there are no others."""
         count = scaled(25)
-        said = crew.race(backend, "append", [{"name": "t", "label": f"p{n}", "count": count} for n in range(8)])
+        said = crew.race(backend, programs.append, [{"name": "t", "label": f"p{n}", "count": count} for n in range(8)])
         answers = [answer for each in said for answer in each]
         store = backend.open()
         entries = check_tape(store, "t", answers)
@@ -97,7 +98,7 @@ class TestOneTape:
             one.start()
         try:
             orders = [{"name": "t", "label": f"p{n}", "count": count, "threads": 4} for n in range(4)]
-            said = crew.race(backend, "append", orders)
+            said = crew.race(backend, programs.append, orders)
         finally:
             stop.set()
             for one in crowd:
@@ -109,7 +110,9 @@ class TestOneTape:
     def test_e1_processes_create_one_tape(self, backend: Backend, crew: Crew) -> None:
         """Eight processes open a database that is not there and write the first entry of one tape: it opens once."""
         for round in range(scaled(2)):
-            said = crew.race(backend, "append", [{"name": f"t{round}", "label": f"p{n}", "count": 1} for n in range(8)])
+            said = crew.race(
+                backend, programs.append, [{"name": f"t{round}", "label": f"p{n}", "count": 1} for n in range(8)]
+            )
             store = backend.open()
             answers = [answer for each in said for answer in each]
             entries = check_tape(store, f"t{round}", answers)
@@ -120,7 +123,7 @@ class TestOneTape:
         """The messages of a batch have neighbouring seqs, whoever else writes."""
         count, size = scaled(12), 7
         orders = [{"name": "t", "label": f"p{n}", "count": count, "size": size} for n in range(6)]
-        said = crew.race(backend, "extend", orders)
+        said = crew.race(backend, programs.extend, orders)
         batches = [batch for each in said for batch in each]
         store = backend.open()
         check_tape(store, "t", [answer for batch in batches for answer in batch])
@@ -165,7 +168,7 @@ class TestOneTape:
         print("seed", SEED)
         count = scaled(30)
         orders = [{"name": "t", "seed": SEED + n, "count": count} for n in range(5)]
-        said = crew.race(backend, "mixed", orders)
+        said = crew.race(backend, programs.mixed, orders)
         store = backend.open()
         check_tape(store, "t", [])
         counts = [each[0] for each in said]
@@ -174,7 +177,7 @@ class TestOneTape:
 
     def test_e1_fair_shares(self, backend: Backend, crew: Crew) -> None:
         """No process is starved: with six writers the slowest has at least a sixth of a fair share."""
-        said = crew.race(backend, "share", [{"name": "t", "seconds": 2.0 * max(1, scaled(1))} for _ in range(6)])
+        said = crew.race(backend, programs.share, [{"name": "t", "seconds": 2.0 * max(1, scaled(1))} for _ in range(6)])
         counts = [each[0]["count"] for each in said]
         print("appends", counts, "longest wait", [round(each[0]["longest"], 3) for each in said])
         check_tape(backend.open(), "t", [])
@@ -208,7 +211,7 @@ class TestReaders:
     def test_e1_list_append(self, backend: Backend, crew: Crew) -> None:
         """Reads see prefixes of one order, and never miss what was acknowledged before they began."""
         orders = [{"name": "t", "label": f"p{n}", "count": scaled(40), "seed": SEED + n} for n in range(4)]
-        said = crew.race(backend, "registers", orders)
+        said = crew.race(backend, programs.registers, orders)
         final = [message.content for message in backend.open().tape("t").messages()]
         history = [event for each in said for event in each]
         appends = [event for event in history if "append" in event]
@@ -236,7 +239,7 @@ class TestReaders:
         store = backend.open()
         chat = store.tape("t")
         chat.extend([{"role": "user", "content": n, "id": f"first{n}"} for n in range(5)])
-        workers = [crew.start(backend, "mixed", name="t", seed=SEED + n, count=scaled(30)) for n in range(3)]
+        workers = [crew.start(backend, programs.mixed, name="t", seed=SEED + n, count=scaled(30)) for n in range(3)]
         for worker in workers:
             worker.tell("go")
         seen: list[tuple[int, list[tuple[str, Any]]]] = []
@@ -336,7 +339,7 @@ class TestFork:
         for round in range(scaled(3)):
             name, count = f"t{round}", 10
             order = {"name": name, "count": count, "threads": threads, "options": backend.options}
-            worker = crew.start(backend, "divide", opening={"timeout": 10.0}, **order)
+            worker = crew.start(backend, programs.divide, opening={"timeout": 10.0}, **order)
             worker.tell("go")
             (answer,) = worker.finish()
             assert (answer["child"], answer["status"]) == ("++", 0)
@@ -350,7 +353,7 @@ class TestFork:
     @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
     def test_e1_forked_in_memory(self, backend: Backend, crew: Crew) -> None:
         """A fork of a process with a store in memory has a copy of it, as of all its memory."""
-        worker = crew.start(backend, "divide_in_memory")
+        worker = crew.start(backend, programs.divide_in_memory)
         worker.tell("go")
         assert worker.finish() == [[3, ["before", "child"]], [3, ["before", "parent"]]]
 
@@ -373,11 +376,11 @@ class TestXidOrder:
                     "seed": SEED + number,
                     "schema": backend.schema,
                 }
-                workers.append(crew.launch(backend, "bound", name="t", **order))
+                workers.append(crew.launch(backend, programs.bound, name="t", **order))
             elif number < 5:
-                workers.append(crew.launch(backend, "mixed", name="t", count=count, seed=SEED + number))
+                workers.append(crew.launch(backend, programs.mixed, name="t", count=count, seed=SEED + number))
             else:
-                workers.append(crew.launch(backend, "append", name="t", count=count, label=f"a{number}"))
+                workers.append(crew.launch(backend, programs.append, name="t", count=count, label=f"a{number}"))
         for worker in workers:
             assert worker.next() == "ready"
         for worker in workers:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +14,25 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import given, settings
-from transcripts import TRANSCRIPTS
-from validators import check_all, measure
+from support.backends import Backend
+from support.contexts import Meddling
+from support.parts import view
+from support.transcripts import TRANSCRIPTS
+from support.validators import check_all, measure
 
 import tape
-from tape.core.context.build import ContextInputs, build
-from tape.core.context.policy import Item, Standard
+from tape.core.context.build import build
+from tape.core.context.policy import Standard
 from tape.core.context.shorten import shorten
+from tape.core.entries import payloads
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MEDIA_TOKENS, estimate, message_tokens
-from tape.core.records import Message
+from tape.core.plan.intents import Plain
 from tape.core.render.requests import settle
+from tape.db.record.writing import Call
+from tape.new_ids import keyed
 
 CORPUS: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "corpus.json").read_text("utf-8"))
-
-
-def view(messages: list[dict[str, Any]], **more: Any) -> ContextInputs:
-    items = [
-        Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(copy.deepcopy(messages))
-    ]
-    facts: dict[str, Any] = {
-        "anchor": None,
-        "summaries": [],
-        "excluded": [],
-        "prompt": None,
-        "prompt_stale": False,
-        "head": 9,
-        "tape": "t",
-    }
-    return ContextInputs(items=items, **{**facts, **more})
 
 
 class TestTranscripts:
@@ -344,3 +336,167 @@ class TestTokens:
         assert not chat.needs_compaction(104)
         with pytest.raises(tape.InvalidEntry):
             chat.set_block("b", "x" * 11, max_tokens=10)
+
+
+def rendered(context: Any) -> list[bytes]:
+    """Return every request that can be made of a context."""
+    encode = msgspec.json.encode
+    return [encode(context.to_openai()), encode(context.to_openai(api="responses")), encode(context.to_anthropic())]
+
+
+class TestRecall:
+    def test_a_recalled_context_renders_as_it_did(self, chat: tape.Tape) -> None:
+        """What happens to an anchor's sources, to messages, summaries and blocks later changes no byte of it."""
+        chat.extend({"id": f"s{n}", "role": "user", "content": f"before {n}"} for n in range(3))
+        chat.set_block("memory", "likes tea")
+        chat.handoff("booking", summary="Dates fixed", state={"n": 2**70}, source_ids=["s0", "s1"])
+        chat.extend({"id": f"m{n}", "role": "user", "content": f"said {n} " + "word " * 30} for n in range(8))
+        chat.append({"id": "c", "role": "assistant", "content": None, "tool_calls": [{"id": "k", "function": {}}]})
+        chat.append({"id": "r", "role": "tool", "tool_call_id": "k", "content": {"big": 10**30, "x": "y" * 4000}})
+        chat.extend({"id": f"z{n}", "role": "user", "content": "more"} for n in range(5))
+        chat.set_summary("sum", first="m1", last="m2")
+        context, receipt = chat.recorded_context(budget=900)
+        assert any(item.get("role") == "tool" for item in context.manifest.included if isinstance(item, dict))
+        seen, stale = rendered(context), context.anchor.stale if context.anchor is not None else None
+        for change in (
+            lambda: chat.revise("s0", content="before, revised"),
+            lambda: chat.retract("s1"),
+            lambda: chat.revise("m1", content="said, revised"),
+            lambda: chat.retract("m2"),
+            lambda: chat.set_block("memory", "likes coffee"),
+            lambda: chat.freeze_prompt(),
+            lambda: chat.anchor("later"),
+            lambda: chat.clear(),
+        ):
+            change()
+            again = chat.recall(receipt.seq)
+            assert rendered(again) == seen
+            assert again.anchor is not None
+            assert again.anchor.stale is stale is False
+        assert chat.recall(receipt.seq).messages == [message.to_dict() for message in context.messages]
+
+    def test_a_stale_mark_that_the_model_saw_stays(self, chat: tape.Tape) -> None:
+        """Also when the source is as it was again."""
+        chat.append(role="user", content="a", id="s")
+        chat.handoff("h", summary="made from s", source_ids=["s"])
+        chat.append(role="user", content="go")
+        chat.retract("s")
+        context, receipt = chat.recorded_context()
+        assert "has changed since" in str(context.to_openai())
+        chat.restore("s")
+        again = chat.recall(receipt.seq)
+        assert rendered(again) == rendered(context)
+        assert again.anchor is not None
+        assert again.anchor.stale
+
+    def test_the_hash_tells_a_stale_checkpoint_from_a_fresh_one(self, chat: tape.Tape) -> None:
+        """Contexts that read differently have different hashes."""
+        chat.append(role="user", content="a", id="s")
+        chat.handoff("h", summary="made from s", source_ids=["s"])
+        chat.append(role="user", content="go")
+        fresh = chat.context().manifest.hash
+        chat.revise("s", content="b")
+        assert chat.context().manifest.hash != fresh
+
+    def test_a_manifest_recorded_before_checkpoints_were_kept_is_still_recalled(self, chat: tape.Tape) -> None:
+        """Its checkpoint is then rendered from the anchor."""
+        chat.handoff("h", summary="before")
+        chat.append(role="user", content="go")
+        context = chat.context()
+        told = msgspec.json.decode(msgspec.json.encode(context.manifest))
+        for name in ("checkpoint", "stale"):
+            told.pop(name, None)
+        old = Plain(key=keyed(None), payload=payloads.Event(name="tape.context", data=told))
+        receipt = chat._services.recorder.record(Call(chat.id), [old])[0]
+        again = chat.recall(receipt.seq)
+        assert rendered(again) == rendered(context)
+
+    def test_a_fork_recalls_an_inherited_checkpoint(self, chat: tape.Tape) -> None:
+        """The fork's own changes of the sources come later than what was recorded."""
+        chat.append(role="user", content="a", id="s")
+        chat.handoff("h", summary="made from s", source_ids=["s"])
+        child = chat.fork("child")
+        child.append(role="user", content="go")
+        context, receipt = child.recorded_context()
+        child.revise("s", content="b")
+        chat.retract("s")
+        assert rendered(child.recall(receipt.seq)) == rendered(context)
+
+    def test_async_recalls_alike(self, backend: Backend) -> None:
+        """The twin gives the same object with the same rendering."""
+
+        async def work() -> None:
+            async with tape.open_async(backend.url, schema=backend.schema) as store:
+                chat = store.tape("chat")
+                await chat.append(role="user", content="a", id="s")
+                await chat.handoff("h", summary="made from s", source_ids=["s"])
+                await chat.append(role="user", content="go")
+                context, receipt = await chat.recorded_context()
+                await chat.revise("s", content="b")
+                assert rendered(await chat.recall(receipt.seq)) == rendered(context)
+                await chat.append(role="assistant", content="on it", expected_head=receipt.seq + 1)
+
+        asyncio.run(work())
+
+
+class TestRecording:
+    def test_the_head_of_a_recorded_context_is_the_condition_of_its_answer(self, chat: tape.Tape) -> None:
+        """When nobody else wrote, the answer lands; when someone did, it does not."""
+        chat.append(role="user", content="a")
+        context = chat.context(record=True)
+        chat.append(role="assistant", content="b", expected_head=context.head)
+        context, receipt = chat.recorded_context()
+        assert context.head == receipt.seq
+        chat.append(role="user", content="meanwhile")
+        with pytest.raises(tape.HeadMoved):
+            chat.append(role="assistant", content="c", expected_head=context.head)
+
+    def test_an_unwritten_tape_is_recorded_as_well(self, chat: tape.Tape) -> None:
+        """The head is then that of the tape which the record began."""
+        context, receipt = chat.recorded_context()
+        assert (context.messages, context.head) == ([], receipt.seq)
+        chat.append(role="user", content="a", expected_head=context.head)
+
+    def test_a_message_that_came_in_between_is_in_what_is_recorded(self, chat: tape.Tape) -> None:
+        """The context is built again, so what is recorded is what is returned and stands at the head."""
+        chat.append(role="user", content="a")
+        policy = Meddling(lambda: chat.append(role="user", content="meanwhile"))
+        context, receipt = chat.recorded_context(policy=policy)
+        assert [message.content for message in context.messages] == ["a", "meanwhile"]
+        assert chat.recall(receipt.seq).messages == [message.to_dict() for message in context.messages]
+        assert (context.manifest.head, context.head) == (receipt.seq - 1, receipt.seq)
+        assert [entry.payload.name for entry in chat.entries(kinds=["event"])] == ["tape.context"]  # type: ignore[union-attr]
+        chat.append(role="assistant", content="b", expected_head=context.head)
+
+    @pytest.mark.parametrize("note", ["event", "usage", "name"])
+    def test_a_note_that_came_in_between_does_not_matter(self, chat: tape.Tape, note: str) -> None:
+        """It is built once, and its answer lands."""
+        chat.append(role="user", content="a")
+        notes: dict[str, Callable[[], Any]] = {
+            "event": lambda: chat.event("score", 1),
+            "usage": lambda: chat.record_usage(input_tokens=1),
+            "name": lambda: chat.rename("other"),
+        }
+        policy = Meddling(notes[note], times=100)
+        context, receipt = chat.recorded_context(policy=policy)
+        assert policy.times == 99
+        assert context.head == receipt.seq
+        chat.append(role="assistant", content="b", expected_head=context.head)
+
+    def test_on_a_tape_that_never_rests_the_answer_is_refused(self, chat: tape.Tape) -> None:
+        """A context that was overtaken each time is recorded, and its head says that it was overtaken."""
+        chat.append(role="user", content="a")
+        policy = Meddling(lambda: chat.append(role="user", content="meanwhile"), times=1_000)
+        context, receipt = chat.recorded_context(policy=policy)
+        assert policy.times > 900
+        assert chat.recall(receipt.seq).messages == [message.to_dict() for message in context.messages]
+        assert context.head == context.manifest.head < receipt.seq - 1
+        with pytest.raises(tape.HeadMoved):
+            chat.append(role="assistant", content="b", expected_head=context.head)
+
+    def test_a_closed_tape_can_be_recorded(self, chat: tape.Tape) -> None:
+        """A record is an event, and those are taken."""
+        chat.append(role="user", content="a")
+        chat.complete()
+        context, receipt = chat.recorded_context()
+        assert context.head == receipt.seq

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import random
 import shutil
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Backend
-from workers import PATIENCE, VERBS, Crew, Worker, scaled
+from support import programs
+from support.backends import Backend
+from support.processes import PATIENCE, Crew, Worker, scaled
 
 import tape
 from tape.db.schema.migrate import LOCK
@@ -45,7 +45,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 class TestKill:
     def killed(self, nest: Worker, count: int, label: str) -> list[dict[str, Any]]:
         """Let a writer append and kill it (-9) after so many acknowledgements; returns all that it acknowledged."""
-        nest.tell(json.dumps({"label": label}))
+        nest.tell({"label": label})
         acked: list[dict[str, Any]] = []
         pid = 0
         while True:
@@ -66,7 +66,7 @@ class TestKill:
         """Ten times kill -9 in the middle of appends: everything acknowledged is there, and the tape goes on."""
         print("seed", SEED)
         pick = random.Random(SEED)
-        nest = crew.start(backend, "nest", name="t", options=backend.options)
+        nest = crew.start(backend, programs.nest, name="t", options=backend.options)
         beside = backend.open() if watched else None
         acked: list[dict[str, Any]] = []
         for kill in range(scaled(10)):
@@ -85,7 +85,7 @@ class TestKill:
         nest.tell("enough")
         nest.finish()
 
-    @pytest.mark.parametrize("verb", list(VERBS))
+    @pytest.mark.parametrize("verb", list(programs.VERBS))
     def test_e12_killed_inside_a_write(self, backend: Backend, crew: Crew, verb: str) -> None:
         """A process that dies at any point of a write, before its commit, leaves nothing of it."""
         store = backend.open()
@@ -93,7 +93,7 @@ class TestKill:
         chat.append(role="user", content="original", id="m")
         chat.append(role="assistant", content="answer")
         chat.fork("helper").append(role="assistant", content="found")
-        nest = crew.start(backend, "nest", name="t", options=backend.options)
+        nest = crew.start(backend, programs.nest, name="t", options=backend.options)
 
         def heads() -> dict[str, int]:
             assert store.verify().problems == []
@@ -102,7 +102,7 @@ class TestKill:
         before = heads()
         point = 0
         while True:
-            nest.tell(json.dumps({"verb": verb, "point": point}))
+            nest.tell({"verb": verb, "point": point})
             nest.next()
             status = nest.next()["status"]
             if status == 0:
@@ -171,7 +171,7 @@ class TestDiskFull:
     @pytest.mark.parametrize("room", [1_000_000, 4_600_000], ids=["the WAL is full", "the file is full"])
     def test_e12_no_room(self, backend: Backend, crew: Crew, room: int) -> None:
         """When files cannot grow a write is StoreFailed and leaves nothing; the tape is readable, and goes on later."""
-        worker = crew.start(backend, "fill", opening={"durability": "normal"}, name="t", room=room)
+        worker = crew.start(backend, programs.fill, opening={"durability": "normal"}, name="t", room=room)
         worker.tell("go")
         full, later = worker.finish()
         print(full["error"], full["batches"])
@@ -199,7 +199,7 @@ class TestBusy:
         """While a stopped process holds the lock a writer gets StoreBusy after its timeout, and it leaves no trace."""
         first = backend.open()
         first.tape("t").append(role="user", content="first")
-        stopped = crew.start(backend, "stop_inside", name="t")
+        stopped = crew.start(backend, programs.stop_inside, name="t")
         store = backend.open(timeout=0.4)
         chat = store.tape("t")
         assert [message.content for message in chat.messages()] == ["first"]
@@ -221,7 +221,7 @@ class TestBusy:
         os.kill(stopped.pid, signal.SIGCONT)
         stopped.finish()
         # Who gave up waiting must not keep the turn that it gets later.
-        other = crew.start(backend, "append", opening={"timeout": 10.0}, name="t", label="other", count=1)
+        other = crew.start(backend, programs.append, opening={"timeout": 10.0}, name="t", label="other", count=1)
         other.tell("go")
         assert [answer["content"] for answer in other.finish()] == ["other.0.0"]
         assert chat.append(role="user", content="at last").seq == 5
@@ -235,7 +235,7 @@ class TestBusy:
         # Closed first: SQLite keeps descriptors of a file for as long as the process has locks on it.
         with backend.open() as store:
             store.tape("t").append(role="user", content="first")
-        stopped = crew.start(backend, "stop_inside", name="t")
+        stopped = crew.start(backend, programs.stop_inside, name="t")
         before = self.descriptors()
         stopped.tell("go")
         assert stopped.next() == "inside"
@@ -252,7 +252,7 @@ class TestBusy:
     @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
     def test_e1_interrupted_while_waiting(self, backend: Backend, crew: Crew) -> None:
         """A writer that is interrupted while it waits for its turn does not keep the turn it gets afterwards."""
-        worker = crew.start(backend, "interrupted", name="t")
+        worker = crew.start(backend, programs.interrupted, name="t")
         with open(f"{backend.url.database}-writer", "r+") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             worker.tell("go")

@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import Tamperer, contents
-from make_old_store import DATA
-from shell import Shell, family, tape_command
+from support.backends import Backend
+from support.damage import Tamperer, contents
+from support.make_old_store import DATA
+from support.shell import Shell, family, tape_command
 
 import tape
 from tape.command.session import Desk

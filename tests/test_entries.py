@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import history
 import pytest
-from conftest import Backend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from racing import killed_while_writing
+from support import history, programs
+from support.backends import Backend
+from support.processes import Crew
 
 import tape
 
@@ -46,11 +46,11 @@ class TestSeqs:
         assert [entry.seq for entry in chat.entries()] == [1, 2, 3]
 
     @pytest.mark.parametrize("point", ["entry", "view", "head", "commit"])
-    def test_e1_a_crash_leaves_no_gap(self, backend: Backend, point: str) -> None:
+    def test_e1_a_crash_leaves_no_gap(self, backend: Backend, point: str, crew: Crew) -> None:
         """A process that is killed (-9) in the middle of a write leaves nothing of it, and the next is dense."""
         with backend.open() as store:
             store.tape("chat").append(role="user", content="before")
-        assert killed_while_writing(backend.address, backend.options, "chat", point)
+        assert crew.launch(backend, programs.write_and_die, name="chat", point=point).killed()
         chat = backend.open().tape("chat")
         assert [message.content for message in chat.messages()] == ["before"]
         assert chat.append(role="user", content="after").seq == 3

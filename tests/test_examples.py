@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

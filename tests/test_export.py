@@ -10,16 +10,16 @@ import json
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import history
 import msgspec
 import pytest
-from conftest import Backend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import history
+from support.backends import Backend, MakeBackend
+from support.exports import exported
 from test_purge import full
 
 import tape
@@ -28,29 +28,12 @@ from tape.core.transfer import export_format as format
 from tape.db.transfer import staging, transfer
 
 
-@pytest.fixture
-def other(backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
-    """A second fresh database on the same engine."""
-    made = make_backend(backend.name, tmp_path)
-    yield made
-    made.close()
-    if made.postgres:
-        with made.raw() as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
-
-
 @pytest.fixture(params=["at once", "in batches"])
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short files are imported in one transaction, long ones in hidden batches; here all in either way."""
     if request.param == "in batches":
         monkeypatch.setattr(transfer, "_AT_ONCE", 0)
         monkeypatch.setattr(staging._Arrival, "pending", 3)
-
-
-def exported(store: tape.Store, id: str, *, family: bool = False) -> bytes:
-    out = io.BytesIO()
-    store.export(id, out, family=family)
-    return out.getvalue()
 
 
 def everything(store: tape.Store) -> dict[str, Any]:
@@ -73,23 +56,15 @@ class TestRoundTrip:
             assert target.get(name).info() == store.get(name).info()
         assert target.verify().problems == []
 
-    def test_s14_between_engines(
-        self, backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_path: Path
-    ) -> None:
+    def test_s14_between_engines(self, backend: Backend, make_backend: MakeBackend, tmp_path: Path) -> None:
         """SQLite and PostgreSQL read each other's files."""
         store = full(backend)
         raw = exported(store, "chat", family=True)
-        elsewhere = make_backend("postgresql" if not backend.postgres else "sqlite", tmp_path)
-        target = elsewhere.open()
-        try:
+        with make_backend("postgresql" if not backend.postgres else "sqlite", tmp_path) as elsewhere:
+            target = elsewhere.open()
             target.import_(io.BytesIO(raw))
             assert exported(target, "chat", family=True) == raw
             assert target.verify().problems == []
-        finally:
-            elsewhere.close()
-            if elsewhere.postgres:
-                with elsewhere.raw() as connection:
-                    connection.execute(f'DROP SCHEMA IF EXISTS "{elsewhere.schema}" CASCADE')
 
     def test_s14_families_move_together(self, backend: Backend, other: Backend) -> None:
         """``family`` moves every fork with its state; merging and forking go on in the new store."""
@@ -171,7 +146,7 @@ class TestRoundTrip:
 
     def test_s14_exports_only_what_verifies(self, backend: Backend) -> None:
         """A tape that was tampered with is Corrupt on the way out, and no file is left behind."""
-        from damage import Tamperer
+        from support.damage import Tamperer
 
         store = full(backend)
         hand = Tamperer(backend)

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from racing import TIMEOUT, _forkserver
+from support import programs
+from support.backends import Backend
+from support.processes import PATIENCE, Crew
 
 import tape
 from tape.core.entries import payloads
@@ -194,61 +195,26 @@ class TestFeed:
         connection.close()
 
 
-def storm(index: int, address: str, options: dict[str, Any], seed: int, count: int, stop: Any) -> None:
-    """Write to shared and own tapes, in transactions of the application's own with pauses inside."""
-    pick = random.Random(seed + index)
-    engine = sa.create_engine(address)
-    # SQLite has one writer, so that every pause is a pause of all.
-    longest = 0.004 if engine.dialect.name == "postgresql" else 0.001
-    with tape.open(address, durability="normal", **options) as store:
-        written = 0
-        while written < count:
-            some = min(pick.randint(1, 5), count - written)
-            # One tape for a transaction: two in changing order could wait for each other.
-            name = f"shared{pick.randrange(3)}" if pick.random() < 0.5 else f"own{index}"
-            if pick.random() < 0.2:
-                for _ in range(some):
-                    store.tape(name).append(role="user", content="single")
-            else:
-                with engine.connect() as connection:
-                    connection.execute(sa.text("SELECT 1"))
-                    if engine.dialect.name == "postgresql" and pick.random() < 0.5:
-                        connection.execute(sa.text("SELECT pg_current_xact_id()"))
-                    bound = store.bind(connection).tape(name)
-                    for _ in range(some):
-                        bound.append(role="user", content="bound")
-                        # The pause is what is tested: a transaction that commits late.
-                        stop.wait(pick.random() * longest)
-                    connection.commit()
-            written += some
-    engine.dispose()
-
-
 class TestStorm:
     """Writers with pauses inside their transactions, and one reader that follows."""
 
-    def test_s12_nothing_is_missed_doubled_or_out_of_order(self, backend: Backend) -> None:
+    def test_s12_nothing_is_missed_doubled_or_out_of_order(self, backend: Backend, crew: Crew) -> None:
         """Eight writers with random delays inside their transactions: the follower sees every entry once, in order."""
         seed = random.SystemRandom().randrange(10**6)
         print(f"seed {seed}, {ENTRIES} entries")
         store = backend.open()
         for name in [f"shared{n}" for n in range(3)] + [f"own{n}" for n in range(WRITERS)]:
             store.create(name)
-        stop = _forkserver.Event()
-        writers = [
-            _forkserver.Process(
-                target=storm, args=(n, backend.address, backend.options, seed, ENTRIES // WRITERS, stop), daemon=True
-            )
-            for n in range(WRITERS)
-        ]
+        order = {"opening": {"durability": "normal"}, "seed": seed, "count": ENTRIES // WRITERS}
+        writers = [crew.start(backend, programs.storm, index=n, **order) for n in range(WRITERS)]
         for writer in writers:
-            writer.start()
+            writer.tell("go")
         expected = ENTRIES // WRITERS * WRITERS + 3 + WRITERS
         seen: list[tuple[str, int]] = []
         positions: list[int] = []
         missed_by_number = 0
         highest = 0
-        for entry in store.follow(timeout=TIMEOUT):
+        for entry in store.follow(timeout=PATIENCE):
             seen.append((entry.tape, entry.seq))
             positions.append(entry.position or 0)
             number = (entry.position or 0) & (2**40 - 1)
@@ -257,8 +223,7 @@ class TestStorm:
             if len(seen) == expected:
                 break
         for writer in writers:
-            writer.join(TIMEOUT)
-            assert writer.exitcode == 0
+            writer.finish()
         print(f"{missed_by_number} entries became final behind a greater number")
         assert [one for one, times in Counter(seen).items() if times > 1] == []
         assert len(seen) == expected
@@ -317,7 +282,7 @@ class TestFollow:
         def write() -> None:
             nonlocal committed
             for n in range(5):
-                assert go.acquire(timeout=TIMEOUT)
+                assert go.acquire(timeout=PATIENCE)
                 if through == "a bound transaction":
                     with engine.connect() as connection:
                         other.bind(connection).tape("t").append(role="user", content=f"{n}")
@@ -330,13 +295,13 @@ class TestFollow:
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
-            following = store.follow(timeout=TIMEOUT)
+            following = store.follow(timeout=PATIENCE)
             next(following)
             for _ in range(5):
                 go.release()
                 next(following)
                 delays.append(time.monotonic() - committed)
-            writing.result(TIMEOUT)
+            writing.result(PATIENCE)
             following.close()  # type: ignore[attr-defined]
         engine.dispose()
         print([round(delay, 4) for delay in delays])
@@ -351,14 +316,14 @@ class TestFollow:
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(lambda: next(following, None))
             store.close()
-            assert ended.result(TIMEOUT) is None
+            assert ended.result(PATIENCE) is None
 
     def test_s12_async_followers_share_no_thread_while_they_wait(self, backend: Backend) -> None:
         """More async followers than threads wait at once, and each gets every entry."""
 
         async def follower(store: tape.AsyncStore, count: int) -> list[tuple[str, int]]:
             seen = []
-            async for entry in store.follow(timeout=TIMEOUT):
+            async for entry in store.follow(timeout=PATIENCE):
                 seen.append((entry.tape, entry.seq))
                 if len(seen) == count:
                     break
@@ -369,7 +334,7 @@ class TestFollow:
                 tasks = [asyncio.create_task(follower(store, 4)) for _ in range(6)]
                 for n in range(3):
                     await store.tape("t").append(role="user", content=f"{n}")
-                seen = await asyncio.wait_for(asyncio.gather(*tasks), TIMEOUT)
+                seen = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
                 assert [e.seq async for e in store.feed()] == [1, 2, 3, 4]
                 assert [e.seq async for e in store.follow(timeout=0.05)] == [1, 2, 3, 4]
                 return seen

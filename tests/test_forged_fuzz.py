@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Backend
+from support.backends import Backend, MakeBackend
 
 SEED = int(os.environ.get("TAPE_TEST_SEED", "20261"))
 FILES = int(os.environ.get("TAPE_TEST_FILES", "2000"))
@@ -19,18 +19,15 @@ LONGEST = 600
 
 
 @pytest.fixture
-def postgresql(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
+def postgresql(make_backend: MakeBackend, tmp_path: Path) -> Iterator[Backend]:
     """A PostgreSQL schema of the test's own."""
-    made = make_backend("postgresql", tmp_path)
-    yield made
-    made.close()
-    with made.raw() as connection:
-        connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
+    with make_backend("postgresql", tmp_path) as made:
+        yield made
 
 
 def fuzz(seed: int, count: int, *where: str) -> None:
     """Forge that many files and import them, in a process of its own that a watchdog can end."""
-    command = [sys.executable, str(Path(__file__).parent / "fuzzing.py"), str(seed), str(count), *where]
+    command = [sys.executable, str(Path(__file__).parent / "support" / "fuzzing.py"), str(seed), str(count), *where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
     print(done.stdout[-6_000:])
     assert done.returncode == 0, done.stderr[-4_000:]

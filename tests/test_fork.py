@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
+from tape.db.engine.transaction import Transaction
 
 
 def say(chat: tape.Tape, *ids: str) -> None:
@@ -500,3 +502,103 @@ class TestDiff:
         say(chat, "c")
         diff: Any = chat.diff(chat, child)
         assert ([m.id for m in diff.added], [m.id for m in diff.retracted]) == (["b"], ["c"])
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Give the names of the statements that are run meanwhile."""
+    names: list[str] = []
+    with monkeypatch.context() as patch:
+        for method in ("one", "all", "run"):
+            plain = getattr(Transaction, method)
+
+            def run(self: Any, statement: Any, params: Any, plain: Any = plain) -> Any:
+                names.append(statement.name)
+                return plain(self, statement, params)
+
+            patch.setattr(Transaction, method, run)
+        yield names
+
+
+def plain_family(store: tape.Store, levels: int) -> tape.Tape:
+    """Each level goes on where the one before stands."""
+    chat = store.tape(f"plain{levels}")
+    chat.append(role="user", content="zebra", id="m0")
+    for n in range(1, levels + 1):
+        chat = chat.fork()
+        chat.append(role="user", content=f"zebra {n}", id=f"m{n}")
+    return chat
+
+
+def bushy_family(store: tape.Store, levels: int) -> tape.Tape:
+    """Each level answers the first message anew, and takes back the answer of the one before."""
+    chat = store.tape(f"bushy{levels}")
+    chat.append(role="user", content="zebra", id="m0")
+    for n in range(1, levels + 1):
+        chat = chat.fork()
+        chat.append(role="user", content=f"zebra {n}", id=f"m{n}", parent="m0")
+        if n % 3 == 0:
+            chat.retract(f"m{n - 1}")
+    return chat
+
+
+READS: dict[str, Callable[[tape.Tape], Any]] = {
+    "heads": lambda chat: chat.heads(),
+    "children of the first": lambda chat: chat.children("m0"),
+    "children of the last": lambda chat: chat.children(chat.messages()[-1].id),
+    "messages": lambda chat: chat.messages(),
+    "the last messages": lambda chat: chat.messages(limit=5),
+    "one message": lambda chat: chat.message("m0"),
+    "messages after one": lambda chat: chat.messages(after="m0", limit=1),
+    "context": lambda chat: chat.context(),
+    "anchors": lambda chat: chat.anchors(),
+    "lineage": lambda chat: chat.lineage().ancestors,
+    "search": lambda chat: chat.search("zebra", limit=5),
+    "the past": lambda chat: (chat.at(2).heads(), chat.at(2).children("m0"), chat.at(2).messages(limit=5)),
+}
+
+
+class TestDeepFamilies:
+    @pytest.mark.parametrize("family", [plain_family, bushy_family])
+    def test_f3_reads_of_a_deep_family_take_as_many_statements_as_of_a_shallow_one(
+        self, store: tape.Store, monkeypatch: pytest.MonkeyPatch, family: Callable[[tape.Store, int], tape.Tape]
+    ) -> None:
+        """How many statements a read runs depends on neither the levels of forks nor the branches among them."""
+        shallow, deep = family(store, 12), family(store, 90)
+        store.search("zebra")
+        for name, read in READS.items():
+            counts = []
+            for chat in (shallow, deep):
+                with counted(monkeypatch) as names:
+                    read(chat)
+                counts.append(len(names))
+            assert counts[1] <= counts[0] + 2, (name, counts, names)
+
+    def test_f3_heads_and_children_of_a_deep_family_are_right(self, store: tape.Store) -> None:
+        """Every answer that no later level took back is a head and a child of the first message, oldest first."""
+        chat = bushy_family(store, 30)
+        left = [f"m{n}" for n in range(1, 31) if (n + 1) % 3 or n + 1 > 30]
+        assert [(message.id, message.parent) for message in chat.heads()] == [(id, "m0") for id in left]
+        assert [message.id for message in chat.children("m0")] == left
+        assert [message.text for message in chat.heads()] == [f"zebra {id[1:]}" for id in left]
+        assert sorted(hit.message_id for hit in chat.search("zebra", limit=100)) == sorted(["m0", *left])
+        assert [message.id for message in plain_family(store, 30).heads()] == ["m30"]
+
+    def test_f3_a_long_tail_that_a_fork_took_back_is_passed_over(self, store: tape.Store) -> None:
+        """A fork that retracted the end of what it inherits has its head before it, however long the tail is."""
+        chat = store.tape("parent")
+        for n in range(40):
+            chat.append(role="user", content=f"text {n}", id=f"m{n}")
+        fork = chat.fork()
+        fork.revise("m12", content="changed")
+        for n in range(39, 12, -1):
+            fork.retract(f"m{n}")
+            assert [(head.id, head.parent) for head in fork.heads()] == [(f"m{n - 1}", f"m{n - 2}")]
+            assert [message.id for message in fork.messages(limit=3)] == [f"m{n - 3}", f"m{n - 2}", f"m{n - 1}"]
+        fork.restore("m30")
+        assert [(head.id, head.parent) for head in fork.heads()] == [("m30", "m12")]
+        assert [message.id for message in fork.children("m12")] == ["m30"]
+        assert [head.text for head in chat.heads()] == ["text 39"]
+        grandchild = fork.fork()
+        assert [(head.id, head.parent) for head in grandchild.heads()] == [("m30", "m12")]
+        assert grandchild.message("m12").text == "changed"

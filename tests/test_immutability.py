@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Backend
-from damage import Tamperer, contents
-from verbs import prepare
+from support.backends import Backend
+from support.damage import Tamperer, contents
+from support.verbs import prepare
 
 import tape
 from tape.core.entries.payloads import KINDS

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Backend
-from damage import contents
-from verbs import VERBS, Verb, each_verb, prepare
+from support.backends import Backend
+from support.damage import contents
+from support.verbs import VERBS, Verb, each_verb, prepare
 
 import tape
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-import history
 import pytest
-from conftest import Backend
-from shell import Shell, family
+from support import history
+from support.backends import MakeBackend
+from support.shell import Shell, family
 
 from tape.command.verbs.replay import effect
 from tape.core.entries.payloads import KINDS
@@ -391,14 +390,13 @@ class TestReading:
 
 
 @pytest.fixture(scope="module")
-def busy(make_backend: Callable[[str, Path], Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def busy(make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """The command on a history in which everything happens."""
-    made = make_backend("sqlite", tmp_path_factory.mktemp("busy"))
-    store = made.open()
-    history.write(store)
-    history.branch(store)
-    yield Shell(made)
-    made.close()
+    with make_backend("sqlite", tmp_path_factory.mktemp("busy")) as made:
+        store = made.open()
+        history.write(store)
+        history.branch(store)
+        yield Shell(made)
 
 
 class TestEverythingThatCanHappen:

@@ -16,9 +16,10 @@ from typing import Any, cast
 import psycopg
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from proxy import Proxy
-from workers import PATIENCE, Crew, scaled
+from support import programs
+from support.backends import Backend
+from support.processes import PATIENCE, Crew, scaled
+from support.proxy import Proxy
 
 import tape
 from tape.db.engine.transaction import Again, Lost, lock_key
@@ -509,7 +510,7 @@ class TestRestart:
     def test_e1_immediate_restart_under_load(self, private: _Private, crew: Crew) -> None:
         """A server that crashes three times under four writers with keys: nothing missing, nothing doubled."""
         with tape.open(private.url) as store:
-            workers = [crew.start(private, "insist", name="t", label=f"p{number}") for number in range(4)]
+            workers = [crew.start(private, programs.insist, name="t", label=f"p{number}") for number in range(4)]
             for worker in workers:
                 worker.tell("go")
             acked: list[Any] = []

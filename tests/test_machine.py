@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from conftest import Backend
-from exploring import explore, steps
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from model import HEAD, Item, Model, Refused, Seen, Shown, Wrote
+from support import random_messages as random
+from support.backends import Backend
+from support.exploring import explore, steps
+from support.model import Item, Model, Wrote, compare, show
+from support.tree import HEAD, Refused
 
 import tape
 from tape.core.view.in_memory import View
 
 STEPS = 600
 STEPS_PER_TAPE = 50
-
 _numbers = itertools.count(1)
 
 # -- what is written
@@ -32,49 +32,15 @@ _numbers = itertools.count(1)
 # Most steps go to one tape, most without an id or a key of the caller's: otherwise every second write would be refused
 # or a duplicate, and no history would grow long enough to be interesting.
 tapes = st.sampled_from([0, 0, 0, 0, 0, 1, 2])
-texts = st.sampled_from(["", "one", "two", "three"])
 ids = st.sampled_from([None] * 8 + [*"abcdef"])
 keys = st.sampled_from([None] * 12 + ["k1", "k2", "k3", "k4"])
 heads = st.sampled_from(["any"] * 18 + ["right", "wrong"])
 picks = st.integers(0, 30)
 """A message of the tape by its number; 0 for one that is not there."""
-calls = st.sampled_from(["c1", "c2", "c3"])
-some_calls = st.lists(calls, min_size=1, max_size=3, unique=True)
 reasons = st.sampled_from([None, "why"])
+metas = st.sampled_from([None, {"run": 1}])
+mostly = st.sampled_from([True, True, True, False])
 names = st.sampled_from(["plan", "build"])
-
-
-def _openai_call(call: str) -> dict[str, Any]:
-    return {"id": call, "type": "function", "function": {"name": "look", "arguments": "{}"}}
-
-
-def _anthropic_call(call: str) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call, "name": "look", "input": {}}
-
-
-def _anthropic_result(call: str) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": call, "content": "found"}
-
-
-said = st.builds(lambda role, text: {"role": role, "content": text}, st.sampled_from(["user", "assistant"]), texts)
-called = st.one_of(
-    st.builds(
-        lambda made: {"role": "assistant", "content": None, "tool_calls": [_openai_call(c) for c in made]}, some_calls
-    ),
-    st.builds(lambda made: {"role": "assistant", "content": [_anthropic_call(c) for c in made]}, some_calls),
-    st.builds(lambda call: {"type": "function_call", "call_id": call, "name": "look", "arguments": "{}"}, calls),
-)
-answered = st.one_of(
-    st.builds(lambda call, text: {"role": "tool", "tool_call_id": call, "content": text}, calls, texts),
-    st.builds(lambda made: {"role": "user", "content": [_anthropic_result(c) for c in made]}, some_calls),
-    st.builds(lambda call, text: {"type": "function_call_output", "call_id": call, "output": text}, calls, texts),
-    # A result that makes a call itself: what hides the one hides both, and the results of the second.
-    st.builds(
-        lambda one, two: {"role": "tool", "content": [_anthropic_result(one), _anthropic_call(two)]}, calls, calls
-    ),
-)
-messages = st.one_of(said, said, called, answered)
-contents = st.one_of(texts, st.builds(lambda made: [_anthropic_call(c) for c in made], some_calls))
 
 
 class TapeMachine(RuleBasedStateMachine):
@@ -90,7 +56,7 @@ class TapeMachine(RuleBasedStateMachine):
         cls = type(self)
         cls.store = cls.store or self._open()
         number = next(_numbers)
-        self.models = [Model(f"t{number}-{index}") for index in range(3)]
+        self.models = [Model(id=f"t{number}-{index}") for index in range(3)]
         self.last: Callable[[], None] | None = None
 
     def _open(self) -> tape.Store:
@@ -217,9 +183,7 @@ class TapeMachine(RuleBasedStateMachine):
 
     # -- rules
 
-    @rule(
-        index=tapes, message=said, id=ids, key=keys, head=heads, actor=reasons, meta=st.sampled_from([None, {"run": 1}])
-    )
+    @rule(index=tapes, message=random.said, id=ids, key=keys, head=heads, actor=reasons, meta=metas)
     def append(
         self,
         index: int,
@@ -245,7 +209,7 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, made: model.extend([Item(message, id, key, made=made[0])], expected),
         )
 
-    @rule(index=tapes, message=st.one_of(called, answered), id=ids, key=keys)
+    @rule(index=tapes, message=st.one_of(random.called, random.answered), id=ids, key=keys)
     def append_tools(self, index: int, message: dict[str, Any], id: str | None, key: str | None) -> None:
         given = message if id is None else {"id": id, **message}
         self.write(
@@ -254,11 +218,11 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, made: model.extend([Item(given, key=key, made=made[0])]),
         )
 
-    @rule(index=tapes, made=some_calls, text=texts, answer_all=st.booleans())
+    @rule(index=tapes, made=random.some_calls, text=random.texts, answer_all=st.booleans())
     def append_call_and_results(self, index: int, made: list[str], text: str, answer_all: bool) -> None:
-        batch = [{"role": "assistant", "content": text, "tool_calls": [_openai_call(call) for call in made]}]
+        batch = [{"role": "assistant", "content": text, "tool_calls": [random.openai_call(call) for call in made]}]
         if answer_all:
-            batch.append({"role": "user", "content": [_anthropic_result(call) for call in made]})
+            batch.append({"role": "user", "content": [random.anthropic_result(call) for call in made]})
         else:
             batch += [{"role": "tool", "tool_call_id": call, "content": text} for call in made]
         self.write(
@@ -267,11 +231,11 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, ids: model.extend([Item(m, made=id) for m, id in zip(batch, ids, strict=False)]),
         )
 
-    @rule(index=tapes, made=st.lists(calls, min_size=2, max_size=3, unique=True))
+    @rule(index=tapes, made=st.lists(random.calls, min_size=2, max_size=3, unique=True))
     def append_calls_answered_together(self, index: int, made: list[str]) -> None:
         """Several messages with a call each, and one that answers all of them."""
-        batch: list[dict[str, Any]] = [{"role": "assistant", "content": [_anthropic_call(call)]} for call in made]
-        batch.append({"role": "user", "content": [_anthropic_result(call) for call in made]})
+        batch: list[dict[str, Any]] = [{"role": "assistant", "content": [random.anthropic_call(call)]} for call in made]
+        batch.append({"role": "user", "content": [random.anthropic_result(call) for call in made]})
         self.write(
             index,
             lambda: self.handle(index).extend(batch),
@@ -280,7 +244,7 @@ class TapeMachine(RuleBasedStateMachine):
 
     @rule(
         index=tapes,
-        message=messages,
+        message=random.messages,
         number=picks,
         where=st.sampled_from(["root", "message", "message", "message", "elsewhere"]),
         id=ids,
@@ -304,7 +268,7 @@ class TapeMachine(RuleBasedStateMachine):
 
     @rule(
         index=tapes,
-        batch=st.lists(st.tuples(messages, ids), max_size=4),
+        batch=st.lists(st.tuples(random.messages, ids), max_size=4),
         number=st.one_of(st.none(), picks),
         key=keys,
         head=heads,
@@ -332,7 +296,7 @@ class TapeMachine(RuleBasedStateMachine):
 
         self.write(index, lambda: self.handle(index).extend(given, key=key, expected_head=expected, **where), model)
 
-    @rule(index=tapes, message=messages, id=ids, number=picks, aim=st.booleans(), key=keys, head=heads)
+    @rule(index=tapes, message=random.messages, id=ids, number=picks, aim=st.booleans(), key=keys, head=heads)
     def upsert(
         self,
         index: int,
@@ -359,7 +323,7 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, made: model.upsert(Item(given, key=key, made=made[0]), expected),
         )
 
-    @rule(index=tapes, number=picks, content=contents, key=keys, head=heads)
+    @rule(index=tapes, number=picks, content=random.contents, key=keys, head=heads)
     def revise_content(self, index: int, number: int, content: Any, key: str | None, head: str) -> None:
         id, expected = self.pick(index, number), self.expected(index, head)
         self.write(
@@ -368,7 +332,7 @@ class TapeMachine(RuleBasedStateMachine):
             lambda model, made: model.revise(id, content=content, key=key, expected=expected),
         )
 
-    @rule(index=tapes, number=picks, message=messages, keep_role=st.sampled_from([True, True, True, False]), key=keys)
+    @rule(index=tapes, number=picks, message=random.messages, keep_role=mostly, key=keys)
     def revise_whole(self, index: int, number: int, message: dict[str, Any], keep_role: bool, key: str | None) -> None:
         id = self.pick(index, number)
         given = {n: value for n, value in message.items() if n != "role"} if keep_role else message
@@ -501,10 +465,10 @@ class TapeMachine(RuleBasedStateMachine):
         model = self.models[index]
         if model.status != "active":
             self.open_again(index, None)
-        if fresh or sum(shown[0] not in model.before(model.head) for shown in model.path(model.head)) < 6:
+        if fresh or sum(id not in model.before(model.head) for id in model.path(model.head)) < 6:
             batch = [{"role": "user", "content": f"note {number}"} for number in range(4)]
-            calls = [{"role": "assistant", "content": [_anthropic_call(call)]} for call in (made, f"{made}x")]
-            results = [_anthropic_result(call) for call in (made, f"{made}x")]
+            calls = [{"role": "assistant", "content": [random.anthropic_call(call)]} for call in (made, f"{made}x")]
+            results = [random.anthropic_result(call) for call in (made, f"{made}x")]
             self.extend(
                 index, [(m, None) for m in (*batch, *calls, {"role": "user", "content": results})], None, None, "any"
             )
@@ -512,7 +476,7 @@ class TapeMachine(RuleBasedStateMachine):
     def run_of(self, index: int, low: int, high: int) -> tuple[str, str] | None:
         """Return the ends of a run that can be summarised, near the two numbers."""
         model = self.models[index]
-        path = [shown[0] for shown in model.path(model.head)]
+        path = model.path(model.head)
         for first in path[low % len(path) :] if path else ():
             ends = path[path.index(first) :]
             for last in ends[high % len(ends) :] + ends[: high % len(ends)]:
@@ -525,7 +489,7 @@ class TapeMachine(RuleBasedStateMachine):
 
     @rule(
         index=tapes,
-        made=calls,
+        made=random.calls,
         ends=st.tuples(picks, picks),
         before=st.lists(st.integers(0, 5), max_size=2),
         steps=st.lists(st.tuples(st.integers(0, 9), picks), min_size=2, max_size=6),
@@ -564,7 +528,7 @@ class TapeMachine(RuleBasedStateMachine):
 
     @rule(
         index=tapes,
-        made=calls,
+        made=random.calls,
         fresh=st.booleans(),
         some=st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True),
         low=st.sampled_from([0, 0, 1, 2]),
@@ -573,7 +537,7 @@ class TapeMachine(RuleBasedStateMachine):
     def summarise_with_gaps(self, index: int, made: str, fresh: bool, some: list[int], low: int, clear: bool) -> None:
         """Summarise while messages of the run are out, and bring them back: by a clear undone, or by themselves."""
         self.plenty(index, made, fresh=fresh)
-        path = [shown[0] for shown in self.models[index].path(self.models[index].head)]
+        path = self.models[index].path(self.models[index].head)
         chosen = [path[-1 - number] for number in some if number < len(path)]
         if clear:
             self.clear(index, None, None, "any")
@@ -593,7 +557,7 @@ class TapeMachine(RuleBasedStateMachine):
         else:
             self.write(index, lambda: self.handle(index).retract(id), lambda model, made: model.retract([id]))
 
-    @rule(index=tapes, number=picks, content=contents)
+    @rule(index=tapes, number=picks, content=random.contents)
     def revise_shown(self, index: int, number: int, content: Any) -> None:
         shown = [id for id in self.models[index].notes if self.models[index].visible(id)]
         id = shown[number % len(shown)] if shown else "nobody"
@@ -650,13 +614,13 @@ class TapeMachine(RuleBasedStateMachine):
         model, handle = self.models[index], self.handle(index)
         id = self.pick(index, number)
         if id in model.notes and model.visible(id):
-            assert [show(m) for m in handle.messages(branch=id)] == model.path(id)
+            assert [show(m) for m in handle.messages(branch=id)] == model.shown(id)
             context = handle.context(branch=id)
             assert [show(m) for m in context.messages] == model.context(id)
             assert [one.seq for one in context.summaries] == [one.seq for one in model.summaries(id)]
             mark = model.anchor(id)
             assert (context.anchor and context.anchor.seq) == (mark and mark.seq)
-            assert [show(m) for m in handle.at(id).messages()] == model.path(id)
+            assert [show(m) for m in handle.at(id).messages()] == model.shown(id)
         else:
             with pytest.raises(tape.UnknownMessage) as caught:
                 handle.messages(branch=id)
@@ -713,42 +677,6 @@ class TapeMachine(RuleBasedStateMachine):
         cls.store = self._open()
         for index in range(3):
             self.check(index)
-
-
-def show(message: tape.Message) -> Shown:
-    if message.id.startswith("~"):
-        return message.id, None, message.seq, message.revision, ""
-    return message.id, message.parent, message.seq, message.revision, json.dumps(message.to_dict(), sort_keys=True)
-
-
-def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
-    """Compare every read with what the model sees, also of each message if asked to."""
-    assert [show(m) for m in reads.messages()] == seen.path
-    assert [show(m) for m in reads.heads()] == seen.heads
-    if each:
-        for id, below in seen.children.items():
-            assert [show(m) for m in reads.children(id)] == below
-            assert reads.message(id).id == id
-        for id in seen.hidden:
-            assert reads.find(id) is None
-    context = reads.context()
-    assert [show(m) for m in context.messages] == seen.context
-    assert (context.anchor.seq if context.anchor else None) == seen.anchor
-    assert context.head == seen.seq
-    summaries = reads.summaries()
-    assert [(one.seq, one.text, one.covers, one.stale) for one in summaries] == seen.summaries
-    assert context.summaries == summaries
-    for one in summaries:
-        [shown] = [message for message in context.messages if message.id == f"~summary:{one.seq}"]
-        assert one.text in shown.text
-        assert ("has changed since" in shown.text) == one.stale
-    newest = reads.summary()
-    assert newest == context.summary
-    assert (newest.seq if newest is not None else None) == seen.newest
-    assert [(a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
-    info = reads.info()
-    assert (info.head, info.entry_count, info.message_count) == (seen.seq, seen.seq, seen.count)
-    assert (info.status, info.reason) == (seen.status, seen.reason)
 
 
 def test_every_verb_in_any_order_agrees_with_the_model(backend: Backend) -> None:

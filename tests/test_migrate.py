@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import history
 import pytest
 import sqlalchemy as sa
-from conftest import Backend
-from damage import contents
-from make_old_store import DATA, PAYLOADS, SCHEMA, payloads
-from racing import killed_while_opening, open_and_append, open_new_files, race
+from support import history, programs
+from support.backends import Backend
+from support.damage import contents
+from support.make_old_store import DATA, PAYLOADS, SCHEMA, payloads
+from support.processes import Crew
 
 import tape
 from tape.core.entries import payloads as stored
@@ -96,17 +96,6 @@ def _postgresql_catalog(connection: Any, backend: Backend) -> Iterator[str]:
     for query in _POSTGRESQL_CATALOG:
         for row in connection.execute(query, [backend.schema]).fetchall():
             yield " ".join(row).replace(f'"{backend.schema}"', "@").replace(backend.schema or "", "@")
-
-
-@pytest.fixture
-def other(backend: Backend, make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[Backend]:
-    """A second fresh database on the same engine."""
-    made = make_backend(backend.name, tmp_path)
-    yield made
-    made.close()
-    if made.postgres:
-        with made.raw() as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{made.schema}" CASCADE')
 
 
 class TestKeptStore:
@@ -196,23 +185,25 @@ class TestRevisions:
         assert catalog(backend) == before
 
     @pytest.mark.parametrize("start", ["empty", "old"])
-    def test_r4_eight_processes_upgrade_once(self, backend: Backend, start: str) -> None:
+    def test_r4_eight_processes_upgrade_once(self, backend: Backend, start: str, crew: Crew) -> None:
         """Of eight processes that open one database at once exactly one creates or upgrades it, and all can write."""
         if start == "old":
             load_old(backend)
         migrations = int(start == "empty" or REVISION != "0001")
-        answers = race(open_and_append, backend.address, backend.options, "race")
+        orders = [{"name": "race", "label": f"from {number}", "opened": False} for number in range(8)]
+        answers = [answer for [answer] in crew.race(backend, programs.open_and_append, orders)]
         assert sorted(seq for seq, _ in answers) == list(range(2, 10))
         assert sum(migrated for _, migrated in answers) == migrations
         assert version(backend) == REVISION
         assert backend.open().verify().ok
 
-    def test_r4_new_files_opened_by_many_at_once(self, tmp_path: Path) -> None:
+    def test_r4_new_files_opened_by_many_at_once(self, quick: Backend, tmp_path: Path, crew: Crew) -> None:
         """However often eight processes open a new SQLite file at one instant, none is told that it is busy.
 
         SQLite does not wait when two connections switch a file to the write-ahead log: one in sixty opens failed.
         """
-        assert race(open_new_files, str(tmp_path), 25) == [[]] * 8
+        order = {"folder": str(tmp_path), "count": 25, "opened": False}
+        assert crew.race(quick, programs.open_new_files, [order] * 8, rounds=25) == [[]] * 8
 
     def test_r4_newer_schema_is_refused_and_not_touched(self, backend: Backend) -> None:
         """A database of a newer release is SchemaTooNew with both versions, and stays as it is."""
@@ -228,14 +219,14 @@ class TestRevisions:
         assert (catalog(backend), contents(backend)) == before
 
     @pytest.mark.parametrize("start", ["empty", "old"])
-    def test_r4_killed_in_the_middle_leaves_it_whole_or_absent(self, backend: Backend, start: str) -> None:
+    def test_r4_killed_in_the_middle_leaves_it_whole_or_absent(self, backend: Backend, start: str, crew: Crew) -> None:
         """Killed before its 1st, 2nd, 4th … statement or before its commit, an opener leaves all its work or none."""
         if start == "old":
             load_old(backend)
         absent = catalog(backend)
         left = []
         for statement in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256):
-            if killed_while_opening(backend.address, backend.options, statement):
+            if crew.launch(backend, programs.open_and_die, opened=False, statement=statement).killed():
                 left.append(catalog(backend))
             elif statement:
                 break

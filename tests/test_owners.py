@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from conftest import Backend, _dsn
+from support.backends import Backend, MakeBackend, dsn
 
 import tape
 from tape.db import rls
@@ -468,23 +468,21 @@ class TestStores:
 
 class TestRowLevelSecurity:
     @pytest.fixture
-    def role(self, make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[tuple[Backend, str]]:
+    def role(self, make_backend: MakeBackend, tmp_path: Path) -> Iterator[tuple[Backend, str]]:
         """A PostgreSQL store on which a role of its own is bound to the owner of its session."""
-        made = make_backend("postgresql", tmp_path)
-        name = f"app_{made.schema}"
-        made.open()
-        engine = made.engine()
-        with engine.begin() as connection:
-            connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
-            rls.enable(connection, role=name, schema=made.schema)
-            rls.enable(connection, role=name, schema=made.schema)
-        yield made, name
-        made.close()
-        with engine.begin() as connection:
-            rls.disable(connection, schema=made.schema)
-        engine.dispose()
-        with psycopg.connect(_dsn(made.url), autocommit=True) as plain:
-            plain.execute(f'DROP SCHEMA "{made.schema}" CASCADE')
+        with make_backend("postgresql", tmp_path) as made:
+            name = f"app_{made.schema}"
+            made.open()
+            engine = made.engine()
+            with engine.begin() as connection:
+                connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
+                rls.enable(connection, role=name, schema=made.schema)
+                rls.enable(connection, role=name, schema=made.schema)
+            yield made, name
+            with engine.begin() as connection:
+                rls.disable(connection, schema=made.schema)
+            engine.dispose()
+        with psycopg.connect(dsn(made.url), autocommit=True) as plain:
             plain.execute(f"DROP ROLE {name}")
 
     def test_s4_the_database_itself_keeps_owners_apart(self, role: tuple[Backend, str]) -> None:
@@ -523,7 +521,7 @@ class TestRowLevelSecurity:
         with tape.open(url("ann"), schema=made.schema) as open_to_all:
             assert [one.id for one in open_to_all.list()] == ["mine"]
             assert open_to_all.tape(HIDDEN).messages() == []
-        with psycopg.connect(_dsn(url("ann")), autocommit=True) as plain:
+        with psycopg.connect(dsn(url("ann")), autocommit=True) as plain:
             plain.execute(f'SET search_path TO "{made.schema}"')
             tables = [table.name for table in Tables("postgresql").metadata.sorted_tables if "tape_id" in table.c]
             [(foreign,)] = made_query(made, f"SELECT id FROM tape_tapes WHERE tape = '{HIDDEN}'")

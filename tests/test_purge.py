@@ -8,9 +8,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import history
 import pytest
-from conftest import Backend
+from support import history
+from support.backends import Backend
 from test_list import Clock
 
 import tape

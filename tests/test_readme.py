@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 from tape.demo import story

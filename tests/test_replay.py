@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Backend
+from support.backends import Backend
+from support.messages import say
 
 import tape
 from tape import new_ids
@@ -27,10 +28,6 @@ def store(standing: Backend) -> tape.Store:
 @pytest.fixture
 def chat(store: tape.Store) -> tape.Tape:
     return store.tape(new_ids.new_id())
-
-
-def say(*ids: str) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": f"I am {id}", "id": id} for id in ids]
 
 
 def shown(reads: tape.Snapshot) -> list[str]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from conftest import Backend, _dsn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.backends import Backend
 
 import tape
 from tape.core.messages.text import text_of
@@ -209,17 +204,6 @@ def found(hits: list[tape.Hit]) -> list[tuple[str, int]]:
 
 def ids(hits: list[tape.Hit]) -> list[str]:
     return [hit.message_id for hit in hits]
-
-
-@pytest.fixture
-def pair(make_backend: Callable[[str, Path], Backend], tmp_path: Path) -> Iterator[list[tape.Store]]:
-    """The same store on both engines."""
-    backends = [make_backend(name, tmp_path) for name in ("sqlite", "postgresql")]
-    yield [backend.open() for backend in backends]
-    for backend in backends:
-        backend.close()
-    with psycopg.connect(_dsn(backends[1].url), autocommit=True) as connection:
-        connection.execute(f'DROP SCHEMA IF EXISTS "{backends[1].schema}" CASCADE')
 
 
 class TestQueries:
@@ -597,137 +581,3 @@ class TestNarrowing:
         assert ids(store.search("zebra", until=moment)) == ["b"]
         assert ids(store.search("zebra", since=moment + timedelta(hours=1))) == []
         assert ids(store.search("zebra", until=datetime(1970, 1, 1, tzinfo=UTC))) == []
-
-
-class TestIndex:
-    def test_s7_every_committed_entry_is_found_at_once(self, backend: Backend) -> None:
-        """What another store wrote a moment ago is found, while a transaction that began before it is still open."""
-        store, other = backend.open(), backend.open()
-        if backend.postgres:
-            connection = backend.raw()
-            connection.execute("BEGIN")
-            connection.execute("SELECT pg_current_xact_id()")
-        for n in range(5):
-            other.tape(f"t{n}").append(role="user", content=f"zebra {n}")
-            assert len(store.search("zebra")) == n + 1
-        assert [len(store.search(f"zebra {n}")) for n in range(5)] == [1] * 5
-        if backend.postgres:
-            assert store._searcher.index.lag() > 0
-            connection.execute("ROLLBACK")
-            connection.close()
-        assert len(store.search("zebra")) == 5
-        assert store._searcher.index.lag() == 0
-
-    def test_s7_a_bound_store_finds_what_its_transaction_wrote(self, backend: Backend) -> None:
-        """Inside the caller's transaction its own writes are found, and nobody else finds them before the commit."""
-        store = backend.open()
-        store.tape("t").append(role="user", content="zebra before")
-        store.search("zebra")
-        engine = backend.engine()
-        with engine.connect() as connection:
-            bound = store.bind(connection)
-            bound.tape("t").append(role="user", content="zebra bound")
-            assert len(bound.search("zebra")) == 2
-            assert len(backend.open().search("zebra")) == 1
-            connection.rollback()
-        engine.dispose()
-        assert len(store.search("zebra")) == 1
-
-    def test_s15_the_lag_is_told(self, store: tape.Store) -> None:
-        """The lag of the index is the number of entries behind it, and a search brings it to nothing."""
-        store.tape("t").extend([{"role": "user", "content": f"zebra {n}"} for n in range(9)])
-        assert store._searcher.index.lag() == 10
-        store.search("zebra")
-        assert store._searcher.index.lag() == 0
-
-    @pytest.mark.parametrize("damage", ["dropped", "emptied", "scrambled", "texts dropped"])
-    def test_s7_a_damaged_index_blocks_nothing_and_is_repaired(self, backend: Backend, damage: str) -> None:
-        """After damage to the index appends go on, and a search finds everything again."""
-        store = backend.open()
-        chat = store.tape("t")
-        chat.extend([{"role": "user", "content": f"zebra {n}"} for n in range(50)])
-        assert len(store.search("zebra", limit=100)) == 50
-        statements = {
-            "dropped": ("DROP TABLE tape_words", "DROP TABLE tape_texts"),
-            "emptied": ("DELETE FROM tape_words_data", "DROP TABLE tape_texts"),
-            "scrambled": (
-                "UPDATE tape_words_data SET block = x'00ff00ff00ff'",
-                "ALTER TABLE tape_texts DROP COLUMN words",
-            ),
-            "texts dropped": ("DROP TABLE tape_texts", "DROP TABLE tape_texts"),
-        }
-        connection = backend.raw()
-        connection.execute(statements[damage][backend.postgres])
-        connection.close()
-        assert chat.append(role="user", content="zebra after").seq == 52
-        assert len(store.search("zebra", limit=100)) == 51
-        assert len(backend.open().search("zebra", limit=100)) == 51
-        assert store._searcher.index.lag() == 0
-        assert store.verify().ok
-
-    def test_s7_rebuild_makes_the_index_anew(self, backend: Backend) -> None:
-        """Rows lost from the index without a trace are back after a rebuild."""
-        store = backend.open()
-        store.tape("t").extend([{"role": "user", "content": f"zebra {n}"} for n in range(10)])
-        assert len(store.search("zebra")) == 10
-        connection = backend.raw()
-        connection.execute("DELETE FROM tape_texts")
-        connection.close()
-        assert len(store.search("zebra")) == 0
-        store.rebuild()
-        assert len(store.search("zebra")) == 10
-
-    def test_s7_texts_can_be_taken_out(self, store: tape.Store) -> None:
-        """The index forgets all texts of one tape, and nothing else."""
-        for name in ("keep", "drop"):
-            store.tape(name).extend([{"role": "user", "content": f"zebra {n}"} for n in range(10)])
-        assert len(store.search("zebra", limit=50)) == 20
-        index = store._searcher.index
-
-        def forget(tx: Any) -> None:
-            tx.lock("drop")
-            number = tx.one(tx.statements.tape_number, ("drop",))[0]
-            after = index.forget(tx, number, most=4)
-            while after:
-                after = index.forget(tx, number, after, most=4)
-
-        store._db.write("drop", forget)
-        assert [hit.tape for hit in store.search("zebra", limit=50)] == ["keep"] * 10
-
-    def test_s7_the_async_twin_finds_the_same(self, backend: Backend) -> None:
-        """Search can be awaited, on the store and on a tape."""
-
-        async def run() -> list[int]:
-            async with tape.open_async(backend.url, **backend.options) as store:
-                chat = store.tape("t")
-                await chat.append(role="user", content="zebra")
-                return [len(await store.search("zebra")), len(await chat.search("zebra")), len(await chat.search("x"))]
-
-        assert asyncio.run(run()) == [1, 1, 0]
-
-    def test_s8_indexing_is_linear(self, backend: Backend) -> None:
-        """Indexing 10 000 entries takes at most 12 times as long as the first 1 000 of them."""
-        store = backend.open(durability="normal")
-        chat = store.tape("t")
-        for start in range(0, 10_000, 500):
-            texts = (f"the quick brown fox {n} jumps" for n in range(start, start + 500))
-            chat.extend([{"role": "user", "content": text} for text in texts])
-        index = store._searcher.index
-        # On SQLite all the work is this process's own, so that its time alone is measured, whoever else is busy.
-        clock = time.perf_counter if backend.postgres else time.process_time
-        took: list[list[float]] = [[] for _ in range(10)]
-        # The best of each stretch over all rounds is compared: noise does not meet the same stretch in every round,
-        # whereas a slope is in each of them.
-        for round_ in range(20):
-            index.remake()
-            for stretch in took:
-                began = clock()
-                assert index.catch_up(1_000) == 1_000
-                stretch.append(clock() - began)
-            assert index.catch_up() == 1
-            best = [min(stretch) for stretch in took]
-            linear = best[-1] <= 1.5 * best[0] and sum(best) <= 12 * best[0]
-            if round_ >= 4 and linear:
-                break
-        print(f"the first 1 000 in {best[0]:.3f} s, the last in {best[-1]:.3f} s, 10 000 in {sum(best):.3f} s")
-        assert linear

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 from tape.core.entries import payloads

@@ -13,7 +13,7 @@ import pexpect
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shell import family
+from support.shell import family
 
 import tape
 from tape.command.show.stepper import HELP, Shown, Stepper
@@ -191,7 +191,7 @@ def in_terminal(store: str, *arguments: str, **environment: str) -> tuple[int | 
 class TestColours:
     def test_a_terminal_gets_colours_and_the_same_text(self, store: str) -> None:
         """In a terminal the graph is coloured; without the colours it is what a pipe gets."""
-        from shell import tape_command
+        from support.shell import tape_command
 
         code, sent = in_terminal(store, "log", "chat", "--graph")
         assert (code, "\x1b[" in sent) == (0, True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Backend
-from damage import Tamperer, contents
-from verbs import VERBS, Verb, each_verb
+from support.backends import Backend
+from support.damage import Tamperer, contents
+from support.verbs import VERBS, Verb, each_verb
 
 import tape
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import itertools
-import os
-import statistics
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import bulk
 import pytest
-from conftest import Backend
+from support.backends import Backend
+from support.messages import CALL, RESULT, say
 
 import tape
 from tape import new_ids
-from tape.core.entries import ids, payloads
-from tape.core.entries.payloads import Payload, Place
-from tape.core.messages.tokens import message_tokens
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +31,10 @@ def links(reads: tape.Snapshot) -> list[tuple[str, str | None]]:
     return [(message.id, message.parent) for message in reads.messages()]
 
 
-def say(*ids: str) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": f"I am {id}", "id": id} for id in ids]
-
-
 def state(chat: tape.Tape) -> tuple[Any, ...]:
     """Return everything that a write could change, to tell that a refused one changed nothing."""
     info = chat.info()
     return info.head, info.head_hash, info.message_count, links(chat), [m.id for m in chat.heads()]
-
-
-CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "type": "function"}]}
-RESULT = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
 
 
 class TestPaths:
@@ -567,299 +550,30 @@ class TestClear:
         assert [m.id for m in chat.context().messages] == ["b", "c"]
 
 
-class TestDepth:
-    def test_t14_a_path_of_100_000_messages_reads_whole(self, chat: tape.Tape) -> None:
-        """Nothing is cut: the whole path comes back in order, and its two ends can be read by themselves."""
-        count, batch = 100_000, 10_000
-        for start in range(0, count, batch):
-            chat.extend([{"role": "user", "content": n} for n in range(start, start + batch)])
-        path = chat.messages()
-        assert [message.content for message in path] == list(range(count))
-        assert [message.seq for message in path] == list(range(2, count + 2))
-        assert path[0].parent is None
-        assert all(message.parent == above.id for above, message in itertools.pairwise(path))
-        assert chat.info().message_count == count
-        assert len(chat.context().messages) == count
-        last = chat.messages(limit=3)
-        assert [message.content for message in last] == [count - 3, count - 2, count - 1]
-        assert len(chat.at(count // 2 + 1).messages()) == count // 2
+class TestUpsert:
+    """T9: an upsert that is equal to what holds writes nothing, however the id was given."""
 
+    @pytest.mark.parametrize("first", ["beside", "inside"])
+    @pytest.mark.parametrize("again", ["beside", "inside", "both"])
+    def test_t9_an_equal_upsert_is_a_duplicate_wherever_the_id_stands(
+        self, chat: tape.Tape, first: str, again: str
+    ) -> None:
+        """An id is the same whether it stands in the message or beside it."""
+        said: dict[str, Any] = {"role": "user", "content": "one"}
 
-# -- T16: what a read costs
+        def given(how: str, content: str) -> tuple[dict[str, Any], dict[str, Any]]:
+            inside = {"id": "m"} if how in ("inside", "both") else {}
+            return {**said, "content": content, **inside}, {"id": "m"} if how in ("beside", "both") else {}
 
-EVENTS = int(os.environ.get("TAPE_TEST_EVENTS", "100000"))
-"""T16 names 1 000 000, which take half a minute to write; the bound is the same for any number."""
-REVISIONS = int(os.environ.get("TAPE_TEST_REVISIONS", "1000"))
-"""T16 names 5 000 revisions of each of 50 messages; ``benchmarks/read.py`` measures those."""
-
-
-def timed(read: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    read()
-    return time.perf_counter() - began
-
-
-def ratio(read: Callable[[], object], plain: Callable[[], object], rounds: int) -> float:
-    """Return how much longer one read takes than the other: medians of interleaved rounds."""
-    one, other = [], []
-    for index in range(rounds):
-        if index % 2:
-            one.append(timed(read))
-            other.append(timed(plain))
-        else:
-            other.append(timed(plain))
-            one.append(timed(read))
-    return statistics.median(one) / statistics.median(other)
-
-
-def check(bound: float, read: Callable[[], object], plain: Callable[[], object], rounds: int) -> None:
-    """Measure up to five times, since the machine may be busy with something else, and compare with the bound."""
-    found: list[float] = []
-    read(), plain()
-    gc.collect()
-    gc.disable()
-    try:
-        while len(found) < 5 and (not found or found[-1] > bound):
-            found.append(ratio(read, plain, rounds))
-    finally:
-        gc.enable()
-    print(f"T16: {', '.join(f'{one:.2f}' for one in found)} of at most {bound}")
-    assert found[-1] <= bound, found
-
-
-def linear(store: tape.Store, count: int) -> tape.Tape:
-    made = store.tape(new_ids.new_id())
-    made.extend([{"role": "user", "content": f"message {n}"} for n in range(count)])
-    return made
-
-
-class TestCost:
-    def test_t16_a_path_that_changes_branch_at_every_10th_message(self, store: tape.Store, chat: tape.Tape) -> None:
-        """10 000 messages over 1 000 branches read in at most 1.5 times the time of a linear path."""
-        plain = linear(store, 10_000)
-        parent = None
-        for block in range(1_000):
-            batch = [{"role": "user", "content": f"message {block * 10 + n}"} for n in range(11)]
-            # The 11th is left behind: the next block branches off above it.
-            parent = chat.extend(batch, parent=parent)[9].message_id
-        chat.switch(str(parent))
-        assert [m.content for m in chat.messages()] == [m.content for m in plain.messages()]
-        check(1.5, chat.messages, plain.messages, 15)
-
-    def test_t16_messages_revised_5_000_times_each(self, standing: Backend, store: tape.Store, chat: tape.Tape) -> None:
-        """50 messages with 50 000 revisions (or more) read in at most 1.3 times the time of 50 never revised."""
-        plain = linear(store, 50)
-        receipts = chat.extend([{"role": "user", "content": "message"} for _ in range(50)])
-        lane = receipts[0].seq
-
-        def revisions() -> Iterator[tuple[str, Payload]]:
-            seq, held = receipts[-1].seq, {receipt.seq: receipt.seq for receipt in receipts}
-            for round in range(REVISIONS):
-                for depth, receipt in enumerate(receipts, start=1):
-                    before, seq = held[receipt.seq], seq + 1
-                    held[receipt.seq] = seq
-                    message = {
-                        "role": "user",
-                        "content": f"message {depth - 1}" if round == REVISIONS - 1 else "draft",
-                    }
-                    yield (
-                        ids.revision_key(before),
-                        payloads.Revise(
-                            id=str(receipt.message_id),
-                            message=message,
-                            # As the store records it, or a context would have to count where the other need not.
-                            tokens=message_tokens(message),
-                            place=Place(lane, depth),
-                            placed=receipt.seq,
-                            supersedes=before,
-                            whole=False,
-                        ),
-                    )
-
-        assert bulk.record(standing, chat, revisions(), move_head=False) == 50 * REVISIONS
-        store.rebuild(chat.id)
-        assert [m.content for m in chat.messages()] == [m.content for m in plain.messages()]
-        assert [m.revision for m in chat.messages()] == list(range(50 * REVISIONS + 2, 50 * REVISIONS + 52))
-        chat.revise(str(receipts[0].message_id), content="message 0!")
-        chat.revise(str(receipts[0].message_id), content="message 0")
-        check(1.3, chat.messages, plain.messages, 101)
-        check(1.3, chat.context, plain.context, 101)
-
-    def test_t16_retracted_messages_on_the_path(self, standing: Backend, store: tape.Store, chat: tape.Tape) -> None:
-        """3 000 messages among 30 000 retracted ones read in at most 1.3 times the time of 3 000 alone."""
-        plain = linear(store, 3_000)
-        receipts: list[tape.Receipt] = []
-        for start in range(0, 3_000, 1_000):
-            batch = []
-            for number in range(start, start + 1_000):
-                batch += [{"role": "user", "content": "noise"}] * 10
-                batch.append({"role": "user", "content": f"message {number}"})
-            receipts += chat.extend(batch)
-        gone = [(depth, r) for depth, r in enumerate(receipts, start=1) if depth % 11]
-
-        def retractions() -> Iterator[tuple[str, Payload]]:
-            for start in range(0, len(gone), 1_000):
-                some = gone[start : start + 1_000]
-                yield (
-                    new_ids.new_id(),
-                    payloads.Retract(
-                        ids=[str(receipt.message_id) for _, receipt in some],
-                        places=[Place(receipts[0].seq, depth) for depth, _ in some],
-                    ),
-                )
-
-        assert bulk.record(standing, chat, retractions(), move_head=False) == 30
-        store.rebuild(chat.id)
-        assert chat.info().message_count == 3_000
-        assert [m.content for m in chat.messages()] == [m.content for m in plain.messages()]
-        check(1.3, chat.messages, plain.messages, 15)
-
-    def test_t16_trailing_events(self, standing: Backend, store: tape.Store, chat: tape.Tape) -> None:
-        """10 000 messages before 100 000 events (or TAPE_TEST_EVENTS) read in at most 1.3 times the time of 10 000."""
-        plain = linear(store, 10_000)
-        chat.extend([{"role": "user", "content": f"message {n}"} for n in range(10_000)])
-        events: Iterable[tuple[str, Payload]] = (
-            (f"tick {n}", payloads.Event(name="tick", data=n)) for n in range(EVENTS)
-        )
-        assert bulk.record(standing, chat, events, move_head=True) == EVENTS
-        assert chat.info().head == EVENTS + 10_001
-        assert [m.content for m in chat.messages()] == [m.content for m in plain.messages()]
-        check(1.3, chat.messages, plain.messages, 15)
-        check(1.3, lambda: chat.messages(limit=50), lambda: plain.messages(limit=50), 101)
-
-    def test_t16_reads_of_forks_and_of_the_past(self, store: tape.Store) -> None:
-        """The context of a fork, and the last messages of a past moment, cost the same on a tape 50 times as long."""
-        made = []
-        for count in (200, 10_000):
-            chat = linear(store, count)
-            chat.handoff("h", summary="s")
-            chat.extend([{"role": "user", "content": f"message {n}"} for n in range(20)])
-            fork = chat.fork()
-            fork.append(role="user", content="on the fork")
-            assert len(fork.context().messages) == 21
-            made.append((chat, fork, chat.at(chat.info().head - 1)))
-        (_, short, before), (_, long, past) = made
-        check(2.0, long.context, short.context, 51)
-        check(2.0, lambda: past.messages(limit=5), lambda: before.messages(limit=5), 51)
-
-    def test_what_is_built_in_bulk_is_a_valid_tape(self, standing: Backend, store: tape.Store, chat: tape.Tape) -> None:
-        """The long tapes above have a chain and a view that ``verify`` accepts, shown on shorter ones."""
-        first, second, third = chat.extend(say("a", "b", "c"))
-        revised = payloads.Revise(
-            id="b", message={"content": 1}, place=Place(2, 2), placed=second.seq, supersedes=second.seq, whole=False
-        )
-        retracted = payloads.Retract(ids=["a"], places=[Place(2, 1)])
-        ticks = [(new_ids.new_id(), payloads.Event(name="tick", data=n)) for n in range(1_000)]
-        changes: list[tuple[str, Payload]] = [
-            (ids.revision_key(second.seq), revised),
-            (new_ids.new_id(), retracted),
-        ]
-        bulk.record(standing, chat, changes, move_head=False)
-        store.rebuild(chat.id)
-        bulk.record(standing, chat, ticks, move_head=True)
-        with tape.open(standing.url, **standing.options) as again:
-            there = again.get(chat.id)
-            report = there.verify(against=third)
-            assert (report.ok, report.entries, report.problems) == (True, 1_006, [])
-            assert [(m.id, m.content) for m in there.messages()] == [("b", 1), ("c", "I am c")]
-            assert there.append(say("d")[0]).seq == 1_007
-            assert there.verify().ok
-        assert first.seq == 2
-
-
-class TestAsync:
-    """The same basics, awaited."""
-
-    @staticmethod
-    def run(backend: Backend, work: Callable[[tape.AsyncStore, tape.AsyncTape], Awaitable[None]]) -> None:
-        async def main() -> None:
-            async with tape.open_async(backend.url, **backend.options) as store:
-                await asyncio.wait_for(work(store, store.tape(new_ids.new_id())), 60)
-
-        asyncio.run(main())
-
-    def test_t1_t2_t3_async_paths(self, standing: Backend) -> None:
-        """A new tape is empty, order is root to head, and a parent may be omitted, None or named."""
-
-        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
-            assert await chat.messages() == []
-            assert await chat.heads() == []
-            await chat.extend(say("a", "b"))
-            await chat.append(say("c")[0])
-            assert [(m.id, m.parent) for m in await chat.messages()] == [("a", None), ("b", "a"), ("c", "b")]
-            await chat.append(say("r")[0], parent=None)
-            assert [m.id for m in await chat.messages()] == ["r"]
-            assert await chat.find("ghost") is None
-            with pytest.raises(tape.UnknownMessage):
-                await chat.message("ghost")
-
-        self.run(standing, work)
-
-    def test_t4_t5_t6_t13_async_branches_and_batches(self, standing: Backend) -> None:
-        """Siblings are kept, unknown parents refused, batches atomic, and ids belong to their tape."""
-
-        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
-            await chat.extend(say("ask", "one"))
-            await chat.append(say("two")[0], parent="ask")
-            assert [m.id for m in await chat.children("ask")] == ["one", "two"]
-            with pytest.raises(tape.UnknownMessage):
-                await chat.append(say("x")[0], parent="ghost")
-            with pytest.raises(tape.InvalidEntry):
-                await chat.extend([*say("x"), {"role": "user", "content": float("inf")}])
-            assert (await chat.info()).head == 4
-            other = store.tape(new_ids.new_id())
-            await other.extend(say("ask"))
-            assert [m.id for m in await other.messages()] == ["ask"]
-
-        self.run(standing, work)
-
-    def test_t7_t8_t9_async_changes(self, standing: Backend) -> None:
-        """Retraction splices, revision keeps the place, and upsert does either of three things."""
-
-        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
-            await chat.extend(say("a", "b", "c"))
-            await chat.retract("b")
-            assert [(m.id, m.parent) for m in await chat.messages()] == [("a", None), ("c", "a")]
-            await chat.revise("c", content="changed")
-            assert (await chat.message("c")).content == "changed"
-            with pytest.raises(tape.UnknownMessage):
-                await chat.revise("b", content="phantom")
-            for content, duplicate in (("new", False), ("new", True), ("newer", False)):
-                receipt = await chat.upsert({"role": "user", "content": content, "id": "d"})
-                assert receipt.duplicate == duplicate
-            assert (await chat.message("d")).content == "newer"
-
-        self.run(standing, work)
-
-    def test_t10_t11_t12_async_hiding(self, standing: Backend) -> None:
-        """Results go with their call, a clear takes everything, and both can be undone."""
-
-        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
-            await chat.append(CALL, id="call")
-            await chat.append(RESULT, id="result")
-            await chat.retract("call")
-            assert await chat.messages() == []
-            await chat.restore("call")
-            await chat.revise("call", {"content": "Never mind."})
-            assert [m.id for m in await chat.messages()] == ["call"]
-            await chat.clear()
-            assert await chat.messages() == []
-            assert [m.id for m in await (await chat.at(3)).messages()] == ["call", "result"]
-            await chat.restore()
-            assert [m.id for m in await chat.messages()] == ["call"]
-            assert (await chat.verify()).ok
-
-        self.run(standing, work)
-
-    def test_t14_t15_async_depth_and_switch(self, standing: Backend) -> None:
-        """A long path reads whole, and a chosen branch is still chosen after reopening."""
-
-        async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
-            await chat.extend([{"role": "user", "content": n} for n in range(20_000)])
-            assert [m.content for m in await chat.messages()] == list(range(20_000))
-            first = (await chat.messages())[0]
-            await chat.switch(first.id)
-            async with tape.open_async(standing.url, **standing.options) as again:
-                assert [m.content for m in await again.tape(chat.id).messages()] == [0]
-
-        self.run(standing, work)
+        message, options = given(first, "one")
+        receipt = chat.upsert(message, **options)
+        for content in ("one", "two", "one"):
+            message, options = given(again, content)
+            written = chat.upsert(message, **options)
+            repeated = chat.upsert(message, **options)
+            assert repeated.duplicate
+            assert repeated.seq == written.seq
+        assert chat.upsert(message, **options).seq == chat.message("m").revision == receipt.seq + 2
+        assert chat.revise("m", {"id": "m", **said}).duplicate
+        assert chat.revise("m", said).duplicate
+        assert chat.info().head == receipt.seq + 2

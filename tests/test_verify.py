@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import history
 import pytest
-from conftest import Backend
-from damage import Tamperer, flip
+from support import history
+from support.backends import Backend, MakeBackend
+from support.damage import Tamperer, flip
 
 import tape
 from tape.core.entries import chain
@@ -53,20 +53,17 @@ def rich(backend: Backend) -> tape.Store:
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def kept(
     request: pytest.FixtureRequest,
-    make_backend: Callable[[str, Path], Backend],
+    make_backend: MakeBackend,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[tape.Store, Tamperer]]:
     """Such a store, and someone with all rights on it, for tests that undo what they do."""
-    made = make_backend(request.param, tmp_path_factory.mktemp("kept"))
-    store = made.open(durability="normal")
-    history.write(store)
-    history.branch(store)
-    tamperer = Tamperer(made)
-    yield store, tamperer
-    if made.postgres:
-        tamperer.run(f'DROP SCHEMA "{made.schema}" CASCADE')
-    tamperer.close()
-    made.close()
+    with make_backend(request.param, tmp_path_factory.mktemp("kept")) as made:
+        store = made.open(durability="normal")
+        history.write(store)
+        history.branch(store)
+        tamperer = Tamperer(made)
+        yield store, tamperer
+        tamperer.close()
 
 
 @pytest.fixture
@@ -290,11 +287,10 @@ class TestFile:
     """Damage of a kind that only SQLite lets in: it holds any value in any column, and bytes that are no text."""
 
     @pytest.fixture
-    def backend(self, make_backend: Any, tmp_path: Path) -> Iterator[Backend]:
+    def backend(self, make_backend: MakeBackend, tmp_path: Path) -> Iterator[Backend]:
         """A SQLite database."""
-        made = make_backend("sqlite", tmp_path)
-        yield made
-        made.close()
+        with make_backend("sqlite", tmp_path) as made:
+            yield made
 
     @pytest.mark.parametrize(
         "change",

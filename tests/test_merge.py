@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import Backend
+from support.backends import Backend
 
 import tape
 from tape import BlockSpec, Slot

@@ -1,218 +1,30 @@
-"""Other processes: what a test starts beside itself, and the small programs that they run.
-
-``start(backend, "append", …)`` runs one of the programs below in a fresh interpreter, so that it works under
-pytest-xdist too. A program opens the store, says that it is ready, waits for ``go``, works, and answers with one line
-of JSON per fact. Every wait on either side is bounded.
-"""
+"""The small programs that tests run in other processes, see ``processes.py``."""
 
 from __future__ import annotations
 
-import contextlib
+import io
 import json
+import logging
 import os
-import queue
 import random
 import resource
-import select
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 
 import tape
-
-PATIENCE = 60.0
-"""Seconds after which a process that says nothing has failed the test."""
-
-DONE = "done"
-
-LONGER = float(os.environ.get("TAPE_TEST_LONGER", "1"))
-"""Makes the tests that race and crash run this many times as long."""
-
-
-def scaled(count: int) -> int:
-    """Return ``count``, or more of it when the environment asks for a longer run."""
-    return max(1, round(count * LONGER))
-
-
-class Address(Protocol):
-    """Where a worker finds the database: a test's backend, or anything that looks like one."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def options(self) -> dict[str, Any]: ...
-
-
-class Worker:
-    """Another interpreter, seen from the test. It runs one program after another until it is ended."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parent.parent,
-        )
-        self.program = ""
-        self.done = True
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def next(self, patience: float = PATIENCE) -> Any:
-        """Return what the program says next, or None when the process has ended."""
-        try:
-            line = self._lines.get(timeout=patience)
-        except queue.Empty:
-            raise AssertionError(f"{self.program} said nothing for {patience} s") from None
-        # A process that is killed may leave half a line.
-        return json.loads(line) if line is not None and line.endswith("\n") else None
-
-    def rest(self) -> list[Any]:
-        """Return all that the program still says, until it is done or the process has ended."""
-        found = []
-        while (fact := self.next()) is not None:
-            if fact == DONE:
-                self.done = True
-                break
-            found.append(fact)
-        return found
-
-    def tell(self, word: str) -> None:
-        """Send one line to the program."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-
-    def finish(self) -> list[Any]:
-        """Return what the program still says, and require that it ended well."""
-        said = self.rest()
-        assert self.done, f"{self.program} ended with {self.process.wait(PATIENCE)}"
-        return said
-
-    def kill(self) -> list[Any]:
-        """End the process at once, as a power cut would; returns what the program had said by then."""
-        self.process.kill()
-        self.process.wait(PATIENCE)
-        return self.rest()
-
-    def close(self) -> None:
-        """End the process, whatever it is doing."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-
-class Crew:
-    """The other interpreters of a test run. To start one takes longer than most of what it does, so they are kept."""
-
-    def __init__(self) -> None:
-        self._workers: list[Worker] = []
-
-    def launch(
-        self, backend: Address, program: str, *, opening: dict[str, Any] | None = None, **arguments: Any
-    ) -> Worker:
-        """Start a program and do not wait for it; ``opening`` is what its ``tape.open`` takes besides the URL."""
-        worker = next((each for each in self._workers if each.done and each.process.poll() is None), None)
-        if worker is None:
-            worker = Worker()
-            self._workers.append(worker)
-        worker.done, worker.program = False, program
-        options = {**backend.options, **(opening or {})}
-        order = {"program": program, "url": backend.address, "options": options, "arguments": arguments}
-        worker.tell(json.dumps(order))
-        return worker
-
-    def start(
-        self, backend: Address, program: str, *, opening: dict[str, Any] | None = None, **arguments: Any
-    ) -> Worker:
-        """Start a program and wait until its store is open."""
-        worker = self.launch(backend, program, opening=opening, **arguments)
-        assert worker.next() == "ready"
-        return worker
-
-    def race(self, backend: Address, program: str, arguments: Iterable[dict[str, Any]]) -> list[list[Any]]:
-        """Run a program in several processes that begin at one moment; returns what each of them said."""
-        workers = [self.launch(backend, program, **each) for each in arguments]
-        for worker in workers:
-            assert worker.next() == "ready"
-        for worker in workers:
-            worker.tell("go")
-        return [worker.finish() for worker in workers]
-
-    def dismiss(self) -> None:
-        """End every worker that still runs a program: its test is over."""
-        for worker in self._workers:
-            if not worker.done:
-                worker.close()
-        self._workers = [worker for worker in self._workers if worker.process.poll() is None]
-
-    def close(self) -> None:
-        """End them all."""
-        for worker in self._workers:
-            worker.close()
-
-
-# -- what runs in the other process
-
-Program = Callable[..., None]
-_programs: dict[str, Program] = {}
-
-
-def program(run: Program) -> Program:
-    """Make a function something that ``start`` can run by its name."""
-    _programs[run.__name__] = run
-    return run
-
-
-def say(fact: Any) -> None:
-    """Send one fact to the test, in one write: what was said is said, even if the next thing is the end."""
-    os.write(1, json.dumps(fact).encode() + b"\n")
-
-
-def ready() -> None:
-    """Tell that the store is open, and wait for the start."""
-    say("ready")
-    heard()
-
-
-def heard() -> str:
-    """Return the next line from the test; the end of the test is the end of the program."""
-    line = sys.stdin.readline()
-    if not line:
-        os._exit(3)
-    return line.strip()
+from support.processes import PATIENCE, heard, pending, ready, say
+from tape.db.transfer import staging, transfer
 
 
 def _receipt(receipt: tape.Receipt, content: Any = None) -> dict[str, Any]:
     return {"seq": receipt.seq, "key": receipt.key, "hash": receipt.hash, "content": content}
 
 
-@program
 def append(store: tape.Store, *, name: str, label: str, count: int, threads: int = 1) -> None:
     """Append ``count`` messages from each of ``threads`` threads to one tape."""
     chat = store.tape(name)
@@ -238,7 +50,6 @@ def append(store: tape.Store, *, name: str, label: str, count: int, threads: int
         say(answer)
 
 
-@program
 def extend(store: tape.Store, *, name: str, label: str, count: int, size: int) -> None:
     """Append batches of ``size`` messages."""
     chat = store.tape(name)
@@ -248,7 +59,6 @@ def extend(store: tape.Store, *, name: str, label: str, count: int, size: int) -
         say([_receipt(receipt) for receipt in chat.extend(batch)])
 
 
-@program
 def share(store: tape.Store, *, name: str, seconds: float) -> None:
     """Append for some time and tell how often that worked, and the longest that one append took."""
     chat = store.tape(name)
@@ -263,7 +73,6 @@ def share(store: tape.Store, *, name: str, seconds: float) -> None:
     say({"count": count, "longest": longest})
 
 
-@program
 def mixed(store: tape.Store, *, name: str, seed: int, count: int) -> None:
     """Use every verb at random; what other writers did in between may refuse it, and only with a typed error."""
     chat, pick = store.tape(name), random.Random(seed)
@@ -310,7 +119,6 @@ def _any_verb(chat: tape.Tape, pick: random.Random, label: str, one: str | None)
                 chat.upsert({"id": one, "role": "user", "content": label})
 
 
-@program
 def registers(store: tape.Store, *, name: str, label: str, count: int, seed: int) -> None:
     """Append and read in turn, and tell when each call began and ended and what it saw."""
     chat, pick = store.tape(name), random.Random(seed)
@@ -326,7 +134,6 @@ def registers(store: tape.Store, *, name: str, label: str, count: int, seed: int
             say({"read": seen, "began": began, "ended": time.monotonic_ns()})
 
 
-@program
 def bound(store: tape.Store, *, name: str, label: str, count: int, seed: int, schema: str | None) -> None:
     """Append inside transactions of the program's own, with a row of its own first; some are rolled back."""
     pick = random.Random(seed)
@@ -346,13 +153,12 @@ def bound(store: tape.Store, *, name: str, label: str, count: int, seed: int, sc
     engine.dispose()
 
 
-@program
 def insist(store: tape.Store, *, name: str, label: str) -> None:
     """Append with keys until told to stop, each again and again until it works; tell of every one acknowledged."""
     chat = store.tape(name)
     ready()
     index = failures = 0
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while not pending():
         content = f"{label}.{index}"
         tries = 0
         while True:
@@ -372,7 +178,6 @@ def insist(store: tape.Store, *, name: str, label: str) -> None:
     say({"failures": failures})
 
 
-@program
 def stop_inside(store: tape.Store, *, name: str) -> None:
     """Stop, as a debugger or a laptop's lid would, in the middle of a write."""
 
@@ -386,7 +191,6 @@ def stop_inside(store: tape.Store, *, name: str) -> None:
     say(_receipt(store.tape(name).append(role="user", content="stopped")))
 
 
-@program
 def fill(store: tape.Store, *, name: str, room: int) -> None:
     """Append until files may grow no further, then with more room again."""
     chat = store.tape(name)
@@ -420,7 +224,6 @@ def fill(store: tape.Store, *, name: str, room: int) -> None:
     say({"seq": receipt.seq, "messages": len(chat.messages()), "ok": store.verify().ok})
 
 
-@program
 def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
     """Put a writer into the world whenever asked, for the test to kill; a fork of this process starts at once.
 
@@ -429,8 +232,7 @@ def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
     url = store._db.engine.url
     store.close()
     say("ready")
-    while (word := heard()) != "enough":
-        order = json.loads(word)
+    while (order := heard()) != "enough":
         child = os.fork()
         if not child:
             # What was inherited is closed; everything else is opened anew, as a process after a crash does.
@@ -483,7 +285,6 @@ def _write_on(chat: tape.Tape, label: str, *, keyed: bool) -> None:
         index += 1
 
 
-@program
 def interrupted(store: tape.Store, *, name: str) -> None:
     """Wait for one's turn to write, be interrupted by a signal, and stay alive."""
 
@@ -506,7 +307,6 @@ def interrupted(store: tape.Store, *, name: str) -> None:
     say(_receipt(chat.append(role="user", content="after")))
 
 
-@program
 def divide(store: tape.Store, *, name: str, count: int, threads: bool, options: dict[str, Any]) -> None:
     """Fork with the store open and in use, and go on writing on both sides; the child outlives the parent's store."""
     import gc
@@ -570,7 +370,6 @@ def divide(store: tape.Store, *, name: str, count: int, threads: bool, options: 
     say({"child": (first + second).decode(), "status": status})
 
 
-@program
 def divide_in_memory(store: tape.Store) -> None:
     """Fork with a store in memory, and write on both sides."""
     ready()
@@ -593,14 +392,139 @@ def divide_in_memory(store: tape.Store) -> None:
         say([seq, [message.content for message in chat.messages()]])
 
 
-def main() -> None:
-    """Run the programs that are asked for, until there is no more to read."""
-    while line := sys.stdin.readline():
-        order = json.loads(line)
-        with tape.open(order["url"], **order["options"]) as store:
-            _programs[order["program"]](store, **order["arguments"])
-        say(DONE)
+def write_if_head(store: tape.Store, *, name: str, label: str, expected: int) -> None:
+    """Append on condition that the head stands at ``expected``; tells ("won", seq) or ("lost", actual head)."""
+    chat = store.tape(name)
+    chat.messages()
+    ready()
+    try:
+        say(("won", chat.append(role="user", content=label, expected_head=expected).seq))
+    except tape.HeadMoved as error:
+        say(("lost", error.actual))
 
 
-if __name__ == "__main__":
-    main()
+class _Migrations(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += "tape.migrated" in record.getMessage()
+
+
+def open_and_append(address: str, options: dict[str, Any], *, name: str, label: str) -> None:
+    """Open a store at the same instant as others, append once; tells the seq and whether this one migrated."""
+    seen = _Migrations()
+    logger = logging.getLogger("tape")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(seen)
+    ready()
+    with tape.open(address, **options) as store:
+        seq = store.tape(name).append(role="user", content=label).seq
+    logger.removeHandler(seen)
+    say((seq, seen.count))
+
+
+def open_new_files(address: str, options: dict[str, Any], *, folder: str, count: int) -> None:
+    """Open new SQLite files, each at the same instant as others; tells what went wrong."""
+    for number in range(count):
+        ready()
+        try:
+            tape.open(f"{folder}/{number}.db").close()
+        except tape.TapeError as error:
+            say(repr(error))
+
+
+def open_and_die(address: str, options: dict[str, Any], *, statement: int) -> None:
+    """Open the store and be killed (-9) before the n-th statement, or with 0 before the commit."""
+    left = statement
+
+    def die(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def count(*_: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            die()
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", count)
+    if statement == 0:
+        sa.event.listen(sa.Engine, "commit", die)
+    tape.open(address, **options).close()
+    sa.event.remove(sa.Engine, "before_cursor_execute", count)
+
+
+def write_and_die(store: tape.Store, *, name: str, point: str) -> None:
+    """Append and be killed (-9) at a named point inside the write."""
+
+    def die(reached: str) -> None:
+        if reached == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store._db.fault = die
+    store.tape(name).extend([{"content": "lost"}, {"content": "lost too"}])
+
+
+def merge_child(store: tape.Store, *, index: int, rounds: int) -> None:
+    """Append a message to one's own child and merge it, so many times; others write the same parent."""
+    chat, child = store.tape("chat"), store.tape(f"child-{index}")
+    ready()
+    for number in range(rounds):
+        child.append(role="assistant", content="found", id=f"{index}-{number}")
+        say(chat.merge(child).message_ids)
+
+
+def merge_on(store: tape.Store) -> None:
+    """Write threes of messages to a child and merge them until killed; tells the number of each three."""
+    chat, child = store.tape("chat"), store.tape("child")
+    number = len(list(child.entries(kinds=["append"])))
+    ready()
+    while True:
+        child.extend([{"id": f"{number}-{part}", "role": "user", "content": "x"} for part in range(3)])
+        chat.merge(child)
+        say(number)
+        number += 1
+
+
+def import_and_die(store: tape.Store, *, raw: bytes, at_once: int, pending: int) -> None:
+    """Import a file that counts as long, and be killed (-9) when nine tenths of both readings are done."""
+    transfer._AT_ONCE = at_once
+    staging._Arrival.pending = pending
+
+    def die(done: int, total: int) -> None:
+        if done >= total * 0.9:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store.import_(io.BytesIO(raw), progress=die)
+
+
+def storm(store: tape.Store, *, index: int, seed: int, count: int) -> None:
+    """Write to shared and own tapes, in transactions of the application's own with pauses inside."""
+    pick = random.Random(seed + index)
+    engine = sa.create_engine(store._db.engine.url)
+    # SQLite has one writer, so that every pause is a pause of all.
+    longest = 0.004 if engine.dialect.name == "postgresql" else 0.001
+    pause = threading.Event()
+    ready()
+    written = 0
+    while written < count:
+        some = min(pick.randint(1, 5), count - written)
+        # One tape for a transaction: two in changing order could wait for each other.
+        name = f"shared{pick.randrange(3)}" if pick.random() < 0.5 else f"own{index}"
+        if pick.random() < 0.2:
+            for _ in range(some):
+                store.tape(name).append(role="user", content="single")
+        else:
+            with engine.connect() as connection:
+                connection.execute(sa.text("SELECT 1"))
+                if engine.dialect.name == "postgresql" and pick.random() < 0.5:
+                    connection.execute(sa.text("SELECT pg_current_xact_id()"))
+                bound = store.bind(connection).tape(name)
+                for _ in range(some):
+                    bound.append(role="user", content="bound")
+                    # The pause is what is tested: a transaction that commits late.
+                    pause.wait(pick.random() * longest)
+                connection.commit()
+        written += some
+    engine.dispose()

@@ -1,8 +1,6 @@
-"""A naive model of a tape, to check the store against.
+"""A naive model of a tape, to check the store against: a tree, and the rules of keys, heads and repetitions.
 
-It is written from the specification and knows nothing of lanes, rows or indexes: messages are a plain dict with
-parent pointers, every question is answered by walking all of them, and whether a message can be seen is worked out
-anew each time instead of being kept. What the store must refuse is raised as ``Refused``, and then nothing changed.
+What the store must refuse is raised as ``Refused``, and then nothing changed.
 """
 
 from __future__ import annotations
@@ -14,120 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tape
+from support.tree import HEAD, Digest, Mark, Note, Refused, Tree, apart, revised_body, same
 
-__all__ = ["HEAD", "Item", "Model", "Refused", "Seen", "Shown", "Wrote", "answers_of", "calls_of", "same"]
-
-HEAD = "<head>"
-"""The parent that was not given."""
+__all__ = ["Item", "Model", "Seen", "Shown", "Wrote", "compare", "show"]
 
 CLOSED = ("completed", "abandoned", "ended")
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def _parts(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what can make or answer a call: the message itself, its blocks and its parts."""
-    found = [body]
-    for name in ("content", "parts"):
-        if isinstance(body.get(name), list):
-            found += [part for part in body[name] if isinstance(part, dict)]
-    return found
-
-
-def calls_of(body: dict[str, Any]) -> set[str]:
-    """Return the tool calls that a message makes."""
-    made = {call["id"] for call in body.get("tool_calls", ())}
-    for part in _parts(body):
-        match part.get("type"):
-            case "tool_use":
-                made.add(part["id"])
-            case "function_call":
-                made.add(part["call_id"])
-            case "tool-call":
-                made.add(part["toolCallId"])
-    return made
-
-
-def answers_of(body: dict[str, Any]) -> list[str]:
-    """Return the tool calls of other messages that a message answers."""
-    answered = [body["tool_call_id"]] if "tool_call_id" in body else []
-    for part in _parts(body):
-        match part.get("type"):
-            case "tool_result":
-                answered.append(part["tool_use_id"])
-            case "function_call_output":
-                answered.append(part["call_id"])
-            case "tool-result":
-                answered.append(part["toolCallId"])
-    return [call for call in dict.fromkeys(answered) if call not in calls_of(body)]
-
-
-def awaits_of(body: dict[str, Any]) -> set[str]:
-    """Return the tool calls that a message makes and does not answer itself."""
-    results = {body.get("tool_call_id")}
-    for part in _parts(body):
-        kind = str(part.get("type"))
-        if "result" in kind or kind == "function_call_output":
-            results.add(part.get("tool_use_id", part.get("toolCallId", part.get("call_id"))))
-    return calls_of(body) - results
-
-
-def apart(body: dict[str, Any], id: str) -> dict[str, Any]:
-    """Return what a message says besides its own id, which may stand in it or beside it."""
-    return {name: value for name, value in body.items() if name != "id" or value != id}
-
-
-class Refused(Exception):
-    """What the store must raise, with the facts that the error must carry."""
-
-    def __init__(self, error: type[tape.TapeError], **facts: Any) -> None:
-        super().__init__(f"{error.__name__} {facts}")
-        self.error = error
-        self.facts = facts
-
-
-@dataclass
-class Note:
-    """A message, in the view or not."""
-
-    id: str
-    parent: str | None
-    placed: int
-    body: dict[str, Any]
-    revision: int
-    bound: list[tuple[str, str]]
-    """(call, id of the message that made it) for every call that was found when the message was appended."""
-    keyed: bool
-    """Whether it was recorded under a key of the caller's."""
-    out: bool = False
-    """Whether it was retracted by itself."""
-    taken: int = 0
-    """The clear that took it, or 0."""
-
-
-@dataclass
-class Mark:
-    """An anchor or a handoff, and the message that was the head when it was set."""
-
-    seq: int
-    name: str
-    at: str | None
-    state: Any
-    summary: str | None
-    sources: list[str]
-
-
-@dataclass
-class Digest:
-    """A summary: all messages of its run, in the view or not, and those of them that it covers."""
-
-    seq: int
-    text: str
-    run: list[str]
-    covers: list[str]
 
 
 @dataclass
@@ -196,18 +85,11 @@ class Seen:
 
 
 @dataclass
-class Model:
+class Model(Tree):
     """One tape."""
 
-    id: str
+    id: str = ""
     records: list[Record] = field(default_factory=list)
-    notes: dict[str, Note] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
-    digests: list[Digest] = field(default_factory=list)
-    clears: list[int] = field(default_factory=list)
-    """The clears in force, oldest first."""
-    head: str | None = None
-    status: str = "active"
     reason: str | None = None
     history: list[Seen] = field(default_factory=list)
     """What could be seen after each entry; the first is what can be seen of an unwritten tape."""
@@ -223,122 +105,40 @@ class Model:
 
     # -- what can be seen
 
-    def visible(self, id: str) -> bool:
-        """Whether a message is in the view."""
-        note = self.notes[id]
-        if note.out or note.taken:
-            return False
-        return not note.bound or any(
-            self.visible(maker) and call in calls_of(self.notes[maker].body) for call, maker in note.bound
-        )
-
-    def up(self, id: str | None) -> list[str]:
-        """Return a message and everything above it, in the view or not, nearest first."""
-        found = []
-        while id is not None:
-            found.append(id)
-            id = self.notes[id].parent
-        return found
-
-    def above(self, id: str) -> str | None:
-        """Return the nearest message above one that is in the view."""
-        return next((one for one in self.up(id)[1:] if self.visible(one)), None)
-
     def show(self, id: str) -> Shown:
         """Return a message as it is shown."""
         note = self.notes[id]
         return id, self.above(id), note.placed, note.revision, json.dumps(note.body, sort_keys=True)
 
-    def path(self, end: str | None) -> list[Shown]:
-        """Return the messages in the view from the root to ``end``."""
-        return [self.show(id) for id in reversed(self.up(end)) if self.visible(id)]
-
-    def anchor(self, end: str | None) -> Mark | None:
-        """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
-        on_path = [*reversed(self.up(end))]
-        standing = [
-            (0 if mark.at is None else on_path.index(mark.at) + 1, mark.seq, mark)
-            for mark in self.standing()
-            if mark.at is None or mark.at in on_path
-        ]
-        return max(standing, key=lambda one: one[:2])[2] if standing else None
-
-    def standing(self) -> list[Mark]:
-        """Return the anchors that no clear has ended."""
-        return [mark for mark in self.marks if not self.clears or mark.seq > self.clears[-1]]
+    def shown(self, end: str | None) -> list[Shown]:
+        """Return the messages in the view from the root to ``end`` as they are shown."""
+        return [self.show(id) for id in self.path(end)]
 
     def context(self, end: str | None) -> list[Shown]:
-        """Return the messages after the latest anchor on the path to ``end``, and summaries for what they cover."""
-        before = self.before(end)
-        held = self.summaries(end)
-        found: list[Shown] = []
-        for id in reversed(self.up(end)):
-            digest = next((one for one in held if id in one.run), None)
-            if digest is not None and id == digest.run[0]:
-                found.append((f"~summary:{digest.seq}", None, digest.seq, digest.seq, ""))
-                # What is in the run and not covered comes right behind the summary.
-                found += [self.show(one) for one in digest.run if one not in digest.covers and self.visible(one)]
-            elif digest is None and id not in before and self.visible(id):
-                found.append(self.show(id))
-        return found
-
-    def before(self, end: str | None) -> set[str]:
-        """Return the messages that the latest anchor on the path to ``end`` cuts off."""
-        mark = self.anchor(end)
-        return set(self.up(mark.at)) if mark is not None else set()
-
-    def summaries(self, end: str | None) -> list[Digest]:
-        """Return the summaries in force on the path to ``end``, in its order: of two that overlap the newer one."""
-        path, before = [*reversed(self.up(end))], self.before(end)
-        held: list[Digest] = []
-        for digest in reversed(self.digests):
-            if self.clears and digest.seq < self.clears[-1]:
-                continue
-            if digest.run[-1] not in path or any(id in before for id in digest.run):
-                continue
-            if self.valid(digest) and not any(set(digest.run) & set(other.run) for other in held):
-                held.append(digest)
-        return sorted(held, key=lambda digest: path.index(digest.run[0]))
-
-    def valid(self, digest: Digest) -> bool:
-        """Whether all that a summary covers is there, and parts no tool call from its result."""
-        covered = [self.notes[id] for id in digest.covers]
-        bound = {pair for note in covered for pair in note.bound}
-        return (
-            all(self.visible(note.id) for note in covered)
-            and all((call, note.id) in bound for note in covered for call in awaits_of(note.body))
-            and not any(
-                maker not in digest.covers and self.visible(maker) and call in calls_of(self.notes[maker].body)
-                for call, maker in bound
-            )
-        )
-
-    def stale(self, mark: Mark) -> bool:
-        """Whether a message that an anchor was made from has changed or gone since."""
-        return any(not self.visible(id) or self.notes[id].revision > mark.seq for id in mark.sources)
+        """Return what a context shows of the path to ``end``."""
+        return [
+            self.show(one) if isinstance(one, str) else (f"~summary:{one.seq}", None, one.seq, one.seq, "")
+            for one in self.window(end)
+        ]
 
     def seen(self) -> Seen:
         """Return everything that can be seen now."""
-        live = [id for id in self.notes if self.visible(id)]
+        live = self.live()
         shown = {id: self.show(id) for id in live}
         children = {id: [shown[below] for below in live if shown[below][1] == id] for id in live}
-        followed = {above for id in live for above in self.up(id)[1:]}
         mark = self.anchor(self.head)
-        held = self.summaries(self.head)
+        newest = self.newest()
         return Seen(
             seq=self.seq,
-            path=self.path(self.head),
-            heads=[shown[id] for id in live if id not in followed],
+            path=self.shown(self.head),
+            heads=[shown[id] for id in self.ends()],
             children=children,
             hidden=[id for id in self.notes if id not in shown],
             anchor=mark.seq if mark is not None else None,
             context=self.context(self.head),
             anchors=[(one.seq, one.name, self.stale(one)) for one in self.standing()],
-            summaries=[
-                (one.seq, one.text, one.covers, any(self.notes[id].revision > one.seq for id in one.covers))
-                for one in held
-            ],
-            newest=max((one.seq for one in held), default=None),
+            summaries=[(one.seq, one.text, one.covers, self.outdated(one)) for one in self.summaries(self.head)],
+            newest=newest.seq if newest is not None else None,
             count=len(live),
             status=self.status,
             reason=self.reason,
@@ -363,13 +163,6 @@ class Model:
             raise Refused(tape.HeadMoved, expected=expected, actual=self.seq)
         if changes_view and self.status in CLOSED:
             raise Refused(tape.TapeClosed, status=self.status, reason=self.reason)
-
-    def _visible(self, id: str) -> Note:
-        if id not in self.notes:
-            raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
-        if not self.visible(id):
-            raise Refused(tape.UnknownMessage, message_id=id, retracted=True)
-        return self.notes[id]
 
     def _record(self, kind: str, key: str | None, content: dict[str, Any], message_id: str | None = None) -> int:
         if not self.records:
@@ -455,18 +248,24 @@ class Model:
             return self._same(self.records[self.notes[item.given].placed - 1], content)
         parent = previous
         if index == 0 and item.parent != HEAD:
-            parent = None if item.parent is None else self._visible(item.parent).id
+            parent = None if item.parent is None else self.require(item.parent).id
         id = item.given if item.given is not None else item.made
         # A message above itself would make every walk up the tree endless.
         assert id not in self.notes, f"the store made an id that is taken: {id}"
-        bound = []
-        for call in answers_of(item.message):
-            for above in self.up(parent):
-                if self.visible(above) and call in calls_of(self.notes[above].body):
-                    bound.append((call, above))
-                    break
+        bound = self.binds(item.message, parent)
         seq = self._record("append", item.key, content, id)
-        self.notes[id] = Note(id, parent, seq, copy.deepcopy(item.message), seq, bound, item.key is not None)
+        self.notes[id] = Note(
+            id=id,
+            parent=parent,
+            tape=self.id,
+            placed=seq,
+            body=copy.deepcopy(item.message),
+            given=content,
+            wrote=(self.id, seq),
+            revised=seq,
+            bound=bound,
+            keyed=item.key is not None,
+        )
         self.head = id
         return self._done(seq, id)
 
@@ -505,23 +304,18 @@ class Model:
         if (
             note is not None
             and self.visible(id)
-            and same(apart(self._revised(note, message, content), id), apart(note.body, id))
+            and same(apart(revised_body(note, message, content), id), apart(note.body, id))
         ):
             # Settled before any other check, as a known key is: a retry never meets its own success.
             return Wrote(note.revision, id, True)
         self._check(expected)
-        note = self._visible(id)
+        note = self.require(id)
         if message is not None and "role" in message and message["role"] != note.body.get("role"):
             raise Refused(tape.InvalidEntry, field="message.role")
-        body = self._revised(note, message, content)
+        body = revised_body(note, message, content)
         seq = self._record("revise", key, given, id)
-        note.body, note.revision = copy.deepcopy(body), seq
+        note.body, note.wrote, note.revised = copy.deepcopy(body), (self.id, seq), seq
         return self._done(seq, id)
-
-    def _revised(self, note: Note, message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
-        if message is None:
-            return {**note.body, "content": content}
-        return {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
 
     def retract(
         self, ids: Sequence[str], *, reason: str | None = None, key: str | None = None, expected: int | None = None
@@ -533,15 +327,10 @@ class Model:
         if found is not None:
             return found
         self._check(expected)
-        for id in ids:
-            if id not in self.notes:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
-            if self.notes[id].out or self.notes[id].taken:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=True)
+        self.check_retract(ids)
         named = ids[0] if len(ids) == 1 else None
         seq = self._record("retract", key, content, named)
-        for id in ids:
-            self.notes[id].out = True
+        self.take_out(ids, seq)
         return self._done(seq, named)
 
     def restore(self, ids: Sequence[str], *, key: str | None = None, expected: int | None = None) -> Wrote:
@@ -552,22 +341,10 @@ class Model:
         if found is not None:
             return found
         self._check(expected)
-        if not ids and not self.clears:
-            raise Refused(tape.InvalidEntry, field="ids")
-        for id in ids:
-            if id not in self.notes:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
-            if not self.notes[id].out and not self.notes[id].taken:
-                raise Refused(tape.InvalidEntry, field="ids")
+        self.check_restore(ids)
         named = ids[0] if len(ids) == 1 else None
         seq = self._record("restore", key, content, named)
-        for id in ids:
-            self.notes[id].out, self.notes[id].taken = False, 0
-        if not ids:
-            undone = self.clears.pop()
-            for note in self.notes.values():
-                if note.taken == undone:
-                    note.taken = 0
+        self.bring_back(ids, seq)
         return self._done(seq, named)
 
     def clear(self, *, reason: str | None = None, key: str | None = None, expected: int | None = None) -> Wrote:
@@ -578,9 +355,7 @@ class Model:
             return found
         self._check(expected)
         seq = self._record("clear", key, content)
-        for id in [id for id in self.notes if self.visible(id)]:
-            self.notes[id].taken = seq
-        self.clears.append(seq)
+        self.clear_all(seq)
         return self._done(seq)
 
     def switch(self, id: str, *, key: str | None = None, expected: int | None = None) -> Wrote:
@@ -590,7 +365,7 @@ class Model:
         if found is not None:
             return found
         self._check(expected)
-        self._visible(id)
+        self.require(id)
         seq = self._record("switch", key, content, id)
         self.head = id
         return self._done(seq, id)
@@ -621,14 +396,12 @@ class Model:
         if found is not None:
             return found
         self._check(expected)
-        for id in sources:
-            if id not in self.notes:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
+        self.require_known(sources)
         for parent in parents:
             if not any(mark.seq == parent for mark in self.marks):
                 raise Refused(tape.InvalidEntry, field="parents")
         seq = self._record(kind, key, content)
-        self.marks.append(Mark(seq, name, self.head, state, summary, sources))
+        self.marks.append(Mark(tape=self.id, seq=seq, when=seq, name=name, at=self.head, sources=sources))
         return self._done(seq)
 
     def set_summary(
@@ -647,44 +420,14 @@ class Model:
         if found is not None:
             return found
         self._check(expected)
-        self._visible(first)
-        self._visible(last)
-        if last not in self.up(self.head) or first not in self.up(last):
-            raise Refused(tape.InvalidEntry, field="last")
-        held = self.summaries(self.head)
-        if based_on != max((one.seq for one in held), default=None):
+        self.require_run(first, last)
+        newest = self.newest()
+        if based_on != (newest.seq if newest is not None else None):
             raise Refused(tape.SummaryMoved, expected=based_on)
         run, covers = self.judge(first, last)
         seq = self._record("compact", key, content)
-        self.digests.append(Digest(seq, text, run, covers))
+        self.digests.append(Digest(tape=self.id, seq=seq, when=seq, text=text, run=run, covers=covers))
         return self._done(seq)
-
-    def judge(self, first: str, last: str) -> tuple[list[str], list[str]]:
-        """Return a run of messages and those of them that a summary of it covers, if there may be one."""
-        run = [*reversed(self.up(last)[: self.up(last).index(first) + 1])]
-        if first in self.before(self.head):
-            raise Refused(tape.InvalidEntry, field="first")
-        for other in self.summaries(self.head):
-            if set(other.run) & set(run) and not set(other.run) <= set(run):
-                raise Refused(tape.InvalidEntry, field="first")
-        covers = [id for id in run if self.visible(id)]
-        self._check_calls(covers)
-        return run, covers
-
-    def _check_calls(self, covers: list[str]) -> None:
-        bound = {pair for id in covers for pair in self.notes[id].bound}
-        on_path = self.up(self.head)
-        for id in covers:
-            for call, maker in self.notes[id].bound:
-                there = self.visible(maker) or self.notes[maker].taken
-                if maker not in covers and there and call in calls_of(self.notes[maker].body):
-                    raise Refused(tape.InvalidEntry, field="first")
-            made = calls_of(self.notes[id].body)
-            outside = [one for one in on_path if one not in covers and self.visible(one)]
-            if any((call, id) in self.notes[one].bound for one in outside for call in made):
-                raise Refused(tape.InvalidEntry, field="last")
-            if any((call, id) not in bound for call in awaits_of(self.notes[id].body)):
-                raise Refused(tape.InvalidEntry, field="last")
 
     def event(self, name: str, data: Any = None, *, key: str | None = None, expected: int | None = None) -> Wrote:
         """Record a fact."""
@@ -711,3 +454,40 @@ class Model:
 
 def _without_place(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name not in ("id", "role")}
+
+
+def show(message: tape.Message) -> Shown:
+    """Return a message of the store as the model shows it."""
+    if message.id.startswith("~"):
+        return message.id, None, message.seq, message.revision, ""
+    return message.id, message.parent, message.seq, message.revision, json.dumps(message.to_dict(), sort_keys=True)
+
+
+def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
+    """Compare every read with what the model sees, also of each message if asked to."""
+    assert [show(m) for m in reads.messages()] == seen.path
+    assert [show(m) for m in reads.heads()] == seen.heads
+    if each:
+        for id, below in seen.children.items():
+            assert [show(m) for m in reads.children(id)] == below
+            assert reads.message(id).id == id
+        for id in seen.hidden:
+            assert reads.find(id) is None
+    context = reads.context()
+    assert [show(m) for m in context.messages] == seen.context
+    assert (context.anchor.seq if context.anchor else None) == seen.anchor
+    assert context.head == seen.seq
+    summaries = reads.summaries()
+    assert [(one.seq, one.text, one.covers, one.stale) for one in summaries] == seen.summaries
+    assert context.summaries == summaries
+    for one in summaries:
+        [shown] = [message for message in context.messages if message.id == f"~summary:{one.seq}"]
+        assert one.text in shown.text
+        assert ("has changed since" in shown.text) == one.stale
+    newest = reads.summary()
+    assert newest == context.summary
+    assert (newest.seq if newest is not None else None) == seen.newest
+    assert [(a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
+    info = reads.info()
+    assert (info.head, info.entry_count, info.message_count) == (seen.seq, seen.seq, seen.count)
+    assert (info.status, info.reason) == (seen.status, seen.reason)

@@ -1,374 +1,28 @@
-"""What a request shows: every part or a mark for it, never more than the budget, and every call under its own id."""
+"""What a request shows: never more than the budget, every call under its own id, whatever the messages."""
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from validators import check_all, check_anthropic, check_chat, check_responses, measure
+from support.parts import CHECKS, PARTS, PDF, PIXEL, PNG, SEARCH, built, renderings, said, user, view
+from support.validators import check_all, check_anthropic, check_chat, check_responses, measure
 
 import tape
-from tape.core.context.build import ContextInputs, build
+from tape.core.context.build import build
 from tape.core.context.policy import Item, Shaped
 from tape.core.context.shorten import shorten
 from tape.core.context.weigh import Scale
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MEDIA_TOKENS, estimate, message_tokens
-from tape.core.records import Anchor, Message
+from tape.core.records import Anchor
 from tape.core.render.requests import settle, tokens
 
-APIS = ("chat", "responses", "anthropic")
-PIXEL = "iVBORw0KGgo="
-PNG = f"data:image/png;base64,{PIXEL}"
-PDF = "data:application/pdf;base64,JVBERi0="
 LARGE = "data:image/png;base64," + "A" * 400_000
-
-
-def user(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "user", "content": list(parts)}
-
-
-def said(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "assistant", "content": list(parts)}
-
-
-def view(messages: list[dict[str, Any]], **more: Any) -> ContextInputs:
-    items = [
-        Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(copy.deepcopy(messages))
-    ]
-    facts: dict[str, Any] = {
-        "anchor": None,
-        "summaries": [],
-        "excluded": [],
-        "prompt": None,
-        "prompt_stale": False,
-        "head": 9,
-        "tape": "t",
-    }
-    return ContextInputs(items=items, **{**facts, **more})
-
-
-def built(messages: list[dict[str, Any]], budget: int | None = None) -> tape.Context:
-    return build(view(messages), budget, None, None)
-
-
-def renderings(context: tape.Context) -> dict[str, Any]:
-    return {
-        "chat": context.to_openai(),
-        "responses": context.to_openai(api="responses"),
-        "anthropic": context.to_anthropic(),
-    }
-
-
-AUDIO = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-SEARCH: list[dict[str, Any]] = [
-    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tea houses"}},
-    {
-        "type": "web_search_tool_result",
-        "tool_use_id": "srvtoolu_1",
-        "content": [{"type": "web_search_result", "url": "https://a.b", "title": "T", "encrypted_content": "xyz"}],
-    },
-]
-
-# Each part, who says it, and for each API a text that its request must have: the part itself, or a mark.
-PARTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "a PDF of Anthropic's": (
-        user(
-            {
-                "type": "document",
-                "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
-                "title": "plan.pdf",
-            }
-        ),
-        {"chat": '"file_data":"data:application/pdf', "responses": '"input_file"', "anthropic": '"document"'},
-    ),
-    "a text document": (
-        user({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "the plan"}}),
-        {"chat": "the plan", "responses": "the plan", "anthropic": '"document"'},
-    ),
-    "a document of blocks": (
-        user({"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "the plan"}]}}),
-        {"chat": "the plan", "responses": "the plan", "anthropic": '"document"'},
-    ),
-    "a PDF by address": (
-        user({"type": "document", "source": {"type": "url", "url": "https://a.b/c.pdf"}}),
-        {"chat": "https://a.b/c.pdf, not shown", "responses": '"file_url"', "anthropic": '"document"'},
-    ),
-    "a file kept by Anthropic": (
-        user({"type": "document", "source": {"type": "file", "file_id": "file_011"}}),
-        {"chat": "file_011, not shown", "responses": "file_011, not shown", "anthropic": '"file_id":"file_011"'},
-    ),
-    "audio": (
-        user(AUDIO),
-        {
-            "chat": '"input_audio"',
-            "responses": "not shown: OpenAI Responses takes no audio",
-            "anthropic": "not shown: Anthropic takes no audio",
-        },
-    ),
-    "a file of chat": (
-        user({"type": "file", "file": {"filename": "plan.pdf", "file_data": PDF}}),
-        {"chat": '"file_data"', "responses": '"file_data"', "anthropic": '"application/pdf"'},
-    ),
-    "a file kept by OpenAI": (
-        user({"type": "file", "file": {"file_id": "file-1"}}),
-        {"chat": '"file-1"', "responses": '"file-1"', "anthropic": "file-1, not shown"},
-    ),
-    "an input file": (
-        user({"type": "input_file", "filename": "plan.pdf", "file_data": PDF}),
-        {"chat": '"file_data"', "responses": '"input_file"', "anthropic": '"document"'},
-    ),
-    "an input file by address": (
-        user({"type": "input_file", "file_url": "https://a.b/plan.pdf"}),
-        {"chat": "not shown", "responses": '"file_url"', "anthropic": '"url":"https://a.b/plan.pdf"'},
-    ),
-    "an input file that is text": (
-        user({"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGVsbG8="}),
-        {"chat": '"file_data"', "responses": '"file_data"', "anthropic": '"hello"'},
-    ),
-    "an image kept by OpenAI": (
-        user({"type": "input_image", "file_id": "file-2"}),
-        {"chat": "file-2, not shown", "responses": '"file_id":"file-2"', "anthropic": "file-2, not shown"},
-    ),
-    "an image of no common type": (
-        user({"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": PIXEL}}),
-        {"chat": "image/tiff", "responses": "not shown", "anthropic": "takes no such image"},
-    ),
-    "a file of the AI SDK": (
-        user({"type": "file", "mediaType": "application/pdf", "url": PDF, "filename": "plan.pdf"}),
-        {"chat": '"file_data"', "responses": '"file_data"', "anthropic": '"document"'},
-    ),
-    "an image of the AI SDK": (
-        user({"type": "file", "mediaType": "image/png", "url": PNG}),
-        {"chat": '"image_url"', "responses": '"input_image"', "anthropic": '"image/png"'},
-    ),
-    "an image that an assistant made": (
-        said({"type": "file", "mediaType": "image/png", "url": PNG}),
-        dict.fromkeys(APIS, "image/png, 9 bytes, not shown"),
-    ),
-    "a search by the server": (
-        said(*SEARCH),
-        {"chat": "tea houses", "responses": "tea houses", "anthropic": '"encrypted_content":"xyz"'},
-    ),
-    "a call of MCP by the server": (
-        said(
-            {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "add", "server_name": "s", "input": {"a": 17}},
-            {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": [{"text": "18"}]},
-        ),
-        {"chat": "mcp_tool_use add", "responses": "mcp_tool_use add", "anthropic": '"server_name":"s"'},
-    ),
-    "thinking": (
-        said({"type": "thinking", "thinking": "hm", "signature": "sig"}),
-        {"chat": "[thinking, not", "responses": "[thinking, not", "anthropic": '"signature":"sig"'},
-    ),
-    "thinking that nobody signed": (
-        said({"type": "thinking", "thinking": "hm"}),
-        dict.fromkeys(APIS, "[thinking, not shown"),
-    ),
-    "a search result": (
-        user(
-            {
-                "type": "search_result",
-                "source": "https://a.b",
-                "title": "T",
-                "content": [{"type": "text", "text": "found"}],
-            }
-        ),
-        {"chat": "found", "responses": "found", "anthropic": '"search_result"'},
-    ),
-    "an upload to a container": (
-        user({"type": "container_upload", "file_id": "file_012"}),
-        {"chat": "file_012, not shown", "responses": "file_012, not shown", "anthropic": '"container_upload"'},
-    ),
-    "a refusal": (
-        said({"type": "refusal", "refusal": "I will not."}),
-        {"chat": '"refusal"', "responses": '"refusal"', "anthropic": "I will not."},
-    ),
-    "a refusal beside the content": (
-        {"role": "assistant", "content": None, "refusal": "I will not."},
-        {"chat": '"refusal"', "responses": '"refusal"', "anthropic": "I will not."},
-    ),
-    "a spoken answer": (
-        {"role": "assistant", "content": None, "audio": {"id": "audio_1", "data": "UklG", "transcript": "Good day"}},
-        dict.fromkeys(APIS, "Good day"),
-    ),
-    "a function call of old": (
-        {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": "{}"}},
-        dict.fromkeys(APIS, "function_call weather"),
-    ),
-    "reasoning": (
-        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"},
-        {"chat": "[reasoning, not", "responses": '"encrypted_content":"xyz"', "anthropic": "[reasoning, not"},
-    ),
-    "a web search of OpenAI's": (
-        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "tea"}},
-        {"chat": "tea", "responses": '"ws_1"', "anthropic": "tea"},
-    ),
-    "a file search": (
-        {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["tea"], "results": None},
-        {"chat": "tea", "responses": '"fs_1"', "anthropic": "tea"},
-    ),
-    "code that was run": (
-        {"type": "code_interpreter_call", "id": "ci_1", "code": "print(1)", "container_id": "c", "outputs": None},
-        {"chat": "print(1)", "responses": '"ci_1"', "anthropic": "print(1)"},
-    ),
-    "a call of MCP by OpenAI": (
-        {"type": "mcp_call", "id": "mcp_1", "name": "add", "arguments": "{}", "server_label": "s", "output": "18"},
-        {"chat": "mcp_call add", "responses": '"mcp_1"', "anthropic": "mcp_call add"},
-    ),
-    "an image that OpenAI made": (
-        {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "A" * 90},
-        {"chat": "[image_generation_call, not", "responses": '"ig_1"', "anthropic": "[image_generation_call, not"},
-    ),
-    "a part that nobody knows": (
-        user({"type": "dream", "about": "sheep"}),
-        dict.fromkeys(APIS, "[dream, not shown"),
-    ),
-    "content that is JSON": (
-        {"role": "user", "content": {"rows": [1, 2]}},
-        dict.fromkeys(APIS, "rows"),
-    ),
-    "content that is a number": (
-        {"role": "user", "content": 42},
-        dict.fromkeys(APIS, "42"),
-    ),
-}
-CHECKS: dict[str, Callable[[Any], None]] = {
-    "chat": check_chat,
-    "responses": check_responses,
-    "anthropic": check_anthropic,
-}
-
-
-class TestParts:
-    @pytest.mark.parametrize("name", PARTS)
-    @pytest.mark.parametrize("api", CHECKS)
-    def test_every_part_is_shown_or_marked(self, name: str, api: str) -> None:
-        """No part vanishes: it is there in the API's own shape, or a mark tells of it and a repair names it."""
-        message, wanted = PARTS[name]
-        context = built([{"role": "user", "content": "before"}, message, {"role": "user", "content": "after"}])
-        request = renderings(context)[api]
-        CHECKS[api](request)
-        # What is inside of a part's own JSON text is compared as it reads.
-        text = json.dumps(request, separators=(",", ":"), ensure_ascii=False).replace('\\"', '"')
-        assert wanted[api] in text
-        marked = ", not shown: " in text
-        repairs = [one for one in context.repairs if not one.apis or api in one.apis]
-        assert [one.message_id for one in repairs] == ["m1"] * len(repairs)
-        assert bool(repairs) == marked
-        assert all(one.what.endswith("not shown") for one in repairs)
-
-    @pytest.mark.parametrize("name", PARTS)
-    def test_a_message_alone_never_disappears(self, name: str) -> None:
-        """Whatever it consists of, something of it stands in every request."""
-        context = built([PARTS[name][0]])
-        check_all(context)
-        shown = renderings(context)
-        assert shown["chat"]
-        assert shown["responses"]["input"]
-        assert shown["anthropic"]["messages"]
-
-    def test_marks_and_repairs_reach_the_manifest(self, store: tape.Store) -> None:
-        """They are recorded with the context, name the APIs, and do not make its hash depend on the rendering."""
-        chat = store.create("t")
-        chat.append(user({"type": "text", "text": "listen"}, AUDIO), id="m")
-        context, receipt = chat.recorded_context()
-        assert [(one.what, one.message_id, one.apis) for one in context.repairs] == [
-            ("audio not shown", "m", ("responses", "anthropic"))
-        ]
-        before = context.manifest.hash
-        renderings(context)
-        assert chat.context().manifest.hash == before
-        assert chat.recall(receipt.seq).manifest["repairs"] == [
-            {"what": "audio not shown", "call": "", "message_id": "m", "apis": ["responses", "anthropic"]}
-        ]
-
-    def test_an_empty_message_is_reported(self) -> None:
-        """It is left out of the requests, and not silently."""
-        context = built([{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}])
-        assert [(one.what, one.message_id, one.apis) for one in context.repairs] == [("empty message", "m1", ())]
-        blank = built([{"role": "user", "content": " \n"}])
-        assert [(one.what, one.apis) for one in blank.repairs] == [("empty message", ("anthropic",))]
-        assert blank.to_openai() == [{"role": "user", "content": " \n"}]
-
-    def test_a_custom_tools_call_stays_one(self) -> None:
-        """Both of OpenAI's APIs take calls of custom tools, whichever of them made it."""
-        chat = {"id": "c1", "type": "custom", "custom": {"name": "grep", "input": "x.*y"}}
-        history: list[dict[str, Any]] = [
-            {"role": "assistant", "content": None, "tool_calls": [chat]},
-            {"role": "tool", "tool_call_id": "c1", "content": "none"},
-            {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "grep", "input": "z"},
-            {"type": "custom_tool_call_output", "call_id": "c2", "output": "one"},
-        ]
-        context = built(history)
-        check_all(context)
-        assert [call["custom"] for one in context.to_openai() for call in one.get("tool_calls", ())] == [
-            {"name": "grep", "input": "x.*y"},
-            {"name": "grep", "input": "z"},
-        ]
-        assert [item["type"] for item in context.to_openai(api="responses")["input"]] == [
-            "custom_tool_call",
-            "custom_tool_call_output",
-        ] * 2
-        inputs = [block.get("input") for turn in context.to_anthropic()["messages"] for block in turn["content"]]
-        assert [one for one in inputs if one] == [{"input": "x.*y"}, {"input": "z"}]
-
-    def test_items_of_responses_go_back_as_they_were(self) -> None:
-        """A computer's call and its screenshot are not turned into a function's; a call without one has to be."""
-        call = {
-            "type": "computer_call",
-            "id": "cu_1",
-            "call_id": "c1",
-            "action": {"type": "screenshot"},
-            "pending_safety_checks": [],
-            "status": "completed",
-        }
-        output = {
-            "type": "computer_call_output",
-            "call_id": "c1",
-            "output": {"type": "computer_screenshot", "image_url": PNG},
-        }
-        settled = built([call, output])
-        check_all(settled)
-        assert settled.to_openai(api="responses")["input"] == [call, output]
-        assert settled.to_anthropic()["messages"][2]["content"][0]["content"][0]["type"] == "image"
-        alone = built([call])
-        check_all(alone)
-        assert [item["type"] for item in alone.to_openai(api="responses")["input"]] == [
-            "function_call",
-            "function_call_output",
-        ]
-
-    def test_a_call_of_the_servers_keeps_its_result_or_is_marked(self) -> None:
-        """Without its result it is told in text, unless the turn was paused there; a result alone is left out."""
-        use, result = SEARCH
-        cut = built([said(use), {"role": "user", "content": "go on"}, said({"type": "text", "text": "yes"})])
-        check_all(cut)
-        assert "no result was recorded" in str(cut.to_anthropic())
-        assert ("unsettled call", "srvtoolu_1") in [(one.what, one.call) for one in cut.repairs]
-        paused = built([{"role": "user", "content": "search"}, said(use)])
-        assert paused.to_anthropic()["messages"][-1]["content"] == [use]
-        resumed = built([{"role": "user", "content": "search"}, said(use), said(result)])
-        check_all(resumed)
-        assert resumed.to_anthropic()["messages"][-1]["content"] == [use, result]
-        orphan = built([{"role": "user", "content": "search"}, said(result, {"type": "text", "text": "found"})])
-        check_all(orphan)
-        assert [(one.what, one.call) for one in orphan.repairs if not one.apis] == [("orphan result", "srvtoolu_1")]
-
-    def test_speakers_keep_their_names_in_chat(self) -> None:
-        """The only API that has a place for them gets them, where they are as it takes them."""
-        context = built(
-            [{"role": "user", "name": "ada", "content": "a"}, {"role": "user", "name": "two words", "content": "b"}]
-        )
-        assert context.to_openai() == [
-            {"role": "user", "content": "a", "name": "ada"},
-            {"role": "user", "content": "b"},
-        ]
 
 
 def result_with(content: Any) -> list[dict[str, Any]]:
@@ -719,3 +373,34 @@ class TestProperties:
         assert message_tokens({"role": "user", "content": LARGE}) > 90_000
         text = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "word " * 9_000}}
         assert message_tokens(user(text)) > 8_000
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "a type that is no name": {"role": "user", "content": [{"type": ["text"], "text": "hello"}]},
+    "a type that is an object": {"role": "user", "content": [{"type": {"a": 1}}, "hello"]},
+    "a role that no API has": {"role": "function", "name": "weather", "content": "24 C"},
+    "parts that are no objects": {"role": "assistant", "content": [None, 3, "hello", ["x"]]},
+    "a call without a name": {"role": "assistant", "tool_calls": [{"id": "c1"}, 5, {"id": 7}]},
+    "a call with an empty id": {"role": "assistant", "content": None, "tool_calls": [{"id": "", "function": {}}]},
+    "an item that nobody knows": {"type": "dream", "about": ["sheep"]},
+    "content that is an object": {"role": "user", "content": {"text": "hello"}},
+}
+
+
+class TestOddMessages:
+    @pytest.mark.parametrize("name", ODD)
+    def test_it_is_kept_and_rendered(self, name: str) -> None:
+        """It comes back equal, and a context with it is one that every API accepts."""
+        with tape.open(":memory:") as store:
+            chat = store.tape("odd")
+            chat.append(role="user", content="Before")
+            kept = chat.append(ODD[name])
+            chat.append(role="user", content="After")
+            assert kept.message_id is not None
+            assert chat.message(kept.message_id).to_dict() == ODD[name]
+            context = chat.context(budget=1_000)
+            check_chat(context.to_openai())
+            check_responses(context.to_openai(api="responses"))
+            check_anthropic(context.to_anthropic())
+            assert [hit.message_id for hit in chat.search("hello")] in ([], [kept.message_id])
+            assert chat.verify().ok

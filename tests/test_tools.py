@@ -6,12 +6,14 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
-from conftest import Backend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.backends import Backend
 
 import tape
+from tape import BlockSpec
 from tape.tools import Toolset
 
 
@@ -270,3 +272,78 @@ class TestForks:
         tools = fork.tools()
         assert tools.call("tape_anchors").split("\n") == ["parent:2 start", "2 own"]
         assert tools.call("tape_context", {"seq": "parent:2", "before": 0}) == "parent:2 anchor"
+
+
+class TestTools:
+    def test_s13_only_what_applies_is_offered_and_described(self, backend: Backend) -> None:
+        """Without a writable block there is no tool to write one, and the prompt section does not speak of it."""
+        bare = backend.open().tape("bare").tools()
+        assert "set_block" not in bare
+        assert "set_block" not in bare.prompt()
+        chat = backend.open(blocks=[BlockSpec("memory"), BlockSpec("persona", read_only=True)]).tape("chat")
+        tools = chat.tools()
+        assert "set_block" in tools
+        assert tools["set_block"].parameters["properties"]["label"]["enum"] == ["memory"]
+        assert [line.split(":")[0] for line in tools.prompt().split("\n")[1:]] == [f"- {name}" for name in tools.names]
+        for shape in (tools.openai(), tools.anthropic()):
+            assert len(shape) == len(tools)
+            msgspec.json.encode(shape)
+
+    def test_s16_the_store_s_tools_search_all_tapes_of_the_owner(self, store: tape.Store) -> None:
+        """A model finds text on every tape that the store sees, is told the tape, and finds no other owner's."""
+        for owner in ("ann", "bob"):
+            for n in range(3):
+                store.create(f"{owner}-{n}", owner=owner, messages=[{"role": "user", "content": f"pelican {n}"}])
+        tools = store.scoped("ann").tools()
+        assert tools.names == ["search_tapes"]
+        assert [line.split()[0] for line in tools.call("search_tapes", {"query": "pelican"}).split("\n")] == [
+            "ann-2",
+            "ann-1",
+            "ann-0",
+        ]
+        assert len(store.tools().call("search_tapes", '{"query": "pelican", "limit": 5}').split("\n")) == 5
+        assert len(tools.call("search_tapes", {"query": "pelican", "tape": "ann-1"}).split("\n")) == 1
+        for nothing in ({"query": "pelican", "tape": "bob-1"}, {"query": "nowhere"}, {"query": "", "tape": "nobody"}):
+            assert tools.call("search_tapes", nothing) == "Nothing found."
+        for wrong in ({}, {"query": 7}, {"query": "x", "owner": "bob"}, {"query": "x", "limit": "many"}):
+            assert tools.call("search_tapes", wrong).startswith("Error: ")
+        for shape in (tools.openai(), tools.anthropic()):
+            assert len(msgspec.json.decode(msgspec.json.encode(shape))) == 1
+
+    def test_s13_every_failure_is_text(self, chat: tape.Tape) -> None:
+        """Unknown tools, wrong arguments, refusals of the store: all are answered in words."""
+        chat.append(role="user", content="hello")
+        chat.set_block("memory", "x", max_tokens=5)
+        chat.set_block("persona", "y", read_only=True)
+        tools = chat.tools()
+        head = chat.info().head
+        bad: list[tuple[str, Any]] = [
+            ("nope", {}),
+            ("tape_context", {}),
+            ("tape_context", {"seq": "one"}),
+            ("tape_context", {"seq": 99}),
+            ("tape_handoff", {"name": "x", "summary": " "}),
+            ("tape_anchors", {"limit": -1}),
+            ("set_block", {"label": "memory", "text": "word " * 50}),
+            ("set_block", {"label": "persona", "text": "z"}),
+            ("set_block", {"label": "memory", "text": "z", "action": "explode"}),
+            ("set_block", "{not json"),
+            ("tape_info", {"surprise": 1}),
+        ]
+        for name, arguments in bad:
+            assert tools.call(name, arguments).startswith("Error"), (name, arguments)
+        assert chat.info().head == head
+
+    def test_s13_the_tools_do_what_they_say(self, chat: tape.Tape) -> None:
+        """Info, reading around a seq, anchors, handoff, writing a block with its usage told."""
+        chat.extend([{"role": "user", "content": "find me"}, {"role": "assistant", "content": "found"}])
+        chat.set_block("memory", "", max_tokens=100)
+        tools = chat.tools()
+        assert "2 messages" in tools.call("tape_info")
+        assert "find me" in tools.call("tape_context", {"seq": 3})
+        assert tools.call("tape_anchors") == "There are no anchors."
+        assert "recorded" in tools.call("tape_handoff", '{"name": "next", "summary": "done", "next_steps": ["rest"]}')
+        assert tools.call("tape_anchors").endswith("next: done")
+        assert tools.call("set_block", {"label": "memory", "text": "tea"}).startswith("Written to memory. Usage: 1/100")
+        chat.retract(chat.messages()[0].id)
+        assert "find me" not in tools.call("tape_context", {"seq": 3})

@@ -10,172 +10,20 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from model import Refused, answers_of, apart, calls_of, same
-
 import tape
+from support.family_memory import Change, Facts, Look, Text, Value, World, declared_facts, joined, over, patched
+from support.family_merge import Carry
+from support.tree import HEAD, Digest, Mark, Note, Refused, Tree, answers_of, apart, calls_of, revised_body, same
 
-__all__ = ["HEAD", "Kin", "Merged", "Refused", "Seen", "World", "Wrote", "migrator"]
-
-HEAD = "<head>"
-"""The parent that was not given."""
+__all__ = ["FamilyTree", "Kin", "Merged", "Seen", "Wrote", "compare", "show"]
 
 CLOSED = ("completed", "discarded")
 
 _clock = itertools.count(1)
-
-
-def migrator(version: int) -> Callable[[Any], Any]:
-    """Return what turns a value of one version into the next, and shows when it was called twice."""
-
-    def migrate(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {**value, f"v{version}": value.get(f"v{version}", 0) + 1}
-        return value * 10 if isinstance(value, int) else value
-
-    return migrate
-
-
-@dataclass
-class World:
-    """What the store is opened with: slots with their versions, and blocks. A text takes as many tokens as letters."""
-
-    slots: dict[str, int] = field(default_factory=dict)
-    blocks: list[tape.BlockSpec] = field(default_factory=list)
-
-    def spec(self, label: str) -> tape.BlockSpec | None:
-        """Return the declaration of a block."""
-        return next((one for one in self.blocks if one.label == label), None)
-
-    def lifted(self, slot: str, held: Value | None) -> Value | None:
-        """Return a value of a slot as this program reads it, with its version."""
-        if held is None or slot not in self.slots:
-            return held
-        value, version = held[0], held[1] or 1
-        for step in range(version, self.slots[slot]):
-            value = migrator(step)(value)
-        return value, max(version, self.slots[slot])
-
-
-Value = tuple[Any, int]
-"""What a slot holds, and its version; 0 if it was written without one."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """A block without its text."""
-
-    description: str | None = None
-    max_tokens: int | None = None
-    read_only: bool = False
-
-
-@dataclass(frozen=True)
-class Text:
-    """A block as an entry has it; without a text it was removed."""
-
-    text: str | None
-    facts: Facts
-    declared: bool
-    seq: int = 0
-    depth: int = 0
-    """How far the tape that wrote it is from the root of the family."""
-
-
-Look = tuple[str, Facts] | None
-"""A block as it is shown, or None."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """An entry of a tape's own that wrote a slot or a block."""
-
-    seq: int
-    name: str
-    op: str
-    given: Any = None
-    text: str | None = None
-
-
-def joined(text: str, line: str) -> str:
-    """Return a block's text with one more line."""
-    return text + line if not text or not line or line[0] == "\n" else text + "\n" + line
-
-
-def patched(value: Any, patch: Any) -> Any:
-    """Return a value after a JSON merge patch."""
-    if not isinstance(patch, dict):
-        return patch
-    kept = {name: item for name, item in value.items() if name not in patch} if isinstance(value, dict) else {}
-    old = value if isinstance(value, dict) else {}
-    return {**kept, **{name: patched(old.get(name), item) for name, item in patch.items() if item is not None}}
-
-
-NOTHING = "<nothing>"
-"""What a slot without a value, or an object without a member, has there."""
-
-
-def differences(one: Any, other: Any, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Return where two values differ, each with what the other has there."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        found: dict[tuple[str, ...], Any] = {}
-        for name in sorted({*one, *other}):
-            found.update(differences(one.get(name, NOTHING), other.get(name, NOTHING), (*at, name)))
-        return found
-    return {} if same(one, other) else {at: other}
-
-
-def laid(value: Any, at: tuple[str, ...], new: Any) -> Any:
-    """Return a value with something else at a path."""
-    if not at:
-        return new
-    held = dict(value) if isinstance(value, dict) else {}
-    held[at[0]] = laid(held.get(at[0], NOTHING), at[1:], new)
-    return {name: item for name, item in held.items() if item != NOTHING}
-
-
-def found_at(value: Any, at: tuple[str, ...]) -> Any:
-    """Return what a value has at a path."""
-    for name in at:
-        value = value[name] if isinstance(value, dict) and name in value else NOTHING
-    return value
-
-
-@dataclass
-class Note:
-    """A message, in the view or not."""
-
-    id: str
-    parent: str | None
-    tape: str
-    placed: int
-    body: dict[str, Any]
-    given: dict[str, Any]
-    """What the caller gave, to tell a repetition from a conflict."""
-    revision: tuple[str, int]
-    revised: int
-    """When the body was written, by a clock that all tapes share."""
-    bound: list[tuple[str, str]]
-    out: bool = False
-    taken: int = 0
-    """The clear that took it, or 0."""
-    named: int = 0
-    """The last entry of the tape's own that revised, retracted or restored it."""
-
-
-@dataclass
-class Mark:
-    """An anchor, and the message that was the head when it was set."""
-
-    tape: str
-    seq: int
-    name: str
-    at: str | None
-    sources: list[str]
-    when: int
 
 
 @dataclass(frozen=True)
@@ -222,15 +70,10 @@ class Seen:
 
 
 @dataclass
-class Tree:
-    """One view: messages, anchors, clears and the head."""
+class FamilyTree(Tree):
+    """The view of one tape of a family, with its slots and blocks."""
 
-    notes: dict[str, Note] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
-    clears: list[int] = field(default_factory=list)
-    """When the clears in force were made, oldest first; only the tape's own."""
-    head: str | None = None
-    status: str = "active"
+    tape: str = ""
     slots: dict[str, Value] = field(default_factory=dict)
     blocks: dict[str, Text] = field(default_factory=dict)
 
@@ -252,67 +95,35 @@ class Tree:
                 found.append((label, *shown, self.blocks[label].seq if label in self.blocks else None))
         return found
 
-    def visible(self, id: str) -> bool:
-        """Whether a message is in the view."""
-        note = self.notes[id]
-        if note.out or note.taken:
-            return False
-        return not note.bound or any(
-            self.visible(maker) and call in calls_of(self.notes[maker].body) for call, maker in note.bound
-        )
-
-    def up(self, id: str | None) -> list[str]:
-        """Return a message and everything above it, in the view or not, nearest first."""
-        found = []
-        while id is not None:
-            found.append(id)
-            id = self.notes[id].parent
-        return found
-
-    def path(self, end: str | None) -> list[str]:
-        """Return the messages in the view from the root to ``end``."""
-        return [id for id in reversed(self.up(end)) if self.visible(id)]
-
     def show(self, id: str) -> Shown:
         """Return a message as it is shown."""
         note = self.notes[id]
-        above = next((one for one in self.up(id)[1:] if self.visible(one)), None)
-        return id, above, note.tape, note.placed, note.revision[1], json.dumps(note.body, sort_keys=True)
+        return id, self.above(id), note.tape, note.placed, note.revision, json.dumps(note.body, sort_keys=True)
 
-    def standing(self) -> list[Mark]:
-        """Return the anchors that no clear has ended; those that a fork inherits end with its first clear."""
-        return [mark for mark in self.marks if not self.clears or mark.when > self.clears[-1]]
-
-    def anchor(self, end: str | None) -> Mark | None:
-        """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
-        on_path = [*reversed(self.up(end))]
-        found = [
-            (0 if mark.at is None else on_path.index(mark.at) + 1, mark.when, mark)
-            for mark in self.standing()
-            if mark.at is None or mark.at in on_path
-        ]
-        return max(found, key=lambda one: one[:2])[2] if found else None
-
-    def stale(self, mark: Mark) -> bool:
-        """Whether a message that an anchor was made from has changed or gone since."""
-        return any(not self.visible(id) or self.notes[id].revised > mark.when for id in mark.sources)
+    def context(self) -> list[Shown]:
+        """Return what a context shows; a summary of another tape is named with it."""
+        found: list[Shown] = []
+        for one in self.window(self.head):
+            if isinstance(one, str):
+                found.append(self.show(one))
+            else:
+                name = f"~summary:{one.seq}" if one.tape == self.tape else f"~summary:{one.tape}:{one.seq}"
+                found.append((name, None, one.tape, one.seq, one.seq, ""))
+        return found
 
     def seen(self, seq: int, world: World) -> Seen:
         """Return everything that can be seen."""
-        live = [id for id in self.notes if self.visible(id)]
+        live = self.live()
         shown = {id: self.show(id) for id in live}
-        followed = {above for id in live for above in self.up(id)[1:]}
         mark = self.anchor(self.head)
-        before = set(self.up(mark.at)) if mark is not None else set()
-        path = self.path(self.head)
         return Seen(
             seq=seq,
-            path=[shown[id] for id in path],
-            heads=[shown[id] for id in live if id not in followed],
+            path=[shown[id] for id in self.path(self.head)],
+            heads=[shown[id] for id in self.ends()],
             children={id: [shown[below] for below in live if shown[below][1] == id] for id in live},
             hidden=[id for id in self.notes if id not in shown],
             anchor=(mark.tape, mark.seq) if mark is not None else None,
-            context=[shown[id] for id in path if id not in before],
+            context=self.context(),
             anchors=[(one.tape, one.seq, one.name, self.stale(one)) for one in self.standing()],
             status=self.status,
             states=json.dumps(
@@ -351,8 +162,8 @@ class Kin:
         self.world = world
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.tree = Tree()
-        self.past: list[Tree] = [Tree()]
+        self.tree = FamilyTree(tape=id)
+        self.past = [FamilyTree(tape=id)]
         """The view after each entry; the first is that of an unwritten tape."""
         self.state = "open" if parent is not None else ""
         self.merged = self.since = 0
@@ -393,13 +204,6 @@ class Kin:
         if self.tree.status in CLOSED:
             raise Refused(tape.TapeClosed, status=self.tree.status)
 
-    def _visible(self, id: str) -> Note:
-        if id not in self.tree.notes:
-            raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
-        if not self.tree.visible(id):
-            raise Refused(tape.UnknownMessage, message_id=id, retracted=True)
-        return self.tree.notes[id]
-
     # -- writes
 
     def append(self, message: dict[str, Any], made: str, parent: str | None = HEAD) -> Wrote:
@@ -414,19 +218,22 @@ class Kin:
                 raise Refused(tape.ProvenanceConflict)
             return Wrote(note.tape, note.placed, id, True)
         self._writable()
-        above = self.tree.head if parent == HEAD else None if parent is None else self._visible(str(parent)).id
+        above = self.tree.head if parent == HEAD else None if parent is None else self.tree.require(str(parent)).id
         return self._place(id, message, given, above)
 
     def _place(self, id: str, message: dict[str, Any], given: dict[str, Any], above: str | None) -> Wrote:
-        bound = []
-        for call in answers_of(message):
-            for one in self.tree.up(above):
-                if self.tree.visible(one) and call in calls_of(self.tree.notes[one].body):
-                    bound.append((call, one))
-                    break
+        bound = self.tree.binds(message, above)
         seq = self._next()
         self.tree.notes[id] = Note(
-            id, above, self.id, seq, copy.deepcopy(message), given, (self.id, seq), next(_clock), bound
+            id=id,
+            parent=above,
+            tape=self.id,
+            placed=seq,
+            body=copy.deepcopy(message),
+            given=given,
+            wrote=(self.id, seq),
+            revised=next(_clock),
+            bound=bound,
         )
         self.tree.head = id
         self._record()
@@ -437,69 +244,47 @@ class Kin:
         note = self.tree.notes.get(id)
         body: dict[str, Any] = {}
         if note is not None and self.tree.visible(id):
-            body = {**note.body, "content": content}
-            if message is not None:
-                body = {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
+            body = revised_body(note, message, content)
             if same(apart(body, id), apart(note.body, id)):
                 # Settled before any other check, as a known key is.
-                return Wrote(*note.revision, id, True)
+                return Wrote(*note.wrote, id, True)
         self._writable()
-        note = self._visible(id)
+        note = self.tree.require(id)
         seq = self._next()
-        note.body, note.revision, note.revised, note.named = copy.deepcopy(body), (self.id, seq), next(_clock), seq
+        note.body, note.wrote, note.revised, note.named = copy.deepcopy(body), (self.id, seq), next(_clock), seq
         self._record()
         return Wrote(self.id, seq, id, False)
 
     def retract(self, ids: Sequence[str]) -> Wrote:
         """Take messages out of the view."""
         self._writable()
-        for id in ids:
-            if id not in self.tree.notes:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
-            if self.tree.notes[id].out or self.tree.notes[id].taken:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=True)
+        self.tree.check_retract(ids)
         seq = self._next()
-        for id in ids:
-            self.tree.notes[id].out, self.tree.notes[id].named = True, seq
+        self.tree.take_out(ids, seq)
         self._record()
         return Wrote(self.id, seq, ids[0] if len(ids) == 1 else None, False)
 
     def restore(self, ids: Sequence[str]) -> Wrote:
         """Bring messages back, or without ids undo the tape's last clear."""
         self._writable()
-        if not ids and not self.tree.clears:
-            raise Refused(tape.InvalidEntry, field="ids")
-        for id in ids:
-            if id not in self.tree.notes:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
-            if not self.tree.notes[id].out and not self.tree.notes[id].taken:
-                raise Refused(tape.InvalidEntry, field="ids")
+        self.tree.check_restore(ids)
         seq = self._next()
-        for id in ids:
-            note = self.tree.notes[id]
-            note.out, note.taken, note.named = False, 0, seq
-        if not ids:
-            undone = self.tree.clears.pop()
-            for note in self.tree.notes.values():
-                if note.taken == undone:
-                    note.taken = 0
+        self.tree.bring_back(ids, seq)
         self._record()
         return Wrote(self.id, seq, ids[0] if len(ids) == 1 else None, False)
 
     def clear(self) -> Wrote:
         """Take everything that is in the view out of it."""
         self._writable()
-        seq, when = self._next(), next(_clock)
-        for id in [id for id in self.tree.notes if self.tree.visible(id)]:
-            self.tree.notes[id].taken = when
-        self.tree.clears.append(when)
+        seq = self._next()
+        self.tree.clear_all(next(_clock))
         self._record()
         return Wrote(self.id, seq, None, False)
 
     def switch(self, id: str) -> Wrote:
         """Make a message the head."""
         self._writable()
-        self._visible(id)
+        self.tree.require(id)
         seq = self._next()
         self.tree.head = id
         self._record()
@@ -508,12 +293,30 @@ class Kin:
     def anchor(self, name: str, sources: Sequence[str]) -> Wrote:
         """Set an anchor."""
         self._writable()
-        for id in sources:
-            if id not in self.tree.notes:
-                raise Refused(tape.UnknownMessage, message_id=id, retracted=False)
+        self.tree.require_known(sources)
         seq = self._next()
-        self.tree.marks.append(Mark(self.id, seq, name, self.tree.head, list(sources), next(_clock)))
+        mark = Mark(tape=self.id, seq=seq, when=next(_clock), name=name, at=self.tree.head, sources=list(sources))
+        self.tree.marks.append(mark)
         self.named[name] = seq
+        self._record()
+        return Wrote(self.id, seq, None, False)
+
+    def set_summary(self, text: str, first: str, last: str, expected: tuple[str, int] | int | None) -> Wrote:
+        """Let a text stand for the messages from one to another; ``expected`` names the summary before it."""
+        tree = self.tree
+        self._writable()
+        tree.require_run(first, last)
+        newest = tree.newest()
+        names: list[Any] = [None]
+        if newest is not None:
+            names = [(newest.tape, newest.seq)]
+            if not any(one.seq == newest.seq and one.tape != newest.tape for one in tree.digests):
+                names.append(newest.seq)
+        if expected not in names:
+            raise Refused(tape.SummaryMoved, expected=expected)
+        run, covers = tree.judge(first, last)
+        seq = self._next()
+        tree.digests.append(Digest(tape=self.id, seq=seq, when=next(_clock), text=text, run=run, covers=covers))
         self._record()
         return Wrote(self.id, seq, None, False)
 
@@ -590,12 +393,12 @@ class Kin:
         if isinstance(at, str):
             if at not in self.tree.notes:
                 raise Refused(tape.InvalidEntry, field="point")
-            self._visible(at)
+            self.tree.require(at)
         self._next()
         tree = copy.deepcopy(self.past[at] if isinstance(at, int) else self.tree)
         if isinstance(at, str):
             tree.head = at
-        tree.marks = tree.standing()
+        tree.tape, tree.marks, tree.digests = id, tree.standing(), tree.lasting()
         for note in tree.notes.values():
             # What a clear took is gone for the fork, which has no clear of its own to undo.
             note.out, note.taken, note.named = note.out or note.taken > 0, 0, 0
@@ -642,7 +445,7 @@ class Kin:
 
     def written(self, id: str) -> int:
         """Return the entry of the tape's own that wrote a message's body, or 0."""
-        on, seq = self.tree.notes[id].revision
+        on, seq = self.tree.notes[id].wrote
         return seq if on == self.id else 0
 
     def merge(self, child: Kin, strategy: str, on_conflict: str, fields: dict[str, Any], made: Sequence[str]) -> Merged:
@@ -769,221 +572,48 @@ class Kin:
         return list(changed)
 
 
-class Carry:
-    """What a merge does to the slots and blocks of a parent: worked out first, and written when nothing conflicts."""
-
-    def __init__(self, parent: Kin, child: Kin, policy: str) -> None:
-        self.parent, self.child, self.policy = parent, child, policy
-        self.world = parent.world
-        self.then, self.child_then = parent.past[child.met], child.past[max(child.merged, 1)]
-        self.conflicts: list[tuple[str, Any, Any]] = []
-        self.kept: list[str] = []
-        self.writes: list[Callable[[], Any]] = []
-
-    def take(self, name: str) -> None:
-        """Decide on one slot or block."""
-        kind, _, label = name.partition(":")
-        if kind == "state":
-            self._state(label)
-        else:
-            self._block(label)
-
-    # -- state
-
-    def _state(self, slot: str) -> None:
-        base, theirs, was, ours = (
-            self.world.lifted(slot, tree.slots.get(slot))
-            for tree in (self.child_then, self.child.tree, self.then, self.parent.tree)
-        )
-        held = [one for one in (base, theirs, was, ours) if one is not None]
-        if len({version or 1 for _, version in held}) > 1:
-            self._whole(slot, base, theirs, was, ours)
-            return
-        gone = (NOTHING, 0)
-        now = (ours or gone)[0]
-        mine = differences((was or gone)[0], now)
-        value, failed = now, False
-        for at, new in differences((base or gone)[0], (theirs or gone)[0]).items():
-            meets = [one for one in mine if one[: len(at)] == at or at[: len(one)] == one]
-            name = ".".join((slot, *at))
-            if any(one != at or not same(mine[one], new) for one in meets) and self.policy != "theirs":
-                failed = failed or self.policy == "fail"
-                if self.policy == "ours":
-                    self.kept.append(name)
-                else:
-                    self.conflicts.append((name, wrapped(found_at(now, at)), wrapped(new)))
-            else:
-                value = laid(value, at, new)
-        if not failed and not same(value, now):
-            version = max((version for _, version in held), default=0)
-            self._write(slot, None if value == NOTHING else (value, version))
-
-    def _whole(
-        self, slot: str, base: Value | None, theirs: Value | None, was: Value | None, ours: Value | None
-    ) -> None:
-        if alike(base, theirs) or alike(theirs, ours):
-            return
-        if alike(was, ours) or self.policy == "theirs":
-            self._write(slot, theirs)
-        elif self.policy == "ours":
-            self.kept.append(slot)
-        else:
-            self.conflicts.append((slot, wrapped((ours or (NOTHING, 0))[0]), wrapped((theirs or (NOTHING, 0))[0])))
-
-    def _write(self, slot: str, held: Value | None) -> None:
-        self.writes.append(lambda: self.parent._put(slot, held))
-
-    # -- blocks
-
-    def _lines(self, kin: Kin, label: str, since: int, text: str | None) -> list[str] | None:
-        """Return the lines that a tape appended to a block, or None when it did more to its text."""
-        lines = []
-        for one in kin.changes:
-            if one.name == f"block:{label}" and one.seq > since:
-                if one.op == "append":
-                    lines.append(one.given)
-                elif one.text != text:
-                    return None
-                text = one.text
-        return lines
-
-    def _block(self, label: str) -> None:
-        world, spec = self.world, self.world.spec(label)
-        base, theirs, was, ours = (
-            tree.look(label, world) for tree in (self.child_then, self.child.tree, self.then, self.parent.tree)
-        )
-        recorded, held = theirs, self.child.tree.blocks[label]
-        if label not in self.child_then.blocks and not held.declared and spec is not None and theirs is not None:
-            facts = theirs[1]
-            theirs = (
-                theirs[0],
-                Facts(
-                    spec.description if facts.description is None else facts.description,
-                    spec.max_tokens if facts.max_tokens is None else facts.max_tokens,
-                    facts.read_only or spec.read_only,
-                ),
-            )
-        if theirs in (base, ours):
-            return
-        lines = self._lines(self.child, label, self.child.merged, None if base is None else base[0])
-        own_lines = self._lines(self.parent, label, self.child.met, None if was is None else was[0])
-        merged = theirs
-        if ours is None or theirs is None:
-            removed = ours != was or (ours is None and base is not None)
-            if removed and self._against(label, ours, theirs, ["text"]):
-                return
-        elif not (ours == was == base):
-            empty = ("", Facts())
-            clashing, merged = [], ours
-            for name in ("text", "description", "max_tokens", "read_only"):
-                was_there, new, before, mine = (part(one or empty, name) for one in (base, theirs, was, ours))
-                if new in (was_there, mine):
-                    continue
-                if name == "text" and lines is not None and (before == mine or own_lines is not None):
-                    text = ours[0]
-                    for line in lines:
-                        text = joined(text, line)
-                    merged = (text, merged[1])
-                elif before == mine:
-                    merged = with_part(merged, name, new)
-                else:
-                    clashing.append(name)
-            if clashing:
-                if self.policy == "fail":
-                    self._against(label, ours, theirs, clashing)
-                    return
-                if self.policy == "ours":
-                    self.kept.append(label)
-                for name in clashing:
-                    merged = with_part(merged, name, part(ours if self.policy == "ours" else theirs, name))
-        if merged is not None and over(*merged):
-            changed = ours is None or (ours[0], ours[1].max_tokens) != (merged[0], merged[1].max_tokens)
-            if changed and self.policy == "theirs":
-                merged = recorded
-            elif changed:
-                if label in self.kept:
-                    self.kept.remove(label)
-                names = ["text"]
-                if ours is not None and recorded is not None and ours[1].max_tokens != recorded[1].max_tokens:
-                    names.append("max_tokens")
-                self._against(label, ours, recorded, names)
-                return
-        if merged != ours:
-            self._write_block(label, ours, merged, lines or [])
-
-    def _against(self, label: str, ours: Look, theirs: Look, names: list[str]) -> bool:
-        """Note a conflict, or that the parent's block stays; False when the fork's is to be taken."""
-        if self.policy == "fail":
-            mine, other = (None if one is None else {name: part(one, name) for name in names} for one in (ours, theirs))
-            self.conflicts.append((label, mine, other))
-        elif self.policy == "ours":
-            self.kept.append(label)
-        return self.policy != "theirs"
-
-    def _write_block(self, label: str, ours: Look, merged: Look, lines: list[str]) -> None:
-        held = self.parent.tree.blocks.get(label)
-        declared = (
-            self.world.spec(label) is not None
-            or (held is not None and held.declared)
-            or self.child.tree.blocks[label].declared
-        )
-
-        def write(op: str, given: str | None, text: str | None, facts: Facts) -> None:
-            self.writes.append(lambda: self.parent._block(label, op, given, Text(text, facts, declared)))
-
-        if merged is None:
-            assert ours is not None
-            write("remove", None, None, ours[1])
-            return
-        text = "" if ours is None else ours[0]
-        for line in lines:
-            text = joined(text, line)
-        if not lines or text != merged[0] or (ours is None and merged[1] != Facts()):
-            write("set", merged[0], merged[0], merged[1])
-            return
-        if ours is not None and ours[1] != merged[1]:
-            write("set", ours[0], ours[0], merged[1])
-        text = "" if ours is None else ours[0]
-        for line in lines:
-            text = joined(text, line)
-            write("append", line, text, merged[1])
-
-
-def over(text: str, facts: Facts) -> bool:
-    """Whether a text is longer than its block may be."""
-    return facts.max_tokens is not None and len(text) > facts.max_tokens
-
-
-def declared_facts(spec: tape.BlockSpec) -> Facts:
-    """Return the configuration that a block is declared with."""
-    return Facts(spec.description, spec.max_tokens, spec.read_only)
-
-
-def part(look: tuple[str, Facts], name: str) -> Any:
-    """Return a block's text or a part of its configuration."""
-    return look[0] if name == "text" else getattr(look[1], name)
-
-
-def with_part(look: tuple[str, Facts], name: str, value: Any) -> tuple[str, Facts]:
-    """Return a block with another text or another part of its configuration."""
-    return (value, look[1]) if name == "text" else (look[0], replace(look[1], **{name: value}))
-
-
-def wrapped(value: Any) -> dict[str, Any] | None:
-    """Return a value of state as a conflict shows it."""
-    return None if value == NOTHING else {"value": value}
-
-
-def alike(one: Value | None, other: Value | None) -> bool:
-    """Whether two values of a slot are the same, in the same version."""
-    if one is None or other is None:
-        return one is other
-    return same(one[0], other[0]) and (one[1] or 1) == (other[1] or 1)
-
-
 def _same_state(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
     return one is other if one is None or other is None else same(one, other)
 
 
 def _renamed(body: dict[str, Any] | None, id: str) -> dict[str, Any] | None:
     return {**body, "id": id} if body is not None and "id" in body else body
+
+
+def show(message: tape.Message) -> tuple[str, str | None, str, int, int, str]:
+    # A summary shown as a message has a text that is the store's own.
+    body = "" if message.id.startswith("~") else json.dumps(message.to_dict(), sort_keys=True)
+    return message.id, message.parent, message.tape, message.seq, message.revision, body
+
+
+def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
+    """Compare every read with what the model sees, also of each message if asked to."""
+    assert [show(m) for m in reads.messages()] == seen.path
+    assert [show(m) for m in reads.heads()] == seen.heads
+    if each:
+        for id, below in seen.children.items():
+            assert [show(m) for m in reads.children(id)] == below
+            assert reads.message(id).id == id
+        for id in seen.hidden:
+            assert reads.find(id) is None
+    pages: list[tape.Message] = []
+    cursor = None
+    while True:
+        page = reads.messages(limit=3, before=cursor)
+        assert isinstance(page, tape.Page)
+        pages[:0] = page.items
+        cursor = page.cursor
+        if not page.truncated:
+            break
+    assert [show(m) for m in pages] == seen.path
+    context = reads.context()
+    assert [show(m) for m in context.messages] == seen.context
+    assert (None if context.anchor is None else (context.anchor.tape, context.anchor.seq)) == seen.anchor
+    assert context.head == seen.seq
+    assert [(a.tape, a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
+    info = reads.info()
+    assert (info.head, info.status) == (seen.seq, seen.status)
+    assert json.dumps(reads.states(), sort_keys=True) == seen.states
+    blocks = reads.blocks()
+    assert [(b.label, b.text, Facts(b.description, b.max_tokens, b.read_only), b.seq) for b in blocks] == seen.blocks
+    assert [block.tokens for block in blocks] == [len(block.text) for block in blocks]

@@ -9,9 +9,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from conftest import Backend
-
 import tape
+from support.backends import Backend
 from tape.core.entries import chain, payloads
 from tape.core.entries.payloads import Payload, Place
 

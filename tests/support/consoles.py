@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from shell import Done, tape_command
+from support.shell import Done, tape_command
 
 __all__ = ["commands", "differs", "filled", "shown"]
 

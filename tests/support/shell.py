@@ -11,7 +11,7 @@ import tape
 from tape.command import main
 
 if TYPE_CHECKING:
-    from conftest import Backend
+    from support.backends import Backend
 
 __all__ = ["Done", "Shell", "family", "tape_command"]
 
