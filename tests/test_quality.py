@@ -15,11 +15,6 @@ CODE = ("tape", "tests", "benchmarks", "alembic")
 
 LONG_MODULES: set[str] = {
     "tape/aio.py",
-    "tape/core/context/build.py",
-    "tape/core/entries/payloads.py",
-    "tape/core/plan/intents.py",
-    "tape/core/search/tokenizer.py",
-    "tape/core/transfer/references.py",
     "tape/db/maintain/audit.py",
     "tape/db/record/recorder.py",
     "tape/db/transfer/transfer.py",
