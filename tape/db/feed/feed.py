@@ -18,7 +18,7 @@ from tape.core.records import Entry
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position, split_position
-from tape.db.sql.rows import FeedRow
+from tape.db.sql.rows.feed import FeedRow
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.values import any_text, damaged_entry, entry_from_row
 from tape.errors import Corrupt, InvalidEntry

@@ -27,7 +27,8 @@ from tape.db.read.memory import Settings
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.replays import message_of
 from tape.db.record.writing import Call, Writing
-from tape.db.sql.rows import EntryRow, ForkRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.tapes import ForkRow
 from tape.db.view.ancestry import place_at
 from tape.db.view.opening import Point, head_row, inherited, open_view
 from tape.db.view.tape_view import TapeView

@@ -14,7 +14,7 @@ from tape.core.plan.keys import DERIVED, GIVEN, Key
 from tape.db.engine.transaction import Transaction
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
-from tape.db.sql.rows import EntryRow
+from tape.db.sql.rows.entries import EntryRow
 from tape.errors import ProvenanceConflict, TapeNotFound
 from tape.new_ids import keyed
 

@@ -12,7 +12,8 @@ from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload, Place
 from tape.core.view.in_memory import View
 from tape.db.engine.transaction import Database, Transaction
-from tape.db.sql.rows import EntryRow, TapeRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.tapes import TapeRow
 from tape.db.view.ancestry import Ancestry, Layer
 from tape.errors import Corrupt, TapeNotFound
 

@@ -20,7 +20,7 @@ from tape.db.engine.transaction import Broken, Collision, Database, Denied, Tran
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.schema.guards import in_schema
-from tape.db.sql.rows import TextRow
+from tape.db.sql.rows.search import TextRow
 from tape.errors import Corrupt, StoreBusy
 
 __all__ = ["Excerpt", "Index", "large_body", "place_of"]

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, only_first, query, statement
-from tape.db.sql.rows import ConsumerRow, FeedRow
+from tape.db.sql.rows.feed import ConsumerRow, FeedRow
 
 __all__ = ["Feeds"]
 

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from tape.db.sql.catalog import PURGED
 from tape.db.sql.compiler import ZERO, Param, Statement, derived, param, query, statement
 from tape.db.sql.feeds import Feeds
-from tape.db.sql.rows import ENTRY_COLUMNS, BuriedRow, LinkRow, Tombstone
+from tape.db.sql.rows.entries import ENTRY_COLUMNS
+from tape.db.sql.rows.upkeep import BuriedRow, LinkRow, Tombstone
 
 __all__ = ["BATCH", "Removal"]
 

@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 from tape.core.entries.payloads import BODIES
 from tape.db.sql.compiler import ZERO, Param, Statement, derived, param, query, statement
 from tape.db.sql.feeds import Feeds
-from tape.db.sql.rows import FoundRow, IndexedBody, TextKept, TextRow
+from tape.db.sql.rows.search import FoundRow, IndexedBody, TextKept, TextRow
 
 __all__ = ["LARGE", "Searches"]
 

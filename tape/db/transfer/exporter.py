@@ -12,7 +12,7 @@ from tape.core.records import Transfer
 from tape.core.transfer import export_format
 from tape.core.transfer.export_format import End, EntryLine, TapeLine
 from tape.db.engine.transaction import Database, Transaction
-from tape.db.sql.rows import EntryRow
+from tape.db.sql.rows.entries import EntryRow
 from tape.db.transfer.files import File, Progress, writing
 from tape.db.view.ancestry import Ancestry, place_at
 from tape.db.view.opening import open_view, view_of

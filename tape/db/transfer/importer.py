@@ -24,7 +24,7 @@ from tape.core.view.fold import fold
 from tape.db.engine.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, Stale, load
-from tape.db.sql.rows import EntryRow
+from tape.db.sql.rows.entries import EntryRow
 from tape.db.transfer.citing import contradicted
 from tape.db.transfer.copy import Copy, absent
 from tape.db.transfer.files import File, Progress, reading

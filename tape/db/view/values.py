@@ -15,7 +15,9 @@ from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source, Tape
 from tape.core.view.fold import Head
 from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
-from tape.db.sql.rows import EntryRow, HeadRow, PathRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.tapes import HeadRow
+from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
 from tape.db.view.ancestry import Ancestry, place_at
 from tape.errors import Corrupt
