@@ -188,8 +188,8 @@ def rebase_restored(database: Database) -> None:
     sql = database.statements
 
     def behind(tx: Transaction) -> bool:
-        row = tx.one(sql.xid_state, ())
-        return row is not None and row[1] is not None and row[1] >= row[2]
+        xids = tx.one(sql.xid_state, ())
+        return xids is not None and xids.newest is not None and xids.newest >= xids.next
 
     def raise_base(tx: Transaction) -> None:
         tx.lock("\0schema")

@@ -58,10 +58,10 @@ def _split(
     old.record(Plain(key=Key(ending, GIVEN), payload=ended))
     born = Call(successor, call.actor, call.meta)
     born.create = payloads.Open(
-        name=facts[4] if name is None else name,
-        owner=facts[2],
-        agent=facts[3],
-        labels=[] if facts[5] is None else msgspec.json.decode(facts[5]),
+        name=facts.name if name is None else name,
+        owner=facts.owner,
+        agent=facts.agent,
+        labels=[] if facts.labels is None else msgspec.json.decode(facts.labels),
     )
     young = opener(born)
     young.create()

@@ -63,7 +63,7 @@ class Catalog:
         found = [_listed(row) for row in rows]
         following = None
         if more:
-            number, stamp = found[-1][0], rows[-1].info.head_stamp
+            number, stamp = rows[-1].info.id, rows[-1].info.head_stamp
             following = str(number) if order == "created" else f"{stamp}.{number}"
         return Page([info for _, info in found], following, more)
 

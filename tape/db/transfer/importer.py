@@ -157,8 +157,8 @@ class Importer:
             rows = self._db.read(lambda tx, after=after: tx.all(self._sql.hashes_after, (tape, after, upto)))  # type: ignore[misc]
             if not rows:
                 return
-            yield from (bytes(row[1]).hex() for row in rows)
-            after = rows[-1][0]
+            yield from (bytes(row.hash).hex() for row in rows)
+            after = rows[-1].seq
 
     def _opened(
         self,

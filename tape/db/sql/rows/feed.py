@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tape.db.sql.rows.entries import EntryRow
 
-__all__ = ["ConsumerRow", "FeedRow"]
+__all__ = ["ConsumerRow", "FeedPlace", "FeedRow", "XidState"]
 
 
 class FeedRow(NamedTuple):
@@ -23,6 +23,21 @@ class FeedRow(NamedTuple):
         """Return the row of a page of the feed."""
         width = len(EntryRow._fields)
         return cls(EntryRow._make(row[:width]), *row[width:])
+
+
+class FeedPlace(NamedTuple):
+    """Where an entry stands in the feed."""
+
+    xid: int
+    position: int
+
+
+class XidState(NamedTuple):
+    """On PostgreSQL: the oldest transaction that is running, the newest that is stored, and the next one."""
+
+    oldest: int
+    newest: int | None
+    next: int
 
 
 class ConsumerRow(NamedTuple):

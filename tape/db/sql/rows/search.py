@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["FoundRow", "IndexedBody", "TextKept", "TextRow"]
+__all__ = ["FoundRow", "IndexedBody", "IndexedText", "TextKept", "TextRow"]
 
 
 class TextRow(NamedTuple):
@@ -32,6 +32,13 @@ class IndexedBody(NamedTuple):
     version: int
     payload: bytes | None
     owner: str | None
+
+
+class IndexedText(NamedTuple):
+    """A text of a tape in the index."""
+
+    position: int
+    seq: int
 
 
 class FoundRow(NamedTuple):

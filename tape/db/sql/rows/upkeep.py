@@ -1,10 +1,10 @@
-"""Rows of maintenance: tombstones, purges and checks."""
+"""Rows of maintenance: tombstones, purges, checks and imports."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BuriedRow", "BuriedTape", "CheckRow", "LinkRow", "Tombstone"]
+__all__ = ["BuriedRow", "BuriedTape", "CheckRow", "HashRow", "HiddenTape", "LinkRow", "Tombstone"]
 
 
 class Tombstone(NamedTuple):
@@ -64,3 +64,18 @@ class CheckRow(NamedTuple):
     seq: int
     hash: bytes
     stamp: int
+
+
+class HashRow(NamedTuple):
+    """The hash of an entry."""
+
+    seq: int
+    hash: bytes
+
+
+class HiddenTape(NamedTuple):
+    """A tape of an import that is under way or died."""
+
+    number: int
+    name: str
+    owner: str | None
