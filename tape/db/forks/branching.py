@@ -284,25 +284,17 @@ class Branching:
         conflicts += carry.into(told, on_conflict)
         if conflicts:
             raise MergeConflict(call.tape, child, conflicts)
+        return self._record_merge(parent, young, key, told)
+
+    def _record_merge(self, parent: Writing, young: Writing, key: str | None, told: payloads.Merge) -> MergeReceipt:
+        """Record a merge on both tapes."""
         self._recorder.shared.database.point("merge")
-        receipt = parent.record(Plain(key=Key(key or ids.merge_key(child, told.seq), GIVEN), payload=told))
+        receipt = parent.record(Plain(key=Key(key or ids.merge_key(young.tape, told.seq), GIVEN), payload=told))
         parent.flush()
         self._recorder.shared.database.point("merged")
-        back = payloads.Merge(tape=call.tape, seq=receipt.seq, hash=receipt.hash, strategy=strategy)
-        young.record(Plain(key=Key(ids.merge_key(call.tape, receipt.seq), DERIVED), payload=back))
-        return MergeReceipt(
-            tape=call.tape,
-            seq=receipt.seq,
-            key=receipt.key,
-            hash=receipt.hash,
-            duplicate=False,
-            child=child,
-            child_head=told.seq,
-            strategy=strategy,
-            message_ids=[message_id for message_id, _ in told.messages],
-            changed=told.changed,
-            kept=told.kept,
-        )
+        back = payloads.Merge(tape=parent.tape, seq=receipt.seq, hash=receipt.hash, strategy=told.strategy)
+        young.record(Plain(key=Key(ids.merge_key(parent.tape, receipt.seq), DERIVED), payload=back))
+        return merge_receipt(parent.tape, receipt, told, duplicate=False)
 
     def _merged(
         self, tx: Transaction, parent: Writing, row: EntryRow, child: str, strategy: str, fields: dict[str, Any]

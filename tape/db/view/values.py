@@ -11,7 +11,7 @@ import msgspec
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Place
-from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source, TapeInfo, moment
+from tape.core.records import Anchor, Entry, MergeReceipt, Message, Receipt, Source, TapeInfo, moment
 from tape.core.view.fold import Head
 from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
@@ -203,13 +203,13 @@ def _parent_id(view: TapeView, row: PathRow, place: Place | None) -> str | None:
     return message_from_row(view.tape, above[0], None).id if above else None
 
 
-def merge_receipt(tape: str, row: EntryRow, merge: payloads.Merge, *, duplicate: bool) -> MergeReceipt:
-    """Return the receipt of a merge, from its entry on the parent."""
+def merge_receipt(tape: str, entry: EntryRow | Receipt, merge: payloads.Merge, *, duplicate: bool) -> MergeReceipt:
+    """Return the receipt of a merge, from its entry on the parent or from the receipt of that."""
     return MergeReceipt(
         tape=tape,
-        seq=row.seq,
-        key=row.key,
-        hash=bytes(row.hash).hex(),
+        seq=entry.seq,
+        key=entry.key,
+        hash=entry.hash if isinstance(entry, Receipt) else bytes(entry.hash).hex(),
         duplicate=duplicate,
         child=merge.tape,
         child_head=merge.seq,
