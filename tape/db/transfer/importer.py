@@ -31,6 +31,7 @@ from tape.db.transfer.files import File, Progress, reading
 from tape.db.transfer.staging import Arriving, Moved, sweep
 from tape.db.view.ancestry import Ancestry, place_at
 from tape.db.view.opening import head_row, open_view
+from tape.db.view.values import decoded
 from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
 __all__ = ["Importer"]
@@ -200,7 +201,7 @@ class Importer:
                 return
             for row in rows:
                 try:
-                    payload = payloads.decode(row.kind, row.version, row.payload or b"")
+                    payload = decoded(row)
                     place = place_at(row.lane, row.ordinal, row.head_tape, ancestry)
                     head, ops = fold(known.head, row.seq, bytes(row.hash), row.stamp, place, row.key, payload)
                     known.apply(head, payload, ops)

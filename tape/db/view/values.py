@@ -15,7 +15,7 @@ from tape.core.records import Anchor, Entry, MergeReceipt, Message, Receipt, Sou
 from tape.core.view.fold import Head
 from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
-from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.entries import BodyRow, EntryRow
 from tape.db.sql.rows.tapes import HeadRow
 from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
@@ -29,6 +29,7 @@ __all__ = [
     "anchor_from",
     "any_text",
     "damaged_entry",
+    "decoded",
     "entry_from_row",
     "head_from_row",
     "info_from_facts",
@@ -58,6 +59,11 @@ def head_from_row(row: HeadRow) -> tuple[int, Head, Ancestry | None]:
         row.completed_at or 0,
     )
     return row.number, head, ancestry
+
+
+def decoded(row: EntryRow | BodyRow) -> payloads.Payload:
+    """Return the payload of an entry; raises Corrupt when it was erased or cannot be read."""
+    return payloads.decode(row.kind, row.version, row.payload or b"")
 
 
 def payload_of(tape: str, row: EntryRow) -> payloads.Payload | None:
