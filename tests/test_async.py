@@ -435,16 +435,6 @@ class TestCancellation:
         run(work())
 
 
-@pytest.fixture(scope="module")
-def store(standing: Backend) -> tape.Store:
-    return standing.open()
-
-
-@pytest.fixture
-def chat(store: tape.Store) -> tape.Tape:
-    return store.tape(new_ids.new_id())
-
-
 class TestAsync:
     """The same basics, awaited."""
 

