@@ -69,12 +69,6 @@ class Feeds(Compiler):
             .offset(ZERO)
         )
 
-    @statement
-    def feed_more(self, x: Param, p: Param) -> Any:
-        """Whether there is anything at all behind a place, final or not."""
-        e = self.tables.entries.c
-        return only_first(sa.select(e.position).where(self._past(e, x, p)).order_by(*self._order(e)))
-
     @query(FeedPlace)
     def feed_end(self) -> Any:
         """The place of the last entry."""
