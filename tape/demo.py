@@ -38,8 +38,15 @@ def _expect(holds: bool, claim: str) -> None:
 def story(store: tape.Store) -> str:
     """Tell the story on a new tape of ``store``, and return the tape's id."""
     chat = store.create(name="Lisbon")
-    question = "Plan two days in Lisbon."
+    answered = _talk(chat)
+    _delegate(chat)
+    _look_back(store, chat, answered)
+    return chat.id
 
+
+def _talk(chat: tape.Tape) -> int:
+    """Ask, answer, correct and hand off; return the seq of the first answer."""
+    question = "Plan two days in Lisbon."
     _say("1. A user asks. Every write returns a receipt: a seq, a key and a hash.")
     first = chat.append(role="user", content=question, key="web-1", actor="user")
     print(f"   seq {first.seq}, key {first.key}, hash {first.hash[:16]}...")
@@ -50,7 +57,7 @@ def story(store: tape.Store) -> str:
 
     _say("3. The model calls a tool. Call, result and answer are written together or not at all.")
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Lisbon"}'}}
-    chat.extend(
+    *_, answer = chat.extend(
         [
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "c1", "content": "Friday 24 C, Saturday rain"},
@@ -66,7 +73,11 @@ def story(store: tape.Store) -> str:
     _say("5. A handoff closes the phase: from here on context starts with its summary.")
     handoff = chat.handoff("booking", summary="Two days from Friday.", next_steps=["find a hotel"], actor="planner")
     print(f"   seq {handoff.seq}, next steps: find a hotel")
+    return answer.seq
 
+
+def _delegate(chat: tape.Tape) -> None:
+    """Let a subagent work on a fork, and merge what it did."""
     _say("6. A subagent works on a fork. It sees all that came before; the parent sees nothing of it.")
     before = chat.messages()
     helper = chat.fork(name="hotels")
@@ -82,21 +93,23 @@ def story(store: tape.Store) -> str:
     _show(chat.messages()[len(before) :])
     _expect(len(chat.messages()) == len(before) + 2, f"the parent shows {len(before) + 2}")
 
+
+def _look_back(store: tape.Store, chat: tape.Tape, answered: int) -> None:
+    """Ask what the model is shown next, what was known before, and whether all is intact."""
     _say("8. What the model is shown next: the handoff, then the messages after it.")
     context = chat.context(budget=8_000)
     for message in context.to_openai():
         print(f"   {message['role']:<9}  {message['content'].splitlines()[0]}")
     _expect(len(context.messages) == 2, f"about {context.tokens} tokens, of a budget of 8000")
 
-    _say(f"9. Replay: what was known at seq {first.seq + 3}, before the correction?")
-    past = chat.at(first.seq + 3).messages()
+    _say(f"9. Replay: what was known at seq {answered}, before the correction?")
+    past = chat.at(answered).messages()
     _show(past[-1:])
     _expect(past[-1].content == "Go on Saturday.", "the view of any earlier moment is still there")
 
     _say("10. Verify: every hash and every row of the view, computed again from the entries.")
     report = store.verify()
     _expect(report.ok, f"{report.entries} entries of {report.tapes} tapes, nothing wrong")
-    return chat.id
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -36,7 +36,9 @@ from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, system_clock
 from tape.db.schema.migrate import migrate
 from tape.db.search.search import Searcher
-from tape.db.transfer.transfer import File, Moving, Progress
+from tape.db.transfer.exporter import Exporter
+from tape.db.transfer.files import File, Progress
+from tape.db.transfer.importer import Importer
 from tape.errors import InvalidEntry, TapeNotFound
 from tape.handles.consumer import Consumer, check_timeout
 from tape.handles.options import WriteOptions, call_of, encode_meta, list_options
@@ -117,7 +119,8 @@ class Store:
         self._feed = Feed(database, owner=owner)
         self._searcher = Searcher(database, owner=owner)
         self._catalog = Catalog(database, owner, self._searcher.index)
-        self._moving = Moving(self._recorder, owner)
+        self._exporter = Exporter(database, owner)
+        self._importer = Importer(self._recorder)
         self._purging = Purging(database, owner, self._recorder, self._catalog, self._searcher.index)
         self._services = Services(
             database, owner, clock, self._recorder, self._reader, self._branching, self._searcher, self._feed
@@ -389,7 +392,7 @@ class Store:
         strict.callback(progress, "progress")
         id = strict.identifier(id, "id")
         self._services.log_administrative("export", tape=id)
-        return self._moving.export(id, file, family=strict.flag(family, "family"), progress=progress)
+        return self._exporter.export(id, file, family=strict.flag(family, "family"), progress=progress)
 
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
         """Take in an exported file: all of it, or nothing.
@@ -400,7 +403,7 @@ class Store:
         both readings of the file.
         """
         strict.callback(progress, "progress")
-        return self._moving.import_(file, progress, reuse=strict.flag(reuse, "reuse"))
+        return self._importer.import_(file, progress, reuse=strict.flag(reuse, "reuse"))
 
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy a live SQLite store to a file, while others read and write it.

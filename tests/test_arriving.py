@@ -15,7 +15,7 @@ from support.damage import contents
 from support.processes import Crew
 
 import tape
-from tape.db.transfer import staging, transfer
+from tape.db.transfer import importer, staging
 
 COUNT = 300
 """How many messages a long tape has here: more than an import is told to write in one transaction."""
@@ -32,7 +32,7 @@ def shorter() -> Iterator[None]:
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """Do so in this process."""
-    patch.setattr(transfer, "_AT_ONCE", COUNT // 2)
+    patch.setattr(importer, "_AT_ONCE", COUNT // 2)
     patch.setattr(staging._Arrival, "pending", COUNT // 3)
 
 

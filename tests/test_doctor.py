@@ -28,7 +28,7 @@ from tape.db.engine.file_lock import Turn
 from tape.db.maintain.inspect import Oldest, look, oldest_transaction, wal_size
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
-from tape.db.transfer import staging, transfer
+from tape.db.transfer import importer, staging
 
 
 def findings(done: Any) -> dict[str, dict[str, Any]]:
@@ -47,7 +47,7 @@ class TestHealthy:
         out = io.BytesIO()
         source.export("a", out)
         source.purge("a")
-        monkeypatch.setattr(transfer, "_AT_ONCE", 0)
+        monkeypatch.setattr(importer, "_AT_ONCE", 0)
         monkeypatch.setattr(staging.Arriving, "drop", lambda self: None)
         monkeypatch.setattr(staging.Arriving, "show", lambda self, tx: 1 / 0)
         long_ago = fresh.backend.open(clock=lambda: source._clock() - 7_200_000_000)

@@ -25,14 +25,14 @@ from test_purge import full
 import tape
 from tape.core.entries import chain
 from tape.core.transfer import export_format as format
-from tape.db.transfer import staging, transfer
+from tape.db.transfer import importer, staging
 
 
 @pytest.fixture(params=["at once", "in batches"])
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short files are imported in one transaction, long ones in hidden batches; here all in either way."""
     if request.param == "in batches":
-        monkeypatch.setattr(transfer, "_AT_ONCE", 0)
+        monkeypatch.setattr(importer, "_AT_ONCE", 0)
         monkeypatch.setattr(staging._Arrival, "pending", 3)
 
 

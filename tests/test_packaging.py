@@ -25,8 +25,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 import tape
-from tape.db.migrate import KNOWN, schema_version, scripts, upgrade
-from tape.db.schema import REVISION
+from tape.db.schema.migrate import KNOWN, schema_version, scripts, upgrade
+from tape.db.schema.tables import REVISION
 
 package = Path(tape.__file__).parent
 assert package.is_relative_to(sys.prefix), package

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 import tape
 from support.processes import PATIENCE, heard, pending, ready, say
-from tape.db.transfer import staging, transfer
+from tape.db.transfer import importer, staging
 
 
 def _receipt(receipt: tape.Receipt, content: Any = None) -> dict[str, Any]:
@@ -489,7 +489,7 @@ def merge_on(store: tape.Store) -> None:
 
 def import_and_die(store: tape.Store, *, raw: bytes, at_once: int, pending: int) -> None:
     """Import a file that counts as long, and be killed (-9) when nine tenths of both readings are done."""
-    transfer._AT_ONCE = at_once
+    importer._AT_ONCE = at_once
     staging._Arrival.pending = pending
 
     def die(done: int, total: int) -> None:

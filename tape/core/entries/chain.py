@@ -35,7 +35,7 @@ def link(
     kind: str,
     key: str,
     actor: str | None,
-    source: tuple[str, int] | None,
+    source: tuple[str | None, int] | None,
     meta: bytes | None,
     stamp: int,
     version: int,

@@ -213,7 +213,7 @@ class Checker:
             entry.kind,
             entry.key,
             entry.actor,
-            entry.source,  # type: ignore[arg-type]
+            entry.source,
             meta,
             entry.stamp,
             entry.version,

@@ -87,7 +87,7 @@ class Transaction:
     def value(self, statement: Statement[Any], params: Row) -> Any:
         """Run a query and return the first column of its first row, or None when there is no row."""
         row = self.one(statement, params)
-        return None if row is None else row[0]
+        return None if row is None else next(iter(row))
 
     def all(self, statement: Statement[T], params: Row) -> list[T]:
         """Run a query and return its rows."""
@@ -115,7 +115,8 @@ class Transaction:
         """Make this the only writer of ``tape`` if there is no other now; tells whether it is."""
         if not self.postgres:
             return True
-        return bool(self._cursor.execute(self.statements.try_lock, (lock_key(tape),)).fetchone()[0])
+        (locked,) = self._cursor.execute(self.statements.try_lock, (lock_key(tape),)).fetchone()
+        return bool(locked)
 
     def hot(self, statement: Statement[Any], params: Row) -> bool:
         """Run a statement that is a transaction by itself; tells whether it wrote."""

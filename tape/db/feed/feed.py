@@ -18,7 +18,7 @@ from tape.core.records import Entry
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position, split_position
-from tape.db.sql.rows import FeedRow
+from tape.db.sql.rows.feed import FeedRow
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.values import any_text, damaged_entry, entry_from_row
 from tape.errors import Corrupt, InvalidEntry
@@ -188,8 +188,8 @@ def rebase_restored(database: Database) -> None:
     sql = database.statements
 
     def behind(tx: Transaction) -> bool:
-        row = tx.one(sql.xid_state, ())
-        return row is not None and row[1] is not None and row[1] >= row[2]
+        xids = tx.one(sql.xid_state, ())
+        return xids is not None and xids.newest is not None and xids.newest >= xids.next
 
     def raise_base(tx: Transaction) -> None:
         tx.lock("\0schema")

@@ -27,11 +27,12 @@ from tape.db.read.memory import Settings
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.replays import message_of
 from tape.db.record.writing import Call, Writing
-from tape.db.sql.rows import EntryRow, ForkRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.tapes import ForkRow
 from tape.db.view.ancestry import place_at
 from tape.db.view.opening import Point, head_row, inherited, open_view
 from tape.db.view.tape_view import TapeView
-from tape.db.view.values import merge_receipt
+from tape.db.view.values import decoded, merge_receipt
 from tape.errors import (
     InvalidEntry,
     MergeConflict,
@@ -116,7 +117,7 @@ class Branching:
         self, tx: Transaction, parent: str, row: EntryRow, asked: str | None, at: Point, name: str | None
     ) -> str:
         """Return the fork found by the caller's key, if it was made by the same call."""
-        made = _payload(row)
+        made = decoded(row)
         if (
             isinstance(made, payloads.Fork)
             and asked in (None, made.child)
@@ -132,7 +133,7 @@ class Branching:
     def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:
         """Whether a tape was made by the same call: forked off the same parent at the same point."""
         row = tx.one(self._sql.entry, (young.tape_id, 1))
-        opening = _payload(row) if row is not None and row.payload is not None else None
+        opening = decoded(row) if row is not None and row.payload is not None else None
         if row is None or not isinstance(opening, payloads.Open) or opening.parent is None:
             return False
         point = opening.parent
@@ -211,7 +212,7 @@ class Branching:
 
     def _again(self, tape: str, row: EntryRow, given: dict[str, Any]) -> Receipt:
         """Return the receipt of an entry found by the caller's key, if it says the same."""
-        payload = _payload(row)
+        payload = decoded(row)
         stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
         if stored != given:
             raise ProvenanceConflict(tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
@@ -283,31 +284,23 @@ class Branching:
         conflicts += carry.into(told, on_conflict)
         if conflicts:
             raise MergeConflict(call.tape, child, conflicts)
+        return self._record_merge(parent, young, key, told)
+
+    def _record_merge(self, parent: Writing, young: Writing, key: str | None, told: payloads.Merge) -> MergeReceipt:
+        """Record a merge on both tapes."""
         self._recorder.shared.database.point("merge")
-        receipt = parent.record(Plain(key=Key(key or ids.merge_key(child, told.seq), GIVEN), payload=told))
+        receipt = parent.record(Plain(key=Key(key or ids.merge_key(young.tape, told.seq), GIVEN), payload=told))
         parent.flush()
         self._recorder.shared.database.point("merged")
-        back = payloads.Merge(tape=call.tape, seq=receipt.seq, hash=receipt.hash, strategy=strategy)
-        young.record(Plain(key=Key(ids.merge_key(call.tape, receipt.seq), DERIVED), payload=back))
-        return MergeReceipt(
-            tape=call.tape,
-            seq=receipt.seq,
-            key=receipt.key,
-            hash=receipt.hash,
-            duplicate=False,
-            child=child,
-            child_head=told.seq,
-            strategy=strategy,
-            message_ids=[message_id for message_id, _ in told.messages],
-            changed=told.changed,
-            kept=told.kept,
-        )
+        back = payloads.Merge(tape=parent.tape, seq=receipt.seq, hash=receipt.hash, strategy=told.strategy)
+        young.record(Plain(key=Key(ids.merge_key(parent.tape, receipt.seq), DERIVED), payload=back))
+        return merge_receipt(parent.tape, receipt, told, duplicate=False)
 
     def _merged(
         self, tx: Transaction, parent: Writing, row: EntryRow, child: str, strategy: str, fields: dict[str, Any]
     ) -> MergeReceipt:
         """Return the receipt of the merge found by the caller's key, if it is one of the same."""
-        told = _payload(row)
+        told = decoded(row)
         stored = {"kind": told.kind, "child": getattr(told, "tape", None), "strategy": getattr(told, "strategy", None)}
         given: dict[str, Any] = {"kind": "merge", "child": child, "strategy": strategy}
         if isinstance(told, payloads.Merge) and stored == given:
@@ -424,10 +417,6 @@ class Branching:
         except Taken as taken:
             raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
         told.messages.append((add.id, told.seq))
-
-
-def _payload(row: EntryRow) -> payloads.Payload:
-    return payloads.decode(row.kind, row.version, row.payload or b"")
 
 
 def _never_forked(tape: str) -> InvalidEntry:

@@ -13,7 +13,8 @@ from tape.core.merge import divergence
 from tape.core.messages import toolcalls
 from tape.db.engine.transaction import Transaction
 from tape.db.record.writing import Writing
-from tape.db.sql.rows import ForkRow, PathRow
+from tape.db.sql.rows.tapes import ForkRow
+from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
 from tape.db.view.opening import Point, as_inherited, standing, view_of
 from tape.db.view.tape_view import TapeView

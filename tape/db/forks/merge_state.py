@@ -32,6 +32,7 @@ from tape.db.record.writing import Writing
 from tape.db.view import memory
 from tape.db.view.opening import view_of
 from tape.db.view.tape_view import TapeView
+from tape.db.view.values import decoded
 from tape.new_ids import keyed
 
 __all__ = ["Carry"]
@@ -164,8 +165,7 @@ class Carry:
     ) -> BlockSide:
         """Return what a tape did to a block since the two agreed, told by its entries of that block alone."""
         rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
-        written = [payloads.decode(row.kind, row.version, row.payload or b"") for row in rows]
-        entries = [entry for entry in written if isinstance(entry, payloads.Block)]
+        entries = [entry for entry in map(decoded, rows) if isinstance(entry, payloads.Block)]
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 
 

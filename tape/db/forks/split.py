@@ -14,7 +14,8 @@ from tape.core.plan.keys import DERIVED, GIVEN, Key
 from tape.db.engine.transaction import Transaction
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
-from tape.db.sql.rows import EntryRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.view.values import decoded
 from tape.errors import ProvenanceConflict, TapeNotFound
 from tape.new_ids import keyed
 
@@ -58,10 +59,10 @@ def _split(
     old.record(Plain(key=Key(ending, GIVEN), payload=ended))
     born = Call(successor, call.actor, call.meta)
     born.create = payloads.Open(
-        name=facts[4] if name is None else name,
-        owner=facts[2],
-        agent=facts[3],
-        labels=[] if facts[5] is None else msgspec.json.decode(facts[5]),
+        name=facts.name if name is None else name,
+        owner=facts.owner,
+        agent=facts.agent,
+        labels=[] if facts.labels is None else msgspec.json.decode(facts.labels),
     )
     young = opener(born)
     young.create()
@@ -72,12 +73,12 @@ def _split(
 
 def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summary: str) -> None:
     """Refuse a key under which something else was recorded, or a split with another summary."""
-    ended = payloads.decode(made.kind, made.version, made.payload or b"")
+    ended = decoded(made)
     stored: dict[str, Any] = {"kind": ended.kind}
     if isinstance(ended, payloads.Status) and ended.redirect == successor:
         row = tx.one(tx.statements.head, (successor,))
         begun = tx.one(tx.statements.entry_by_key, (row.number, ids.split_key(tape))) if row is not None else None
-        told = payloads.decode(begun.kind, begun.version, begun.payload or b"") if begun is not None else None
+        told = decoded(begun) if begun is not None else None
         stored = {"kind": "split", "summary": told.summary if isinstance(told, payloads.Handoff) else None}
     given = {"kind": "split", "summary": summary}
     if stored != given:

@@ -90,8 +90,8 @@ def _look_at_file(path: Path, timeout: float) -> StoreState:
         return StoreState(True)
     try:
         with _reading(path, timeout) as connection:
-            row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tape_version'").fetchone()
-            version = connection.execute("SELECT version_num FROM tape_version").fetchone() if row else None
+            table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tape_version'").fetchone()
+            row = connection.execute("SELECT version_num FROM tape_version").fetchone() if table else None
     except sqlite3.DatabaseError as error:
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code in _NOT_A_DATABASE:
@@ -99,7 +99,10 @@ def _look_at_file(path: Path, timeout: float) -> StoreState:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreBusy(timeout) from error
         raise StoreFailed(f"cannot open {str(path)!r}: {error}") from error
-    return StoreState(True, str(version[0]) if version is not None else None)
+    if row is None:
+        return StoreState(True)
+    (version,) = row
+    return StoreState(True, str(version))
 
 
 @contextlib.contextmanager
@@ -171,7 +174,7 @@ def oldest_transaction(database: Database) -> Oldest | None:
 def feed_now(database: Database) -> int:
     """Return the position behind which the feed has only what is not final yet, and what is still to come."""
     if not database.postgres:
-        _, position = database.read(lambda tx: tx.one(tx.statements.feed_end, ())) or (0, 0)
-        return int(position)
-    oldest, _, _ = database.read(lambda tx: tx.one(tx.statements.xid_state, ())) or (0, 0, 0)
-    return join_position(int(oldest), 0)
+        end = database.read(lambda tx: tx.one(tx.statements.feed_end, ()))
+        return 0 if end is None else end.position
+    xids = database.read(lambda tx: tx.one(tx.statements.xid_state, ()))
+    return 0 if xids is None else join_position(xids.oldest, 0)

@@ -23,7 +23,7 @@ from tape.db.read.catalog import Catalog
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
 from tape.db.search.index import Index
-from tape.db.sql.rows import BuriedRow
+from tape.db.sql.rows.upkeep import BuriedRow
 from tape.db.transfer.staging import sweep
 from tape.errors import Corrupt, TapeInUse, TapeNotFound
 

@@ -12,11 +12,13 @@ from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload, Place
 from tape.core.view.in_memory import View
 from tape.db.engine.transaction import Database, Transaction
-from tape.db.sql.rows import EntryRow, TapeRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.tapes import TapeRow
 from tape.db.view.ancestry import Ancestry, Layer
+from tape.db.view.values import decoded
 from tape.errors import Corrupt, TapeNotFound
 
-__all__ = ["Meter", "Progress", "StoredTape", "decoded", "find_tape", "fold_row", "tape_names", "tape_row"]
+__all__ = ["Meter", "Progress", "StoredTape", "find_tape", "fold_row", "tape_names", "tape_row"]
 
 _PAGE = 1_000
 Progress = Callable[[int, int], None]
@@ -77,11 +79,6 @@ def tape_row(tx: Transaction, tape: str, owner: str | None) -> TapeRow | None:
     row = tx.one(tx.statements.tape_row, (tape,))
     hidden = row is None or row.status == "purged" or owner not in (None, row.owner)
     return None if hidden else row
-
-
-def decoded(row: EntryRow) -> Payload:
-    """Return the payload of an entry's row; raises Corrupt when it cannot be read."""
-    return payloads.decode(row.kind, row.version, row.payload or b"")
 
 
 def fold_row(view: View, row: EntryRow, place: Place) -> Payload:

@@ -13,7 +13,7 @@ from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position
 from tape.db.search.index import Index, Indexed
-from tape.db.sql.rows import TextKept
+from tape.db.sql.rows.search import TextKept
 from tape.db.sql.searches import WORDS
 from tape.errors import StoreBusy, StoreFailed
 

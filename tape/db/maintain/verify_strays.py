@@ -9,7 +9,7 @@ from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.records import Problem, ViewProblem
 from tape.db.engine.transaction import Transaction
-from tape.db.sql.rows import BuriedTape
+from tape.db.sql.rows.upkeep import BuriedTape
 from tape.db.transfer.staging import HIDDEN_NAMES
 from tape.errors import Corrupt
 

@@ -14,13 +14,14 @@ from tape.core.records import Problem, Receipt, ViewProblem
 from tape.core.transfer.citations import Citation, cited_by
 from tape.core.view.in_memory import View
 from tape.db.engine.transaction import Transaction
-from tape.db.maintain.stored_tape import Meter, StoredTape, decoded, find_tape, fold_row
+from tape.db.maintain.stored_tape import Meter, StoredTape, find_tape, fold_row
 from tape.db.maintain.view_rows import rows_of, seq_of
 from tape.db.record.writing import head_values
-from tape.db.sql.rows import HEAD_COLUMNS, EntryRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.tapes import HEAD_COLUMNS
 from tape.db.transfer.citing import contradicted
 from tape.db.view.ancestry import place_at
-from tape.db.view.values import any_text
+from tape.db.view.values import any_text, decoded
 from tape.errors import Corrupt
 
 __all__ = ["TapeCheck", "check_tape"]

@@ -6,7 +6,7 @@ from tape.core.entries import payloads
 from tape.core.entries.payloads import Answer
 from tape.core.summaries.compaction import Candidate, Summary
 from tape.core.summaries.runs import in_force
-from tape.db.sql.rows import PathRow
+from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
 from tape.db.view.memory import compactions_on, summary_of
 from tape.db.view.tape_view import TapeView

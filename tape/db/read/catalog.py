@@ -16,7 +16,8 @@ from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, mome
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.schema.tables import REVISION
 from tape.db.search.index import Index
-from tape.db.sql.rows import CheckRow, CountRow, HeadRow, ListedRow
+from tape.db.sql.rows.tapes import CountRow, HeadRow, ListedRow
+from tape.db.sql.rows.upkeep import CheckRow
 from tape.db.view.opening import head_row
 from tape.db.view.values import info_from_facts
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
@@ -62,7 +63,7 @@ class Catalog:
         found = [_listed(row) for row in rows]
         following = None
         if more:
-            number, stamp = found[-1][0], rows[-1].info.head_stamp
+            number, stamp = rows[-1].info.id, rows[-1].info.head_stamp
             following = str(number) if order == "created" else f"{stamp}.{number}"
         return Page([info for _, info in found], following, more)
 

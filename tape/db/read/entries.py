@@ -7,7 +7,8 @@ import msgspec
 from tape.core import strict
 from tape.core.entries.payloads import Place
 from tape.core.records import Anchor, Entry
-from tape.db.sql.rows import AnchorAt, EntryRow, PathRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.view import AnchorAt, PathRow
 from tape.db.view import paths
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.tape_view import TapeView

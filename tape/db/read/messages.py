@@ -9,7 +9,7 @@ from msgspec import Struct
 from tape.core import strict
 from tape.core.entries.payloads import Place
 from tape.core.records import Message, Page
-from tape.db.sql.rows import PathRow
+from tape.db.sql.rows.view import PathRow
 from tape.db.view import branches, paths
 from tape.db.view.tape_view import TapeView
 from tape.db.view.values import messages_from_rows

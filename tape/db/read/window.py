@@ -15,7 +15,7 @@ from tape.core.context.window import Spot, Unbounded
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
-from tape.db.sql.rows import PathRow, Span
+from tape.db.sql.rows.view import PathRow, Span
 from tape.db.view import paths
 from tape.db.view.calls import call_key
 from tape.db.view.tape_view import TapeView

@@ -20,7 +20,7 @@ from tape.core.plan.messages import AddMessage, ReviseMessage, UpsertMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED
 from tape.db.record.writing import PlanView, Writing
-from tape.db.sql.rows import EntryRow
+from tape.db.sql.rows.entries import EntryRow
 from tape.db.view.values import entry_from_row
 from tape.errors import Corrupt, ProvenanceConflict, TapeError
 

@@ -25,8 +25,8 @@ from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import apply, tape_of
-from tape.db.sql import BARE_COLUMNS
 from tape.db.sql.compiler import Statement
+from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.tape_view import NOW, TapeView
 from tape.db.view.values import head_from_row

@@ -59,8 +59,10 @@ class Tables:
         self.schema = schema
         self.postgres = dialect == "postgresql"
         self.metadata = sa.MetaData(schema=schema)
+        self._tapes()
         self._entries()
         self._messages()
+        self._tool_calls()
         self._marks()
         self._families()
         self._upkeep()
@@ -85,9 +87,8 @@ class Tables:
     def _table(self, name: str, *columns: sa.Column[object] | SchemaItem, rowid: bool = False) -> sa.Table:
         return sa.Table(name, self.metadata, *columns, sqlite_with_rowid=rowid)
 
-    def _entries(self) -> None:
-        """Tapes, their heads and their entries: what is recorded."""
-        postgres = self.postgres
+    def _tapes(self) -> None:
+        """Tapes and their heads, and the version of the schema."""
         # As Alembic makes it, so that a new database and an upgraded one have the same catalog.
         self.version = self._table(
             "tape_version",
@@ -136,6 +137,9 @@ class Tables:
             rowid=True,
         )
 
+    def _entries(self) -> None:
+        """What is recorded."""
+        postgres = self.postgres
         self.entries = self._table(
             "tape_entries",
             # SQLite clusters the table by this number, which makes it the cheapest key there is and the order of the
@@ -158,7 +162,7 @@ class Tables:
             sa.Index("tape_entries_feed", self.entries.c.xid, self.entries.c.position)
 
     def _messages(self) -> None:
-        """The view of messages: what holds, what held, lanes, and tool calls."""
+        """The view of messages: what holds, what held, lanes and ids."""
         self.live = self._table(
             "tape_live",
             _number("tape_id", primary_key=True),
@@ -200,6 +204,8 @@ class Tables:
             _number("seq"),
         )
 
+    def _tool_calls(self) -> None:
+        """The view of tool calls and their results."""
         self.calls = self._table(
             "tape_calls",
             _number("tape_id", primary_key=True),

@@ -20,7 +20,7 @@ from tape.db.engine.transaction import Broken, Collision, Database, Denied, Tran
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.schema.guards import in_schema
-from tape.db.sql.rows import TextRow
+from tape.db.sql.rows.search import TextRow
 from tape.errors import Corrupt, StoreBusy
 
 __all__ = ["Excerpt", "Index", "large_body", "place_of"]
@@ -75,7 +75,7 @@ class Index:
             end, row = tx.one(self._sql.feed_end, ()), tx.one(self._sql.consumer, ("", _NAME))
             if end is None:
                 return 0
-            return max(0, int(end[1]) - (row.position if row is not None and row.version == tokenizer.VERSION else 0))
+            return max(0, end.position - (row.position if row is not None and row.version == tokenizer.VERSION else 0))
 
         return self._db.read(work)
 
@@ -182,7 +182,7 @@ class Index:
             # Row-level security: its own rows this role could delete, but not what says that they are there.
             raise Denied("the search index is for all owners, and this role may not make it anew")
         table = f"{in_schema(self._db.tables.schema)}tape_texts"
-        if self._sql.index_stands and tx.execute(self._sql.index_stands, (table,)).fetchone()[0]:
+        if self._sql.index_stands and tx.execute(self._sql.index_stands, (table,)).fetchone() == (True,):
             if spoilt:
                 tx.execute(self._sql.truncate_index, ())
             else:
@@ -210,18 +210,18 @@ class Index:
         """Take texts of one tape out of the index, before its entries go; returns the seq reached, 0 at the end."""
         tx.lock(_LOCK)
         rows = tx.all(self._sql.texts_of, (tape_id, after, most))
-        for position, seq in rows:
+        for row in rows:
             if not tx.postgres:
-                body = tx.one(self._sql.indexed_body, (tape_id, seq))
+                body = tx.one(self._sql.indexed_body, (tape_id, row.seq))
                 if body is not None and body.payload is not None:
                     try:
                         text = text_of(payloads.body_of(body.kind, body.version, body.payload).message)
                     except Corrupt as error:
                         # What the index holds of it cannot be told any more, so the index is made anew without it.
                         raise Broken(error.what) from error
-                    tx.run(self._sql.drop_words, (position, " ".join(_words(text, tape_id, body.owner))))
-            tx.run(self._sql.drop_text, (tape_id, seq))
-        return int(rows[-1][1]) if len(rows) == most else 0
+                    tx.run(self._sql.drop_words, (row.position, " ".join(_words(text, tape_id, body.owner))))
+            tx.run(self._sql.drop_text, (tape_id, row.seq))
+        return rows[-1].seq if len(rows) == most else 0
 
 
 def _excerpt(body: payloads.Body, text: str) -> bytes | None:

@@ -27,7 +27,7 @@ from tape.db.engine.transaction import Broken, Collision, Database, Transaction
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.search.index import Excerpt, Index, large_body, place_of
-from tape.db.sql.rows import FoundRow, TextRow
+from tape.db.sql.rows.search import FoundRow, TextRow
 from tape.db.view import paths
 from tape.db.view.opening import Point, open_view
 from tape.db.view.tape_view import TapeView

@@ -18,11 +18,10 @@ from tape.db.sql.memory import Memory
 from tape.db.sql.projection import Projection
 from tape.db.sql.reads import Reads
 from tape.db.sql.removal import Removal
-from tape.db.sql.rows import BARE_COLUMNS, ENTRY_COLUMNS, HEAD_COLUMNS, LIVE_COLUMNS, TAPE_COLUMNS
 from tape.db.sql.searches import Searches
 from tape.db.sql.strays import Strays
 
-__all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "HEAD_COLUMNS", "LIVE_COLUMNS", "TAPE_COLUMNS", "Statement", "Statements"]
+__all__ = ["Statement", "Statements"]
 
 
 class Statements(Entries, Projection, Lookups, Reads, Branches, Memory, Searches, Catalog, Removal, Strays):

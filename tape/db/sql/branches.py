@@ -8,7 +8,9 @@ import sqlalchemy as sa
 
 from tape.db.sql.compiler import ONE, ZERO, Param, only_first, query
 from tape.db.sql.lineages import Lineages
-from tape.db.sql.rows import AnchorAt, AskedBody, BranchRow, ChangeRow, EdgeRow, LayerRow, LineageLane
+from tape.db.sql.rows.entries import AskedBody
+from tape.db.sql.rows.tapes import LayerRow
+from tape.db.sql.rows.view import AnchorAt, BranchRow, ChangeRow, EdgeRow, LineageLane
 
 __all__ = ["Branches"]
 

@@ -7,7 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Compiler, Param, Statement, derived, only_first, param, query, statement
-from tape.db.sql.rows import HEAD_COLUMNS, TAPE_COLUMNS, CheckRow, CountRow, ListedRow
+from tape.db.sql.rows.tapes import HEAD_COLUMNS, TAPE_COLUMNS, CountRow, ListedRow
+from tape.db.sql.rows.upkeep import CheckRow
 
 __all__ = ["PURGED", "Catalog"]
 

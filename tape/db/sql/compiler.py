@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tape.db.schema.tables import Tables
-from tape.db.sql.rows import ENTRY_COLUMNS
+from tape.db.sql.rows.entries import ENTRY_COLUMNS
 
 __all__ = ["only_first", "ONE", "ZERO", "Compiler", "Param", "Statement", "derived", "param", "query", "statement"]
 

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from tape.db.sql.compiler import ZERO, Param, Statement, derived, only_first, param, query, statement
 from tape.db.sql.heads import _NEW_HEAD, Heads
 from tape.db.sql.lineages import Lineages
-from tape.db.sql.rows import BARE_COLUMNS, ENTRY_COLUMNS, LIVE_COLUMNS, BodyRow, EntryRow, OwnPlace
+from tape.db.sql.rows.entries import BARE_COLUMNS, ENTRY_COLUMNS, BodyRow, EntryRow, OwnPlace
+from tape.db.sql.rows.view import LIVE_COLUMNS
 
 __all__ = ["Entries"]
 

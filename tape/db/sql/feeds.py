@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, only_first, query, statement
-from tape.db.sql.rows import ConsumerRow, FeedRow
+from tape.db.sql.rows.feed import ConsumerRow, FeedPlace, FeedRow, XidState
 
 __all__ = ["Feeds"]
 
@@ -69,13 +69,7 @@ class Feeds(Compiler):
             .offset(ZERO)
         )
 
-    @statement
-    def feed_more(self, x: Param, p: Param) -> Any:
-        """Whether there is anything at all behind a place, final or not."""
-        e = self.tables.entries.c
-        return only_first(sa.select(e.position).where(self._past(e, x, p)).order_by(*self._order(e)))
-
-    @statement
+    @query(FeedPlace)
     def feed_end(self) -> Any:
         """The place of the last entry."""
         e = self.tables.entries.c
@@ -101,12 +95,13 @@ class Feeds(Compiler):
         co = self.tables.consumers.c
         return sa.delete(self.tables.consumers).where(co.owner == whose, co.name == called)
 
-    @statement
+    @query(XidState)
     def xid_state(self) -> Any:
         """On PostgreSQL: the oldest running transaction, the newest stored, and the next one."""
         newest = sa.select(sa.func.max(self.tables.entries.c.xid)).scalar_subquery()
-        ends: list[sa.ColumnClause[int]] = [sa.literal_column(text) for text in (_OLDEST_RUNNING, _NEXT_XID)]
-        return sa.select(ends[0] + self._base(), newest, ends[1] + self._base())
+        oldest: sa.ColumnClause[int] = sa.literal_column(_OLDEST_RUNNING)
+        following: sa.ColumnClause[int] = sa.literal_column(_NEXT_XID)
+        return sa.select(oldest + self._base(), newest, following + self._base())
 
     @statement
     def rebase(self) -> Any:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Param, derived, query, statement
 from tape.db.sql.feeds import Feeds
-from tape.db.sql.rows import HEAD_COLUMNS, TAPE_COLUMNS, ChildRow, ForkRow, HeadRow, InfoRow, TapeRow
+from tape.db.sql.rows.tapes import HEAD_COLUMNS, TAPE_COLUMNS, ChildRow, ForkRow, HeadRow, InfoRow, TapeRow
 
 __all__ = ["Heads"]
 

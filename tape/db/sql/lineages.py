@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, only_first, query, statement
-from tape.db.sql.rows import AncestorRow, AnchorAt, ChangedRow, OverrideRow, PlaceRow
+from tape.db.sql.rows.view import AncestorRow, AnchorAt, ChangedRow, OverrideRow, PlaceRow
 
 __all__ = ["Lineages"]
 

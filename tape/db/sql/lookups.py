@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Compiler, Param, only_first, query, statement
-from tape.db.sql.rows import HeldRow, LaneBase, PastRow, Span
+from tape.db.sql.rows.view import HeldRow, LaneBase, PastRow, Span
 
 __all__ = ["Lookups"]
 

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Param, only_first, query
 from tape.db.sql.lineages import Lineages
-from tape.db.sql.rows import BodyRow, CompactionMark, CompactionRow, SlotRow
+from tape.db.sql.rows.entries import BodyRow
+from tape.db.sql.rows.view import CompactionMark, CompactionRow, SlotRow
 
 __all__ = ["Memory"]
 

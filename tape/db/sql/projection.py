@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ONE, Compiler, Param, Statement, derived, only_first, param, query, statement
-from tape.db.sql.rows import LIVE_COLUMNS
+from tape.db.sql.rows.view import LIVE_COLUMNS
 
 __all__ = ["Projection"]
 

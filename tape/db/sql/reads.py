@@ -7,7 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Compiler, Param, only_first, query, statement
-from tape.db.sql.rows import AnchorAt, ClearRow, EntryRow, FirstBranch, OwnRow, WalkRow
+from tape.db.sql.rows.entries import EntryRow
+from tape.db.sql.rows.view import AnchorAt, ClearRow, FirstBranch, OwnRow, WalkRow
 
 __all__ = ["Reads"]
 

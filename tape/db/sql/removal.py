@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from tape.db.sql.catalog import PURGED
 from tape.db.sql.compiler import ZERO, Param, Statement, derived, param, query, statement
 from tape.db.sql.feeds import Feeds
-from tape.db.sql.rows import ENTRY_COLUMNS, BuriedRow, LinkRow, Tombstone
+from tape.db.sql.rows.entries import ENTRY_COLUMNS
+from tape.db.sql.rows.upkeep import BuriedRow, HashRow, HiddenTape, LinkRow, Tombstone
 
 __all__ = ["BATCH", "Removal"]
 
@@ -105,7 +106,7 @@ class Removal(Feeds):
         """How far a tape came from elsewhere."""
         return self._insert(self.tables.imports)
 
-    @statement
+    @query(HashRow)
     def hashes_after(self, tape: Param, after: Param, to: Param) -> Any:
         """A page of a tape's hashes."""
         c, e = self.tables.tapes.c, self.tables.entries.c
@@ -158,7 +159,7 @@ class Removal(Feeds):
         """Drop the tape of an import."""
         return sa.delete(self.tables.tapes).where(*self._hidden(of, hidden))
 
-    @statement
+    @query(HiddenTape)
     def abandoned(self, low: Param, high: Param, before: Param) -> Any:
         """The hidden tapes of imports that gave no sign of life since a moment."""
         c = self.tables.tapes.c

@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 from tape.core.entries.payloads import BODIES
 from tape.db.sql.compiler import ZERO, Param, Statement, derived, param, query, statement
 from tape.db.sql.feeds import Feeds
-from tape.db.sql.rows import FoundRow, IndexedBody, TextKept, TextRow
+from tape.db.sql.rows.search import FoundRow, IndexedBody, IndexedText, TextKept, TextRow
 
 __all__ = ["LARGE", "Searches"]
 
@@ -193,7 +193,7 @@ class Searches(Feeds):
         delete: sa.ColumnClause[str] = sa.literal_column("'delete'")
         return sa.insert(self._words).values({WORDS: delete, "rowid": position, "words": text})
 
-    @statement
+    @query(IndexedText)
     def texts_of(self, t: Param, after: Param, most: Param) -> Any:
         """A page of a tape's texts in the index."""
         x = self.tables.texts.c

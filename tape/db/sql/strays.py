@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tape.db.sql.catalog import PURGED
 from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, Statement, derived, query, statement
-from tape.db.sql.rows import BuriedTape
+from tape.db.sql.rows.upkeep import BuriedTape
 
 __all__ = ["Strays"]
 

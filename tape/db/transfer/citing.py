@@ -12,14 +12,12 @@ __all__ = ["contradicted"]
 def contradicted(tx: Transaction, cited: Citation) -> bool:
     """Whether both entries of a merge or a discard are stored, and one is another than its counterpart cites."""
     row = tx.one(tx.statements.head, (cited.tape,))
-    found = (
-        tx.one(tx.statements.entry, (row.number, cited.seq))
-        if row is not None and row.tape_status != "purged"
-        else None
-    )
-    if row is None or found is None or bytes(found[12]).hex() == cited.hash:
+    if row is None or row.tape_status == "purged":
         return False
-    other = tx.one(tx.statements.entry, (row.number, cited.counterpart)) if cited.into else found
-    if other is None or other[8] is None:
+    entry = tx.one(tx.statements.entry, (row.number, cited.seq))
+    if entry is None or bytes(entry.hash).hex() == cited.hash:
         return False
-    return cited.is_answered_by(payloads.decode(other[3], other[11], other[8]))
+    other = tx.one(tx.statements.entry, (row.number, cited.counterpart)) if cited.into else entry
+    if other is None or other.payload is None:
+        return False
+    return cited.is_answered_by(payloads.decode(other.kind, other.version, other.payload))

@@ -22,6 +22,7 @@ from tape.db.record.projection import set_status
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, head_values, load
 from tape.db.sql.removal import BATCH
+from tape.db.sql.rows.upkeep import HiddenTape
 from tape.db.transfer.copy import Above, Copy
 from tape.errors import TapeExists
 
@@ -101,17 +102,17 @@ class Arriving:
                     _drop(self._db, one.tape_id, one.hidden, self.recorder.shared.clock())
 
 
-def forsaken(database: Database, owner: str | None, now: int) -> list[tuple[int, str]]:
-    """Return the hidden tapes that an owner's imports left behind when they died: number and name."""
-    rows = database.read(lambda tx: tx.all(tx.statements.abandoned, (*HIDDEN_NAMES, now - _FORSAKEN)))
-    return [(row[0], row[1]) for row in rows if owner in (None, row[2])]
+def forsaken(database: Database, owner: str | None, now: int) -> list[HiddenTape]:
+    """Return the hidden tapes that an owner's imports left behind when they died."""
+    tapes = database.read(lambda tx: tx.all(tx.statements.abandoned, (*HIDDEN_NAMES, now - _FORSAKEN)))
+    return [tape for tape in tapes if owner in (None, tape.owner)]
 
 
 def sweep(recorder: Recorder) -> None:
     """Take away what such imports left behind."""
     shared = recorder.shared
-    for number, hidden in forsaken(shared.database, shared.owner, shared.clock()):
-        _drop(shared.database, number, hidden, shared.clock())
+    for tape in forsaken(shared.database, shared.owner, shared.clock()):
+        _drop(shared.database, tape.number, tape.name, shared.clock())
 
 
 class _Arrival(Copy):
@@ -190,8 +191,8 @@ class _Arrival(Copy):
     def _hash_at(self, above: Above, seq: int) -> str:
         if not above.hidden:
             return super()._hash_at(above, seq)
-        row = self.tx.one(self.tx.statements.arrival_hash, (above.number, seq))
-        return "" if row is None else bytes(row[0]).hex()
+        hash = self.tx.value(self.tx.statements.arrival_hash, (above.number, seq))
+        return "" if hash is None else bytes(hash).hex()
 
 
 def _drop(database: Database, number: int, hidden: str, now: int) -> None:

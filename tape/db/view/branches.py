@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.records import Message
-from tape.db.sql.rows import AncestorRow, PathRow
+from tape.db.sql.rows.view import AncestorRow, PathRow
 from tape.db.view import paths
 from tape.db.view.tape_view import TapeView
 from tape.db.view.values import message_from_row

@@ -10,7 +10,7 @@ from tape.core.plan.lookup import Covered, waiting
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
 from tape.core.view.slots import beginning_with
-from tape.db.sql.rows import CompactionRow
+from tape.db.sql.rows.view import CompactionRow
 from tape.db.view import paths
 from tape.errors import Corrupt
 

@@ -9,7 +9,7 @@ from tape.core.entries import payloads
 from tape.core.records import micros
 from tape.core.view.fold import CLOSED, Head
 from tape.db.engine.transaction import Transaction
-from tape.db.sql.rows import HeadRow
+from tape.db.sql.rows.tapes import HeadRow
 from tape.db.view import paths
 from tape.db.view.ancestry import Ancestry, Layer, place_at
 from tape.db.view.tape_view import TapeView

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tape.core import strict
 from tape.core.entries.payloads import ROOT, Place
-from tape.db.sql.rows import AncestorRow, AnchorAt, ChangedRow, PathRow
+from tape.db.sql.rows.view import AncestorRow, AnchorAt, ChangedRow, PathRow
 from tape.errors import Corrupt, UnknownMessage
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import OUT, Head
 from tape.db.sql import Statement, Statements
-from tape.db.sql.rows import HeldRow, PastRow
+from tape.db.sql.rows.view import HeldRow, PastRow
 from tape.db.view import memory, paths
 from tape.db.view.ancestry import Ancestry, Layer, place_at
 from tape.db.view.calls import call_key

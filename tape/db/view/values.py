@@ -11,11 +11,13 @@ import msgspec
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Place
-from tape.core.records import Anchor, Entry, MergeReceipt, Message, Source, TapeInfo, moment
+from tape.core.records import Anchor, Entry, MergeReceipt, Message, Receipt, Source, TapeInfo, moment
 from tape.core.view.fold import Head
 from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
-from tape.db.sql.rows import EntryRow, HeadRow, PathRow
+from tape.db.sql.rows.entries import BodyRow, EntryRow
+from tape.db.sql.rows.tapes import HeadRow
+from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
 from tape.db.view.ancestry import Ancestry, place_at
 from tape.errors import Corrupt
@@ -27,6 +29,7 @@ __all__ = [
     "anchor_from",
     "any_text",
     "damaged_entry",
+    "decoded",
     "entry_from_row",
     "head_from_row",
     "info_from_facts",
@@ -56,6 +59,11 @@ def head_from_row(row: HeadRow) -> tuple[int, Head, Ancestry | None]:
         row.completed_at or 0,
     )
     return row.number, head, ancestry
+
+
+def decoded(row: EntryRow | BodyRow) -> payloads.Payload:
+    """Return the payload of an entry; raises Corrupt when it was erased or cannot be read."""
+    return payloads.decode(row.kind, row.version, row.payload or b"")
 
 
 def payload_of(tape: str, row: EntryRow) -> payloads.Payload | None:
@@ -201,13 +209,13 @@ def _parent_id(view: TapeView, row: PathRow, place: Place | None) -> str | None:
     return message_from_row(view.tape, above[0], None).id if above else None
 
 
-def merge_receipt(tape: str, row: EntryRow, merge: payloads.Merge, *, duplicate: bool) -> MergeReceipt:
-    """Return the receipt of a merge, from its entry on the parent."""
+def merge_receipt(tape: str, entry: EntryRow | Receipt, merge: payloads.Merge, *, duplicate: bool) -> MergeReceipt:
+    """Return the receipt of a merge, from its entry on the parent or from the receipt of that."""
     return MergeReceipt(
         tape=tape,
-        seq=row.seq,
-        key=row.key,
-        hash=bytes(row.hash).hex(),
+        seq=entry.seq,
+        key=entry.key,
+        hash=entry.hash if isinstance(entry, Receipt) else bytes(entry.hash).hex(),
         duplicate=duplicate,
         child=merge.tape,
         child_head=merge.seq,

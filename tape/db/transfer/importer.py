@@ -1,27 +1,21 @@
-"""Moving tapes between stores: export to lines, and import of such a file, all of it or nothing.
+"""Import of an exported file, all of it or nothing.
 
 An import reads the file twice: once to check every line against the chain and against what is stored, without writing,
-and once to write what is missing: long tapes in batches to hidden ones (``arriving``), short ones, and what is added
+and once to write what is missing: long tapes in batches to hidden ones (``staging``), short ones, and what is added
 to tapes that are there, in one transaction. Other readers, and the feed, see all of it at once or none of it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from tape.core import strict
-from tape.core.entries import chain, ids, payloads
+from tape.core.entries import payloads
 from tape.core.records import Transfer
-from tape.core.transfer import export_format
 from tape.core.transfer.citations import Citation, Citations
 from tape.core.transfer.export_format import Checker, End, EntryLine, TapeLine
 from tape.core.transfer.known_tape import KnownTape, Unsound
@@ -30,33 +24,23 @@ from tape.core.view.fold import fold
 from tape.db.engine.transaction import Again, Collision, Lost, Transaction, lock_key
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, Stale, load
+from tape.db.sql.rows.entries import EntryRow
 from tape.db.transfer.citing import contradicted
 from tape.db.transfer.copy import Copy, absent
+from tape.db.transfer.files import File, Progress, reading
 from tape.db.transfer.staging import Arriving, Moved, sweep
 from tape.db.view.ancestry import Ancestry, place_at
 from tape.db.view.opening import head_row, open_view
+from tape.db.view.values import decoded
 from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
-__all__ = ["File", "Moving", "Progress"]
-
-File = str | os.PathLike[str] | BinaryIO
-Progress = Callable[[int, int], None]
+__all__ = ["Importer"]
 
 _PAGE = 500
 _AT_ONCE = 2_000
 """How many entries are written in one transaction: that many hold up other writers for a fraction of a second."""
 _LONGEST = 256 * 1024 * 1024
 """The longest line that is read: more cannot be an entry, and must not fill the memory."""
-
-
-class _Part(Struct):
-    """A tape of an export: its number, the seq up to which it is written and the hash there, and its family."""
-
-    tape: str
-    number: int
-    upto: int
-    hash: str
-    ancestry: Ancestry | None
 
 
 class _Stored(Struct):
@@ -68,125 +52,14 @@ class _Stored(Struct):
     owner: str | None = None
 
 
-class Moving:
-    """Exports and imports tapes of one owner, or of all."""
+class Importer:
+    """Imports tapes of one owner, or of all."""
 
-    def __init__(self, recorder: Recorder, owner: str | None) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._owner = owner
+        self._owner = recorder.shared.owner
         self._db = recorder.shared.database
         self._sql = self._db.statements
-
-    # -- export
-
-    def export(self, tape: str, file: File, *, family: bool, progress: Progress | None = None) -> Transfer:
-        """Write a tape and its ancestors up to the fork points, or the whole family, to a file."""
-        parts = self._db.read(lambda tx: self._whole(tx, tape) if family else self._line(tx, tape))
-        with _writing(file) as write:
-            digest = blake2b(digest_size=32)
-
-            def put(line: Struct) -> None:
-                raw = export_format.encode(line) + b"\n"
-                digest.update(raw)
-                write(raw)
-
-            entries, done = sum(part.upto for part in parts), 0
-            for part in parts:
-                put(TapeLine(part.tape, part.upto, part.hash, export_format.FORMAT))
-                for line in self._entries(part):
-                    put(line)
-                    done += 1
-                    if progress is not None and (done % _PAGE == 0 or done == entries):
-                        progress(done, entries)
-            write(export_format.encode(export_format.End(len(parts), entries, digest.hexdigest())) + b"\n")
-        return Transfer(tapes=[part.tape for part in parts], entries=entries)
-
-    def _line(self, tx: Transaction, tape: str) -> list[_Part]:
-        """Return a tape with all it inherits from, ancestors first."""
-        view = open_view(tx, tape, self._owner)
-        if view is None:
-            raise TapeNotFound(tape)
-        found: list[_Part] = []
-        for layer in reversed(view.ancestry.layers if view.ancestry is not None else []):
-            above = open_view(tx, layer.tape, self._owner)
-            if not layer.asof:
-                # Nothing of it is inherited, but the fork names it: its first entry goes along, and all that it needs.
-                found += self._line(tx, layer.tape)[:-1]
-            upto = max(layer.asof, 1)
-            row = tx.one(self._sql.entry, (layer.number, upto))
-            if above is None or row is None:
-                raise Corrupt(layer.tape, layer.asof, "the entry at which the tape was forked is missing")
-            found.append(_Part(layer.tape, layer.number, upto, bytes(row.hash).hex(), above.ancestry))
-        return [*found, _Part(tape, view.number, view.seq, view.head.hash.hex(), view.ancestry)]
-
-    def _whole(self, tx: Transaction, tape: str) -> list[_Part]:
-        """Return the root of a family and all that descends from it, parents first, each to its end."""
-        queue = [self._line(tx, tape)[0].tape]
-        found = []
-        for name in queue:
-            view = open_view(tx, name, self._owner)
-            if view is None:
-                raise TapeNotFound(name)
-            found.append(_Part(name, view.number, view.seq, view.head.hash.hex(), view.ancestry))
-            # In the order in which the parent tells of them, which is the same in every store.
-            children = [row.tape for row in tx.all(self._sql.forks_of, (view.number,))]
-            told = [(self._told(tx, view.number, child), child) for child in children]
-            queue += [child for _, child in sorted(told)]
-        return found
-
-    def _told(self, tx: Transaction, number: int, child: str) -> int:
-        """Return the seq at which a tape tells of a fork; one imported without that part never does."""
-        row = tx.one(self._sql.entry_by_key, (number, ids.fork_key(child)))
-        return 2**63 if row is None else row.seq
-
-    def _entries(self, part: _Part) -> Iterator[EntryLine]:
-        """Yield the entries of a tape a page at a time; they never change, so nothing is held open in between."""
-        before, after = chain.ZERO, 0
-        while after < part.upto:
-            rows = self._db.read(
-                lambda tx, after=after: tx.all(self._sql.entries_after, (part.number, after, part.upto, _PAGE))  # type: ignore[misc]
-            )
-            if not rows:
-                raise Corrupt(part.tape, after + 1, "the entry is missing")
-            for row in rows:
-                line, before = self._entry(part, row, before)
-                if line.seq != after + 1:
-                    raise Corrupt(part.tape, after + 1, "the entry is missing")
-                after = line.seq
-                yield line
-
-    def _entry(self, part: _Part, row: Any, before: bytes) -> tuple[EntryLine, bytes]:
-        _, _, seq, kind, key, actor, source_tape, source_seq, raw, meta, stamp, version, hash, *head = row
-        if raw is None:
-            raise Corrupt(part.tape, seq, "the payload was erased, so the tape cannot be exported")
-        try:
-            place = place_at(head[1], head[2], head[0], part.ancestry)
-        except Corrupt as error:
-            raise Corrupt(part.tape, seq, error.what) from error
-        source = None if source_seq is None else (source_tape, source_seq)
-        raw, meta = bytes(raw), None if meta is None else bytes(meta)
-        sealed = chain.link(
-            before, chain.digest(raw), part.tape, seq, kind, key, actor, source, meta, stamp, version, place
-        )
-        if sealed != bytes(hash):
-            # A damaged tape must not leave the store looking like a sound one.
-            raise Corrupt(part.tape, seq, "the hash does not match the entry")
-        line = EntryLine(
-            seq,
-            kind,
-            key,
-            actor,
-            source,
-            stamp,
-            version,
-            (place.lane, place.ordinal, place.tape),
-            sealed.hex(),
-            Raw(b"null" if meta is None else meta),
-            Raw(raw),
-        )
-        return line, sealed
-
-    # -- import
 
     def import_(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         """Check a file, then take in what the store does not have of it."""
@@ -197,7 +70,7 @@ class Moving:
 
     def _import(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         began = time.monotonic()
-        with _reading(file) as (source, start, size):
+        with reading(file) as (source, start, size):
             told = _Progress(progress, size)
             refused = False
             for _ in range(3):
@@ -285,8 +158,8 @@ class Moving:
             rows = self._db.read(lambda tx, after=after: tx.all(self._sql.hashes_after, (tape, after, upto)))  # type: ignore[misc]
             if not rows:
                 return
-            yield from (bytes(row[1]).hex() for row in rows)
-            after = rows[-1][0]
+            yield from (bytes(row.hash).hex() for row in rows)
+            after = rows[-1].seq
 
     def _opened(
         self,
@@ -317,7 +190,7 @@ class Moving:
         """Take in what is stored of a tape behind what the file has of it."""
         while known.seq < upto:
 
-            def page(tx: Transaction) -> tuple[list[Any], Ancestry | None]:
+            def page(tx: Transaction) -> tuple[list[EntryRow], Ancestry | None]:
                 view = open_view(tx, known.name, self._owner)
                 if view is None:
                     return [], None
@@ -328,7 +201,7 @@ class Moving:
                 return
             for row in rows:
                 try:
-                    payload = payloads.decode(row.kind, row.version, row.payload or b"")
+                    payload = decoded(row)
                     place = place_at(row.lane, row.ordinal, row.head_tape, ancestry)
                     head, ops = fold(known.head, row.seq, bytes(row.hash), row.stamp, place, row.key, payload)
                     known.apply(head, payload, ops)
@@ -480,85 +353,3 @@ class _Progress:
         """Tell that everything is read."""
         if self._tell is not None:
             self._tell(self._total, self._total)
-
-
-@contextlib.contextmanager
-def _writing(file: File) -> Iterator[Callable[[bytes], object]]:
-    """Give what writes to a file; one with a name appears under it only when it is whole."""
-    if not isinstance(file, str | os.PathLike):
-        try:
-            with _failing("the file"):
-                file.write(b"")
-        except (AttributeError, TypeError, ValueError) as error:
-            raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
-        put = file.write
-
-        def pass_on(raw: bytes) -> None:
-            with _failing("the file"):
-                put(raw)
-
-        yield pass_on
-        return
-    try:
-        path = Path(file)
-        # A name of its own, or two exports to one path at once would write into each other.
-        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        with _failing(repr(os.fspath(file))):
-            out = part.open("xb")
-    except (TypeError, ValueError) as error:
-        raise InvalidEntry("file", f"cannot be written: {error}") from error
-
-    def write(raw: bytes) -> None:
-        with _failing(repr(os.fspath(file))):
-            out.write(raw)
-
-    try:
-        yield write
-        with _failing(repr(os.fspath(file))):
-            out.flush()
-            os.fsync(out.fileno())
-            out.close()
-            part.replace(path)
-    except BaseException:
-        # On a full disk to close means to try once more to write what is left, and to fail again.
-        with contextlib.suppress(OSError):
-            out.close()
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-
-
-@contextlib.contextmanager
-def _failing(name: str) -> Iterator[None]:
-    """Tell what the file system refuses as an error of this library."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, ValueError):
-            # It is not open for writing at all.
-            raise
-        raise StoreFailed(f"cannot write {name}: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def _reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
-    """Open a file to be read twice; gives it with its start and size."""
-    if isinstance(file, str | os.PathLike):
-        if not os.path.isfile(file):
-            raise InvalidEntry("file", f"there is no file {strict.shown(os.fspath(file))}")
-        with contextlib.ExitStack() as stack:
-            try:
-                source = stack.enter_context(Path(file).open("rb"))
-            except OSError as error:
-                raise InvalidEntry("file", f"cannot be read: {error.strerror or error}") from error
-            yield source, 0, os.fstat(source.fileno()).st_size
-        return
-    try:
-        if not isinstance(file.read(0), bytes):
-            raise TypeError("the file gives text")
-        start = file.tell()
-        size = file.seek(0, os.SEEK_END) - start
-        file.seek(start)
-    except (OSError, AttributeError, TypeError, ValueError) as error:
-        raise InvalidEntry("file", "must be a path or a binary file that can be read twice") from error
-    yield file, start, size

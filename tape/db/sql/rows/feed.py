@@ -1,0 +1,48 @@
+"""Rows of the feed and of its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tape.db.sql.rows.entries import EntryRow
+
+__all__ = ["ConsumerRow", "FeedPlace", "FeedRow", "XidState"]
+
+
+class FeedRow(NamedTuple):
+    """An entry in the feed, with its tape's name and owner and, of a purged tape, the last seq."""
+
+    entry: EntryRow
+    tape: str
+    owner: str | None
+    buried_at: int | None
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> FeedRow:
+        """Return the row of a page of the feed."""
+        width = len(EntryRow._fields)
+        return cls(EntryRow._make(row[:width]), *row[width:])
+
+
+class FeedPlace(NamedTuple):
+    """Where an entry stands in the feed."""
+
+    xid: int
+    position: int
+
+
+class XidState(NamedTuple):
+    """On PostgreSQL: the oldest transaction that is running, the newest that is stored, and the next one."""
+
+    oldest: int
+    newest: int | None
+    next: int
+
+
+class ConsumerRow(NamedTuple):
+    """How far a named reader of the feed has come."""
+
+    xid: int
+    position: int
+    version: int
