@@ -76,6 +76,8 @@ class TestHealth:
         def watched(work: Any) -> Any:
             def watching(tx: Any) -> Any:
                 class Watch:
+                    statements = tx.statements
+
                     def one(self, statement: Any, params: Any) -> Any:
                         asked.append(statement.sql)
                         return tx.one(statement, params)

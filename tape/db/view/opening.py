@@ -11,9 +11,9 @@ from tape.core.view.fold import CLOSED, Head
 from tape.db.engine.transaction import Transaction
 from tape.db.sql.rows.tapes import HeadRow
 from tape.db.view import paths
-from tape.db.view.ancestry import Ancestry, Layer, place_at
+from tape.db.view.ancestry import Ancestry, Layer
 from tape.db.view.tape_view import TapeView
-from tape.db.view.values import head_from_row, payload_of
+from tape.db.view.values import entry_from_row, head_from_row, payload_of
 from tape.errors import Corrupt, InvalidEntry, TapeNotFound
 
 __all__ = ["Point", "as_inherited", "head_row", "inherited", "open_view", "standing", "view_of"]
@@ -66,10 +66,10 @@ def _frozen(view: TapeView, seq: int) -> TapeView:
     then = TapeView(view.tx, view.sql, view.tape, view.number, head, view.ancestry if seq else None, seq, now=False)
     row = view.tx.one(view.sql.entry, (view.number, seq))
     if row is not None:
-        head.seq, head.hash, head.stamp = seq, bytes(row.hash), row.stamp
-        place = place_at(row.lane, row.ordinal, row.head_tape, then.ancestry)
-        head.lo = paths.start(then, place)
-        head.place = place
+        entry = entry_from_row(view.tape, row, then.ancestry)
+        head.seq, head.hash, head.stamp = seq, bytes(row.hash), entry.stamp
+        head.lo = paths.start(then, entry.head)
+        head.place = entry.head
         _set_status(then)
     clear = view.tx.one(view.sql.clear_at, (view.number, seq))
     head.cleared = 0 if clear is None else clear.seq
