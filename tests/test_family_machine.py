@@ -22,6 +22,7 @@ from support.exploring import explore, steps
 from support.family import Kin, Merged, Wrote, compare, show
 from support.family_memory import World, migrator
 from support.random_messages import openai_call
+from support.sizes import heavy
 from support.tree import Refused
 
 import tape
@@ -472,6 +473,7 @@ def _more(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "content"}
 
 
+@heavy
 def test_f1_to_f7_families_in_any_order_agree_with_the_model(backend: Backend) -> None:
     """Whatever is forked, changed, merged and discarded in whatever order, every tape shows what a copy would show."""
     machine = type("Machine", (FamilyMachine,), {"backend": backend, "store": None, "world": World(), "copy": None})

@@ -16,12 +16,13 @@ import sqlalchemy as sa
 from support import programs
 from support.backends import Backend
 from support.processes import PATIENCE, Crew
+from support.sizes import heavy, size
 
 import tape
 from tape.core.entries import payloads
 
-ENTRIES = int(os.environ.get("TAPE_TEST_FEED_ENTRIES", "20000"))
-"""How many entries the storm writes, which takes half a minute."""
+ENTRIES = int(os.environ.get("TAPE_TEST_FEED_ENTRIES", size(4_000, 20_000)))
+"""How many entries the storm writes; all of them take half a minute."""
 WRITERS = 8
 
 
@@ -195,6 +196,7 @@ class TestFeed:
         connection.close()
 
 
+@heavy
 class TestStorm:
     """Writers with pauses inside their transactions, and one reader that follows."""
 

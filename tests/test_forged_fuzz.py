@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from support.backends import Backend, MakeBackend
+from support.sizes import heavy, size
 
 SEED = int(os.environ.get("TAPE_TEST_SEED", "20261"))
-FILES = int(os.environ.get("TAPE_TEST_FILES", "2000"))
+FILES = int(os.environ.get("TAPE_TEST_FILES", size(300, 2_000)))
 """How many files are forged for SQLite; a tenth of it for PostgreSQL, where each takes ten times as long."""
 LONGEST = 600
 """Seconds for all of them on a machine that is busy; alone on one core it is about half a minute."""
@@ -36,11 +37,13 @@ def fuzz(seed: int, count: int, *where: str) -> None:
     assert "'refused'" in done.stdout
 
 
+@heavy
 def test_forged_files_are_refused_or_harmless() -> None:
-    """Of 2 000 forged files none makes a read, verify, list, retain or rebuild fail, spin or report damage."""
+    """Of all forged files (2 000 at full size) none makes a read, verify, list, retain or rebuild fail or spin."""
     fuzz(SEED, FILES, ":memory:")
 
 
+@heavy
 def test_forged_files_are_refused_or_harmless_on_postgresql(postgresql: Backend) -> None:
     """The same files do PostgreSQL no harm either."""
     assert postgresql.schema is not None

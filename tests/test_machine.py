@@ -18,6 +18,7 @@ from support import random_messages as random
 from support.backends import Backend
 from support.exploring import explore, steps
 from support.model import Item, Model, Wrote, compare, show
+from support.sizes import heavy
 from support.tree import HEAD, Refused
 
 import tape
@@ -679,6 +680,7 @@ class TapeMachine(RuleBasedStateMachine):
             self.check(index)
 
 
+@heavy
 def test_every_verb_in_any_order_agrees_with_the_model(backend: Backend) -> None:
     """Whatever is written in whatever order, both engines show what the naive model shows, now and at every seq."""
 

@@ -13,6 +13,7 @@ import pytest
 from support import bulk
 from support.backends import Backend
 from support.messages import say
+from support.sizes import heavy, size
 
 import tape
 from tape import new_ids
@@ -32,9 +33,10 @@ def chat(store: tape.Store) -> tape.Tape:
 
 
 class TestDepth:
+    @heavy
     def test_t14_a_path_of_100_000_messages_reads_whole(self, chat: tape.Tape) -> None:
         """Nothing is cut: the whole path comes back in order, and its two ends can be read by themselves."""
-        count, batch = 100_000, 10_000
+        count, batch = size(30_000, 100_000), 10_000
         for start in range(0, count, batch):
             chat.extend([{"role": "user", "content": n} for n in range(start, start + batch)])
         path = chat.messages()

@@ -7,14 +7,17 @@ import os
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from support.sizes import size
+
 
 def steps(usual: int, *, postgres: bool) -> int:
     """Return how many steps to run: as ``TAPE_TEST_STEPS`` says, or the usual number, on PostgreSQL a third of it.
 
-    The rules are the same on both engines, and a step there takes four times as long.
+    The rules are the same on both engines, and a step there takes four times as long. At full size it is five times as
+    many.
     """
     given = os.environ.get("TAPE_TEST_STEPS")
-    return int(given) if given else (usual // 3 if postgres else usual)
+    return int(given) if given else size(1, 5) * (usual // 3 if postgres else usual)
 
 
 def explore(machine: type[RuleBasedStateMachine], steps: int, steps_each: int) -> None:

@@ -1,0 +1,20 @@
+"""How large the heavy tests are: small in every run, and at full size in a run of their own.
+
+``TAPE_TEST_FULL=1 python -m pytest -m heavy`` runs them at full size, as CI does after the test command.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+__all__ = ["heavy", "size"]
+
+heavy = pytest.mark.heavy
+"""Marks the tests that are run again at full size."""
+
+
+def size(usual: int, full: int) -> int:
+    """Return how much a heavy test does: the usual, or with ``TAPE_TEST_FULL`` all of it."""
+    return full if os.environ.get("TAPE_TEST_FULL") else usual
