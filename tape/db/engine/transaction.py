@@ -12,6 +12,7 @@ import functools
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -120,7 +121,7 @@ class Transaction:
 
     def hot(self, statement: Statement[Any], params: Row) -> bool:
         """Run a statement that is a transaction by itself; tells whether it wrote."""
-        raise AssertionError("only PostgreSQL has one")
+        return self.one(statement, params) is not None
 
 
 def lock_key(tape: str) -> int:
@@ -141,8 +142,11 @@ def _compiled(dialect: str, schema: str | None) -> tuple[Tables, Statements]:
     return tables, Statements(dialect, tables, _compiled(dialect, _ANY_SCHEMA)[1])
 
 
-class Database:
-    """One open database. Threads share it."""
+class Database(ABC):
+    """One open database. Threads share it. Each engine writes and reads in its own way.
+
+    The methods without a body are moments at which an engine may have something to do.
+    """
 
     postgres = False
 
@@ -157,12 +161,12 @@ class Database:
         self._closed = False
         _open_databases.add(self)
 
+    @abstractmethod
     def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it.
 
         With ``patience`` other writers are waited for so many seconds, instead of the store's timeout.
         """
-        raise AssertionError("each engine writes in its own way")
 
     def repeat(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
         """Write like ``write``, and once more when it is not known to be done: for work that comes to the same then."""
@@ -174,13 +178,12 @@ class Database:
                     raise StoreFailed(str(error)) from error
         raise AssertionError("the loop returns or raises")
 
+    @abstractmethod
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` against one unchanging state of the database."""
-        raise AssertionError("each engine reads in its own way")
 
-    def begin(self, connection: Any) -> None:
-        """Begin a writing transaction on a connection that is the caller's own."""
-        raise AssertionError("only SQLite has to be told")
+    def begin(self, connection: Any) -> None:  # noqa: B027
+        """Begin a writing transaction on a connection that is the caller's own; PostgreSQL's need not be told."""
 
     @property
     def closed(self) -> bool:
@@ -192,7 +195,7 @@ class Database:
         """Whether others can write to this database."""
         return True
 
-    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
+    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:  # noqa: B027
         """Ring for every commit of another process, until ``stop`` is set."""
 
     def backup(self, file: str | os.PathLike[str]) -> None:
@@ -212,10 +215,10 @@ class Database:
         self.bell.close()
         self.engine.dispose()
 
-    def forking(self) -> None:
+    def forking(self) -> None:  # noqa: B027
         """Get ready for a fork of this process; ``forked`` or ``unforked`` follows."""
 
-    def unforked(self) -> None:
+    def unforked(self) -> None:  # noqa: B027
         """Go on in the process that has forked."""
 
     def forked(self) -> None:
