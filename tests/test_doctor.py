@@ -24,7 +24,7 @@ from tape.command.session import Session
 from tape.command.verbs import doctor
 from tape.core.records import IndexProblem, ViewProblem
 from tape.db.engine.connect import parse_url, sqlite_loses_pages
-from tape.db.engine.file_lock import Turn
+from tape.db.engine.file_lock import FileLock
 from tape.db.maintain.inspect import Oldest, look, oldest_transaction, wal_size
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
@@ -220,7 +220,7 @@ class TestThresholds:
         """While another process has the turn to write the log is left alone, and the caller is told."""
         with tape.open(tmp_path / "a.db", timeout=0.2) as store:
             store.create("c")
-            turn = Turn(f"{tmp_path / 'a.db'}-writer")
+            turn = FileLock(f"{tmp_path / 'a.db'}-writer")
             assert turn.take(1.0)
             before = wal_size(store._db)
             with pytest.raises(tape.StoreBusy):

@@ -13,7 +13,7 @@ import pytest
 from support.backends import Backend
 
 import tape
-from tape.db.engine.file_lock import Turn
+from tape.db.engine.file_lock import FileLock
 from tape.db.engine.transaction import lock_key
 
 
@@ -141,7 +141,7 @@ def writing(backend: Backend, by: str) -> Iterator[None]:
         raw.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key("\0index"),))
     elif by == "lock":
         raw.execute("BEGIN IMMEDIATE")
-    turn = Turn(f"{backend.url.database}-writer" if by == "turn" and not backend.postgres else None)
+    turn = FileLock(f"{backend.url.database}-writer" if by == "turn" and not backend.postgres else None)
     assert turn.take(1.0)
     yield
     turn.give()

@@ -29,7 +29,7 @@ async def follow(
     services.log_administrative("follow")
     start = after if isinstance(after, int) else await face._run(after)
     following = Following(services.feed, start, timeout)
-    with services.database.bell.following(ring):
+    with services.database.wakeup.following(ring):
         while True:
             rang.clear()
             for entry in await face._run(following.step):

@@ -17,10 +17,10 @@ try:
 except ImportError:  # pragma: no cover - Windows has no flock; SQLite's busy handler alone serves there
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Turn"]
+__all__ = ["FileLock"]
 
 
-class Turn:
+class FileLock:
     """A lock file beside the database, held for the length of one transaction. One thread at a time uses it."""
 
     def __init__(self, path: str | None) -> None:

@@ -42,7 +42,7 @@ class _Guest(Database):
         self.statements = parent.statements
         self.fault = parent.fault
         self.postgres = parent.postgres
-        self.bell = parent.bell
+        self.wakeup = parent.wakeup
         self._closed = False
         self._parent = parent
 

@@ -147,7 +147,7 @@ class PostgresDatabase(Database):
                     self.point("commit")
                     transaction.commit()
                 broken = False
-                self.bell.ring()
+                self.wakeup.ring()
                 self._announce(transaction)
             except BaseException as error:
                 broken = not transaction.rollback()

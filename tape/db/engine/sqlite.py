@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.connect import check_replaceable, is_memory
-from tape.db.engine.file_lock import Turn
+from tape.db.engine.file_lock import FileLock
 from tape.db.engine.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.engine.wakeup import watch_sqlite
 from tape.errors import InvalidEntry, StoreBusy, StoreFailed
@@ -36,7 +36,7 @@ class SqliteDatabase(Database):
         self._memory = is_memory(url)
         super().__init__(engine, None, timeout)
         path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
-        self._turn = Turn(path)
+        self._turn = FileLock(path)
         self._reset()
 
     @property
@@ -186,7 +186,7 @@ class SqliteDatabase(Database):
             # Dropped at once: it refers to what holds this transaction.
             transaction.after_commit = None
             done()
-        self.bell.ring()
+        self.wakeup.ring()
         return result
 
     def read(self, work: Callable[[Transaction], R]) -> R:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.engine.wakeup import Bell
+from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import Tables
 from tape.db.sql import Statement, Statements
 from tape.errors import StoreFailed
@@ -157,7 +157,7 @@ class Database(ABC):
         self.tables, self.statements = _compiled(engine.dialect.name, schema)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
-        self.bell = Bell(self._watch if self._watched else None)
+        self.wakeup = WakeUp(self._watch if self._watched else None)
         self._closed = False
         _open_databases.add(self)
 
@@ -212,7 +212,7 @@ class Database(ABC):
     def close(self) -> None:
         """Give every connection back. Further use fails."""
         self._closed = True
-        self.bell.close()
+        self.wakeup.close()
         self.engine.dispose()
 
     def forking(self) -> None:  # noqa: B027
@@ -223,7 +223,7 @@ class Database(ABC):
 
     def forked(self) -> None:
         """Forget the parent's connections, in a process that was just forked."""
-        self.bell = Bell(self._watch if self._watched else None)
+        self.wakeup = WakeUp(self._watch if self._watched else None)
         self.engine.dispose(close=False)
 
     def _open_connection(self) -> Any:

@@ -1,4 +1,4 @@
-"""The bell: how whoever waits for new entries learns that there may be some.
+"""The wakeup: how whoever waits for new entries learns that there may be some.
 
 A commit in this process rings it. For commits of other processes somebody has to watch the database, and only while
 somebody waits: on SQLite a thread asks for ``data_version``, a counter in memory that every commit changes; on
@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-__all__ = ["Bell", "watch_postgres", "watch_sqlite"]
+__all__ = ["WakeUp", "watch_postgres", "watch_sqlite"]
 
 _POLL = (0.005, 0.05)
 """Seconds between two looks at a SQLite file: soon after a change, and at most."""
 
 
-class Bell:
+class WakeUp:
     """Rung after every commit; waited for by followers of the feed."""
 
     def __init__(self, watch: Callable[[Callable[[], None], threading.Event], None] | None = None) -> None:

@@ -29,7 +29,7 @@ _PAGE = 500
 _FAMILIES = 1_000
 _FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.25
-"""Seconds between two looks while nothing rings: a bound transaction rings no bell, and a stalled one may end."""
+"""Seconds between two looks while nothing rings: a bound transaction rings no wakeup, and a stalled one may end."""
 
 
 def check_position(position: int, field: str, *, postgres: bool) -> int:
@@ -117,15 +117,15 @@ class Feed:
     def follow(self, after: int, timeout: float | None) -> Iterator[Entry]:
         """Yield the entries behind a position and wait for more, until none came for ``timeout`` seconds."""
         following = Following(self, after, timeout)
-        bell = self._db.bell
-        with bell.following():
+        wakeup = self._db.wakeup
+        with wakeup.following():
             while True:
-                seen = bell.count
+                seen = wakeup.count
                 yield from following.step()
                 pause = following.pause()
                 if pause is None:
                     return
-                if pause and bell.wait(seen, pause):
+                if pause and wakeup.wait(seen, pause):
                     following.rung()
 
     def committed(self, name: str) -> int:

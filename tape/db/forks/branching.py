@@ -21,8 +21,8 @@ from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import MergeReceipt, Receipt
 from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
-from tape.db.forks.merge_messages import New, Taking
-from tape.db.forks.merge_state import Carry
+from tape.db.forks.merge_messages import MessageMerge, New
+from tape.db.forks.merge_state import StateMerge
 from tape.db.read.memory import Settings
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.replays import message_of
@@ -87,10 +87,10 @@ class Branching:
             if row is not None:
                 return self._forked(tx, call.tape, row, asked, at, name)
         # A creation from the start, or the id of a purged tape would read as absent; its facts follow below.
-        born = Call(child, call.actor, call.meta, create=payloads.Open(name=name))
-        young = opener(born)
-        if young.existed:
-            if not self._made_before(tx, young, call.tape, at, name):
+        birth = Call(child, call.actor, call.meta, create=payloads.Open(name=name))
+        born = opener(birth)
+        if born.existed:
+            if not self._made_before(tx, born, call.tape, at, name):
                 raise TapeExists(child)
             return child
         if not parent.existed:
@@ -101,14 +101,14 @@ class Branching:
         facts = tx.one(self._sql.info, (call.tape,))
         if view is None or facts is None:
             raise TapeNotFound(call.tape)
-        young.ancestry = inherited(view)
+        born.ancestry = inherited(view)
         point = self._point(view, parent.head.seq + 1)
-        born.create = payloads.Open(name=name, owner=facts.owner, agent=facts.agent, parent=point)
+        birth.create = payloads.Open(name=name, owner=facts.owner, agent=facts.agent, parent=point)
         place = view.head.place
         if place != ROOT:
             place = Place(place.lane, place.ordinal, place.tape or call.tape)
-        young.head.place = place
-        young.create()
+        born.head.place = place
+        born.create()
         receipt = payloads.Fork(child=child, at=view.seq, head=view.head.place, name=name)
         parent.record(Plain(key=Key(key or ids.fork_key(child), GIVEN), payload=receipt))
         return child
@@ -130,16 +130,16 @@ class Branching:
             parent, row.key, row.seq, digest_of(canonical(made.content())), digest_of(canonical(given))
         )
 
-    def _made_before(self, tx: Transaction, young: Writing, parent: str, at: Point, name: str | None) -> bool:
+    def _made_before(self, tx: Transaction, born: Writing, parent: str, at: Point, name: str | None) -> bool:
         """Whether a tape was made by the same call: forked off the same parent at the same point."""
-        row = tx.one(self._sql.entry, (young.tape_id, 1))
+        row = tx.one(self._sql.entry, (born.tape_id, 1))
         opening = decoded(row) if row is not None and row.payload is not None else None
         if row is None or not isinstance(opening, payloads.Open) or opening.parent is None:
             return False
         point = opening.parent
         if point.tape != parent or opening.name != name:
             return False
-        place = place_at(row.lane, row.ordinal, row.head_tape if young.ancestry is not None else 0, young.ancestry)
+        place = place_at(row.lane, row.ordinal, row.head_tape if born.ancestry is not None else 0, born.ancestry)
         head = Place(place.lane, place.ordinal, None if place.tape == parent else place.tape)
         return self._same_point(tx, parent, at, point.receipt, point.seq, head)
 
@@ -245,10 +245,10 @@ class Branching:
         on_conflict: str,
         fields: dict[str, Any],
     ) -> MergeReceipt:
-        young = opener(Call(child, call.actor, call.meta))
-        if not young.existed:
+        theirs = opener(Call(child, call.actor, call.meta))
+        if not theirs.existed:
             raise TapeNotFound(child)
-        fork = self._state(tx, young)
+        fork = self._state(tx, theirs)
         if fork.parent != call.tape:
             raise InvalidEntry("child", f"{child!r} is not a fork of {call.tape!r}")
         parent = opener(call)
@@ -257,43 +257,43 @@ class Branching:
             if row is not None:
                 return self._merged(tx, parent, row, child, strategy, fields)
         if fork.state == "discarded":
-            raise TapeClosed(child, "discarded", young.head.reason)
-        taking = Taking(tx, parent, young, fork)
-        carry = Carry(self._settings, tx, parent, young, taking.merged, taking.merge_seq or fork.seq)
-        if taking.before is not None and not taking.anything(strategy) and not carry.anything():
-            row = tx.one(self._sql.entry, (parent.tape_id, taking.merge_seq))
+            raise TapeClosed(child, "discarded", theirs.head.reason)
+        messages = MessageMerge(tx, parent, theirs, fork)
+        state = StateMerge(self._settings, tx, parent, theirs, messages.merged, messages.merge_seq or fork.seq)
+        if messages.before is not None and not messages.anything(strategy) and not state.anything():
+            row = tx.one(self._sql.entry, (parent.tape_id, messages.merge_seq))
             assert row is not None
-            return merge_receipt(call.tape, row, taking.before, duplicate=True)
+            return merge_receipt(call.tape, row, messages.before, duplicate=True)
         parent.check_open()
         parent.check_head()
         told = payloads.Merge(
             tape=child,
-            seq=young.head.seq,
-            hash=young.head.hash.hex(),
+            seq=theirs.head.seq,
+            hash=theirs.head.hash.hex(),
             strategy=strategy,
-            since=taking.merged,
+            since=messages.merged,
             into=True,
-            previous=taking.merge_seq,
-            squashed=taking.squashed,
+            previous=messages.merge_seq,
+            squashed=messages.squashed,
         )
         conflicts: list[Conflict] = []
         if strategy == "replay":
-            conflicts = self._replay(taking, told, on_conflict)
+            conflicts = self._replay(messages, told, on_conflict)
         elif strategy == "squash":
-            self._squash(taking, told, fields)
-        conflicts += carry.into(told, on_conflict)
+            self._squash(messages, told, fields)
+        conflicts += state.into(told, on_conflict)
         if conflicts:
             raise MergeConflict(call.tape, child, conflicts)
-        return self._record_merge(parent, young, key, told)
+        return self._record_merge(parent, theirs, key, told)
 
-    def _record_merge(self, parent: Writing, young: Writing, key: str | None, told: payloads.Merge) -> MergeReceipt:
+    def _record_merge(self, parent: Writing, theirs: Writing, key: str | None, told: payloads.Merge) -> MergeReceipt:
         """Record a merge on both tapes."""
         self._recorder.shared.database.point("merge")
-        receipt = parent.record(Plain(key=Key(key or ids.merge_key(young.tape, told.seq), GIVEN), payload=told))
+        receipt = parent.record(Plain(key=Key(key or ids.merge_key(theirs.tape, told.seq), GIVEN), payload=told))
         parent.flush()
         self._recorder.shared.database.point("merged")
         back = payloads.Merge(tape=parent.tape, seq=receipt.seq, hash=receipt.hash, strategy=told.strategy)
-        young.record(Plain(key=Key(ids.merge_key(parent.tape, receipt.seq), DERIVED), payload=back))
+        theirs.record(Plain(key=Key(ids.merge_key(parent.tape, receipt.seq), DERIVED), payload=back))
         return merge_receipt(parent.tape, receipt, told, duplicate=False)
 
     def _merged(
@@ -316,28 +316,28 @@ class Branching:
             parent.tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(given))
         )
 
-    def _replay(self, taking: Taking, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+    def _replay(self, messages: MessageMerge, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         """Write the child's messages and changes to the parent, unless there are conflicts to return."""
-        parent = taking.parent
-        new = taking.new()
-        open_calls = taking.unsettled() if new else []
+        parent = messages.parent
+        new = messages.new()
+        open_calls = messages.unsettled() if new else []
         if open_calls:
             raise InvalidEntry(
                 "strategy",
                 f"the parent waits for the result of tool call {open_calls[0]!r}; answer it with "
                 f"merge(child, strategy='squash', role='tool', tool_call_id={open_calls[0]!r})",
             )
-        plan = divergence.plan(taking.divergences(), on_conflict)
+        plan = divergence.plan(messages.divergences(), on_conflict)
         if not plan.conflicts:
             # Everything that the copies need to know is asked before the first of them is written.
             wanted = {message.id for message in new}
             parent.free = wanted - parent.view().taken(wanted)
-            self._change(parent, told, plan, taking.since)
+            self._change(parent, told, plan, messages.since)
             self._copy(parent, told, new)
         return plan.conflicts
 
     def _change(self, parent: Writing, told: payloads.Merge, plan: Plan, since: int) -> None:
-        """Carry over what the child did to messages that the parent has, too.
+        """StateMerge over what the child did to messages that the parent has, too.
 
         Restored first and retracted last, so that a tool result can be revised while its call is there.
         """
@@ -345,7 +345,7 @@ class Branching:
         told.kept = plan.kept
         for seq, group in groupby(plan.restore, lambda one: one.seq):
             named = [one.message_id for one in group]
-            self._carry(parent, RestoreMessages(key=keyed(None), ids=named, source=(child, seq)))
+            self._change_parent(parent, RestoreMessages(key=keyed(None), ids=named, source=(child, seq)))
             changed.update(dict.fromkeys(named))
         for one in plan.revise:
             # What was written before the last merge may have been carried over then, under this very key.
@@ -357,7 +357,7 @@ class Branching:
                 source=(child, one.written or one.seq),
             )
             try:
-                self._carry(parent, intent)
+                self._change_parent(parent, intent)
                 changed[one.message_id] = None
             except Unchanged:
                 continue
@@ -367,11 +367,11 @@ class Branching:
         for seq, group in groupby(plan.retract, lambda one: one.seq):
             named = [one.message_id for one in group]
             copied = Key(ids.copy_key(child, seq), DERIVED)
-            self._carry(parent, RetractMessages(key=copied, ids=named, reason=None, source=(child, seq)))
+            self._change_parent(parent, RetractMessages(key=copied, ids=named, reason=None, source=(child, seq)))
             changed.update(dict.fromkeys(named))
         told.changed = list(changed)
 
-    def _carry(self, parent: Writing, intent: Intent) -> None:
+    def _change_parent(self, parent: Writing, intent: Intent) -> None:
         self._recorder.shared.database.point("change")
         parent.record(intent)
 
@@ -398,15 +398,15 @@ class Branching:
             parent.record(add)
             told.messages.append((own, one.placed))
 
-    def _squash(self, taking: Taking, told: payloads.Merge, fields: dict[str, Any]) -> None:
-        parent, child = taking.parent, told.tape
+    def _squash(self, messages: MessageMerge, told: payloads.Merge, fields: dict[str, Any]) -> None:
+        parent, child = messages.parent, told.tape
         told.squashed = told.seq
-        if not fields and not taking.new():
+        if not fields and not messages.new():
             # Nothing was done and nothing is said: the receipt is all there is.
             return
         message = {"role": "assistant", **fields}
         if "content" not in message:
-            last = taking.last() if taking.new() else None
+            last = messages.last() if messages.new() else None
             if last is None:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
             message["content"] = last.get("content")

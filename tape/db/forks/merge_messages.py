@@ -20,7 +20,7 @@ from tape.db.view.opening import Point, as_inherited, standing, view_of
 from tape.db.view.tape_view import TapeView
 from tape.errors import Corrupt
 
-__all__ = ["New", "Taking"]
+__all__ = ["New", "MessageMerge"]
 
 
 _FIRST_PAGE = 8
@@ -36,13 +36,13 @@ class New(Struct, frozen=True):
     tokens: int
 
 
-class Taking:
+class MessageMerge:
     """One look at a parent and its child, both locked, before a merge writes anything."""
 
-    def __init__(self, tx: Transaction, parent: Writing, young: Writing, fork: ForkRow) -> None:
+    def __init__(self, tx: Transaction, parent: Writing, child: Writing, fork: ForkRow) -> None:
         self.merged, self.merge_seq = fork.merged, fork.merge_seq
         self.parent = parent
-        self.young = young
+        self.child = child
         self.before = self._merge_at(tx, self.merge_seq)
         """The last merge, of whatever strategy."""
         if self.before is None:
@@ -72,12 +72,12 @@ class Taking:
         payload = (
             payloads.decode(row.kind, row.version, row.payload) if row is not None and row.payload is not None else None
         )
-        return payload if isinstance(payload, payloads.Merge) and payload.tape == self.young.tape else None
+        return payload if isinstance(payload, payloads.Merge) and payload.tape == self.child.tape else None
 
     def anything(self, strategy: str) -> bool:
         """Whether there is anything that the last merge did not take."""
         if strategy == "link":
-            return bool(self.young.head.seq > self.merged)
+            return bool(self.child.head.seq > self.merged)
         return bool(self.new() or any(divergence.differs(one) for one in self.divergences()))
 
     def _view(self, tape: str, point: Point) -> TapeView:
@@ -100,9 +100,9 @@ class Taking:
         """
         found: dict[Place, int] = {}
         after = self.since
-        newest = self.young.head.seq
+        newest = self.child.head.seq
         while after < newest and (
-            rows := self._tx.all(self._sql.entries_after, (self.young.tape_id, after, newest, 500))
+            rows := self._tx.all(self._sql.entries_after, (self.child.tape_id, after, newest, 500))
         ):
             for row in rows:
                 after = row.seq
@@ -135,11 +135,11 @@ class Taking:
     def new(self) -> list[New]:
         """Return the messages on the child's active path that were never taken, root first."""
         if self._new is None:
-            view = self._now(self.young)
+            view = self._now(self.child)
             floor = 0
             if not self._moved:
                 # Then all up to where the head stood at the last merge is as it was, and was taken.
-                row = self._tx.one(self._sql.entry, (self.young.tape_id, self.since))
+                row = self._tx.one(self._sql.entry, (self.child.tape_id, self.since))
                 floor = row.ordinal if row is not None else 0
             rows: list[PathRow] = []
             end = view.head.place
@@ -163,9 +163,9 @@ class Taking:
         kind, version, raw = row.kind, row.version, row.payload
         body = payloads.body_of(kind, version, raw)
         if row.body != row.placed:
-            first = self._tx.one(self._sql.body, (self.young.tape_id, row.placed))
+            first = self._tx.one(self._sql.body, (self.child.tape_id, row.placed))
             if first is None or first.payload is None:
-                raise Corrupt(self.young.tape, row.placed, "the entry that placed the message is missing")
+                raise Corrupt(self.child.tape, row.placed, "the entry that placed the message is missing")
             kind, version, raw = first.kind, first.version, first.payload
         placing = payloads.decode(kind, version, raw)
         generated = not isinstance(placing, payloads.Append) or placing.generated
@@ -173,12 +173,12 @@ class Taking:
 
     def _copy_of(self, placed: int) -> Place | None:
         """Return the place of the parent's copy of a message that the child placed at a seq."""
-        row = self._tx.one(self._sql.entry_by_key, (self.parent.tape_id, ids.copy_key(self.young.tape, placed)))
+        row = self._tx.one(self._sql.entry_by_key, (self.parent.tape_id, ids.copy_key(self.child.tape, placed)))
         return Place(row.lane, row.ordinal) if row is not None and row.kind == "append" else None
 
     def last(self) -> dict[str, Any] | None:
         """Return the last message on the child's active path."""
-        view = self._now(self.young)
+        view = self._now(self.child)
         rows = paths.last_rows(view, view.head.place, 1)
         return payloads.body_of(rows[0].kind, rows[0].version, rows[0].payload).message if rows else None
 
@@ -210,7 +210,7 @@ class Taking:
             if self._touched:
                 parent_then = as_inherited(self._view(self.parent.tape, self._agreed))
                 # A clear of the child's is its own affair, so look through it.
-                child_then = as_inherited(self._view(self.young.tape, self.since or 1), clears=False)
+                child_then = as_inherited(self._view(self.child.tape, self.since or 1), clears=False)
                 for place, seq in self._touched.items():
                     found = self._in_parent(place)
                     if found is not None:
@@ -221,12 +221,12 @@ class Taking:
         self, own: Place, place: Place, seq: int, parent_then: TapeView, child_then: TapeView
     ) -> divergence.Divergence:
         """Compare how a message stands and stood, at its place in the child and at its place in the parent."""
-        young, parent = self.young.view(), self.parent.view()
-        stands, holds = young.standing(own), parent.standing(place)
+        child, parent = self.child.view(), self.parent.view()
+        stands, holds = child.standing(own), parent.standing(place)
         written = stands.body if stands.of is None else 0
         named = parent.body(holds.body, holds.of).id
-        base, _ = _state(child_then, _inherited(own, self.young.tape), 0, named)
-        theirs, _ = _state(young, own, 0, named)
+        base, _ = _state(child_then, _inherited(own, self.child.tape), 0, named)
+        theirs, _ = _state(child, own, 0, named)
         before, was_hidden = _state(parent_then, _inherited(place, self.parent.tape), 0, named)
         ours, hidden = _state(parent, place, parent.head.cleared, named)
         return divergence.Divergence(named, seq, written, base, theirs, before, ours, was_hidden, hidden)
@@ -235,7 +235,7 @@ class Taking:
         """Return the place in the parent of what the child inherited or what was taken from it before."""
         if place.tape is not None:
             return Place(place.lane, place.ordinal, None if place.tape == self.parent.tape else place.tape)
-        return self._copy_of(self.young.view().standing(place).placed)
+        return self._copy_of(self.child.view().standing(place).placed)
 
 
 def _inherited(place: Place, tape: str) -> Place:

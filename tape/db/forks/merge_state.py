@@ -35,19 +35,19 @@ from tape.db.view.tape_view import TapeView
 from tape.db.view.values import decoded
 from tape.new_ids import keyed
 
-__all__ = ["Carry"]
+__all__ = ["StateMerge"]
 
 
-class Carry:
+class StateMerge:
     """Reads what a fork changed of state and blocks, and writes it to the parent."""
 
     def __init__(
-        self, settings: Settings, tx: Transaction, parent: Writing, young: Writing, merged: int, agreed: int
+        self, settings: Settings, tx: Transaction, parent: Writing, child: Writing, merged: int, agreed: int
     ) -> None:
         self._settings = settings
         self._tx = tx
         self._parent = parent
-        self._young = young
+        self._young = child
         self._merged = merged
         self._agreed = agreed
         # In the order in which the fork wrote them: blocks are shown in the order of their entries.

@@ -64,11 +64,11 @@ def _split(
         agent=facts.agent,
         labels=[] if facts.labels is None else msgspec.json.decode(facts.labels),
     )
-    young = opener(born)
-    young.create()
-    carry(old, young, cited)
+    following = opener(born)
+    following.create()
+    carry_over(old, following, cited)
     begun = payloads.Handoff(name="split", summary=summary)
-    young.record(AddAnchor(key=Key(ids.split_key(call.tape), DERIVED), payload=begun, source=cited))
+    following.record(AddAnchor(key=Key(ids.split_key(call.tape), DERIVED), payload=begun, source=cited))
 
 
 def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summary: str) -> None:
@@ -85,7 +85,7 @@ def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summ
         raise ProvenanceConflict(tape, made.key, made.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
 
 
-def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
+def carry_over(old: Writing, following: Writing, cited: tuple[str, int]) -> None:
     """Put the state and the blocks that the old tape holds on the new one, each as an entry that cites the old tape.
 
     What they hold is taken as it is: a slot keeps the version of its schema, and a block that was removed stays removed
@@ -101,4 +101,4 @@ def carry(old: Writing, young: Writing, cited: tuple[str, int]) -> None:
             payload = msgspec.structs.replace(payload, op=op, given=payload.text)
         else:
             continue
-        young.record(Plain(key=keyed(None), payload=payload, source=cited))
+        following.record(Plain(key=keyed(None), payload=payload, source=cited))

@@ -174,8 +174,8 @@ class Reader:
         """Return the seq up to which a tape's fork was last merged into or linked to it, or None if it never was."""
 
         def work(tx: Transaction) -> int | None:
-            view, young = (open_view(tx, name, self.owner) for name in (tape, child))
-            return None if view is None else facts.linked(view, young)
+            view, fork = (open_view(tx, name, self.owner) for name in (tape, child))
+            return None if view is None else facts.linked(view, fork)
 
         return self.database.read(work)
 
