@@ -58,7 +58,9 @@ def compare(view: TapeView, ids: list[str]) -> int:
         rows = paths.rows(view, place, place.ordinal - 1)
         assert bool(rows) == standing.visible(view.head.cleared), message_id
         on_path = [row for row in paths.path(view, place) if row.ordinal == place.ordinal]
-        assert [row[:8] for row in on_path] == [row[:8] for row in rows]
+        assert [(row.placed, row.body, row.payload) for row in on_path] == [
+            (row.placed, row.body, row.payload) for row in rows
+        ]
         for row in rows:
             seen += 1
             body_tape = view.name_of(row.body_tape or row.tape_id)

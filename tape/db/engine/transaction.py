@@ -92,10 +92,10 @@ class Transaction:
 
     def all(self, statement: Statement[T], params: Row) -> list[T]:
         """Run a query and return its rows."""
-        order, make = statement.order, statement.row
+        order, make = statement.order, statement.rows
         bound = params if order is None else [params[index] for index in order]
         rows = self.execute(statement.sql, bound).fetchall()
-        return rows if make is None else [make(row) for row in rows]
+        return rows if make is None else make(rows)
 
     def run(self, statement: Statement[Any], params: Row) -> int:
         """Run a change and return how many rows it touched."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Any, Generic, TypeVar, overload
 
 import sqlalchemy as sa
+from msgspec import Struct
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
@@ -40,7 +42,7 @@ def only_first(select: Any) -> Any:
 class Statement(Generic[R]):
     """A compiled statement: its text, the order in which its parameters are passed, and what makes its rows."""
 
-    __slots__ = ("name", "order", "row", "sql")
+    __slots__ = ("name", "order", "row", "rows", "sql")
 
     def __init__(
         self,
@@ -49,11 +51,12 @@ class Statement(Generic[R]):
         dialect: sa.Dialect,
         params: Sequence[str],
         row: Callable[[Any], R] | None = None,
+        rows: Callable[[list[Any]], list[R]] | None = None,
     ) -> None:
         compiled = construct.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         self.name = name
         self.sql = str(compiled)
-        self.row = row
+        self.row, self.rows = row, rows
         wanted = list(getattr(compiled, "positiontup", None) or ())
         if not set(wanted) <= set(params):
             raise AssertionError(f"{name} takes {sorted(set(wanted))}, not {sorted(params)}")
@@ -68,7 +71,7 @@ class Statement(Generic[R]):
     def renamed(self, before: str, after: str) -> Statement[R]:
         """Return the same statement on tables of another schema."""
         made: Statement[R] = object.__new__(Statement)
-        made.name, made.order, made.row = self.name, self.order, self.row
+        made.name, made.order, made.row, made.rows = self.name, self.order, self.row, self.rows
         made.sql = self.sql.replace(before, after)
         return made
 
@@ -113,12 +116,22 @@ class derived(Generic[R]):  # noqa: N801
         return made
 
 
-def _declared(build: Callable[..., Any], columns: Sequence[str], row: Callable[[Any], Any] | None, owner: Any) -> Any:
+def _declared(build: Callable[..., Any], columns: Sequence[str], row: Any, owner: Any) -> Any:
     names = [*columns, *list(inspect.signature(build).parameters)[2 if columns else 1 :]]
     params = {name: param(name, type_=_TYPES.get(name)) for name in names}
     given = [params[name] for name in names[len(columns) :]]
     construct = build(owner, {name: params[name] for name in columns}, *given) if columns else build(owner, *given)
-    return Statement(build.__name__, construct, owner.dialect, names, row)
+    return Statement(build.__name__, construct, owner.dialect, names, *_makers(row))
+
+
+def _makers(row: Any) -> tuple[Callable[[Any], Any] | None, Callable[[list[Any]], list[Any]] | None]:
+    """Return what makes one row, and what makes a list of them: named tuples, structs, or what a function returns."""
+    if row is None:
+        return None, None
+    if isinstance(row, type) and issubclass(row, Struct):
+        return lambda values: row(*values), lambda found: list(starmap(row, found))
+    make = getattr(row, "_make", row)
+    return make, lambda found: list(map(make, found))
 
 
 def statement(build: Callable[..., Any]) -> derived[Statement[Any]]:
@@ -133,10 +146,9 @@ def query(
 
     The method gets the parameters of the columns as one dict, before its others.
     """
-    make: Callable[[Any], Any] | None = getattr(row, "_make", row)
 
     def declare(build: Callable[..., Any]) -> derived[Statement[R]]:
-        return derived(partial(_declared, build, columns, make))
+        return derived(partial(_declared, build, columns, row))
 
     return declare
 

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, only_first, query, statement
-from tape.db.sql.rows.view import AncestorRow, AnchorAt, ChangedRow, OverrideRow, PlaceRow
+from tape.db.sql.rows.view import AnchorAt, OverrideRow, PathRow, PlaceRow
 
 __all__ = ["Lineages"]
 
@@ -127,7 +127,7 @@ class Lineages(Compiler):
         bodies = sa.select(ov.placed, ov.body_tape, ov.body).select_from(lin.join(self.tables.overrides, held))
         return only_first(bodies.order_by(lin.c.n, ov.since.desc()))
 
-    @query(ChangedRow)
+    @query(PathRow)
     def overrides_in(self, lineage: Param, from_tape: Param, at_lane: Param, lo: Param, hi: Param) -> Any:
         """What tapes of the lineage made of messages in a stretch of one ancestor's lane, with the bodies they show."""
         lin, ov = self._lineage(), self.tables.overrides.c
@@ -203,7 +203,7 @@ class Lineages(Compiler):
         )
         return only_first(anchors.order_by(an.ordinal.desc(), lin.c.n, an.seq.desc()))
 
-    @query(AncestorRow)
+    @query(PathRow)
     def family_path(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, lineage: Param) -> Any:
         """The bodies that hold on a path through a fork's lineage, in no order."""
         lin, walk = self._lineage(), self._walk(t, at_lane, at_ordinal, floor)
@@ -229,7 +229,7 @@ class Lineages(Compiler):
             )
         return sa.union_all(*parts)
 
-    @query(ChangedRow)
+    @query(PathRow)
     def family_overrides(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, lineage: Param) -> Any:
         """What tapes of the lineage made of messages on a path, nearest first, with the bodies they show."""
         lin, walk = self._lineage(), self._walk(t, at_lane, at_ordinal, floor)

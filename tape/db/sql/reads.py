@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Compiler, Param, only_first, query, statement
 from tape.db.sql.rows.entries import EntryRow
-from tape.db.sql.rows.view import AnchorAt, ClearRow, FirstBranch, OwnRow, WalkRow
+from tape.db.sql.rows.view import AnchorAt, ClearRow, FirstBranch, PathRow, WalkRow
 
 __all__ = ["Reads"]
 
@@ -24,24 +24,24 @@ class Reads(Compiler):
         walk = self._walk(t, at_lane, at_ordinal, floor).c
         return sa.select(walk.tape_id, walk.lane, walk.lo, walk.hi).order_by(walk.hi.desc())
 
-    @query(OwnRow)
+    @query(PathRow)
     def rows_now(self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, most: Param) -> Any:
         """The bodies that hold in a stretch of a lane, the first of them."""
         return self._rows(t, at_lane, lo, hi, cleared, None, most, last=False)
 
-    @query(OwnRow)
+    @query(PathRow)
     def last_rows_now(self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, most: Param) -> Any:
         """The bodies that hold in a stretch of a lane, the last of them."""
         return self._rows(t, at_lane, lo, hi, cleared, None, most, last=True)
 
-    @query(OwnRow)
+    @query(PathRow)
     def rows_then(
         self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, at_seq: Param, most: Param
     ) -> Any:
         """The bodies that held at a seq in a stretch of a lane, the first of them."""
         return self._rows(t, at_lane, lo, hi, cleared, at_seq, most, last=False)
 
-    @query(OwnRow)
+    @query(PathRow)
     def last_rows_then(
         self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, at_seq: Param, most: Param
     ) -> Any:
@@ -88,12 +88,12 @@ class Reads(Compiler):
         # Each part by itself, or PostgreSQL would read and sort the whole lane to find a few rows at its end.
         return first(sa.union_all(*(sa.select(part.subquery()) for part in parts)), sa.literal_column("1"))
 
-    @query(OwnRow)
+    @query(PathRow)
     def path_now(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, cleared: Param) -> Any:
         """The bodies that hold on a path, in no order: the caller sorts by depth."""
         return self._path(self._walk(t, at_lane, at_ordinal, floor), floor, cleared, None)
 
-    @query(OwnRow)
+    @query(PathRow)
     def path_then(
         self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, cleared: Param, at_seq: Param
     ) -> Any:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.records import Message
-from tape.db.sql.rows.view import AncestorRow, PathRow
+from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
 from tape.db.view.tape_view import TapeView
 from tape.db.view.values import message_from_row
@@ -214,7 +214,7 @@ def _bodies(view: TapeView, rows: Sequence[Held]) -> dict[Held, PathRow]:
     for body in view.tx.all(view.sql.bodies_of, (asked,)) if rows else ():
         row = rows[body.n]
         told = (body.kind, body.version, body.payload, body.stamp)
-        found[row] = AncestorRow(row.ordinal, row.placed, row.body, *told, row.lane, row.tape)
+        found[row] = PathRow(row.ordinal, row.placed, row.body, *told, row.lane, row.tape)
     for row in rows:
         if row not in found:
             raise Corrupt(view.name_of(row.body_tape), row.body, "the entry is missing")

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from tape.core import strict
 from tape.core.entries.payloads import ROOT, Place
-from tape.db.sql.rows.view import AncestorRow, AnchorAt, ChangedRow, PathRow
+from tape.db.sql.rows.view import AnchorAt, PathRow
 from tape.errors import Corrupt, UnknownMessage
 
 if TYPE_CHECKING:
@@ -127,14 +129,14 @@ def _inherited_rows(view: TapeView, end: Place, lo: int, most: int, *, last: boo
     """Return the rows that hold in a stretch of an ancestor's lane, as this tape sees them."""
     layers, number = view.layers(), view.number_of(end.tape)
     overrides = view.tx.all(view.sql.overrides_in, (view.lineage(), number, end.lane, lo, end.ordinal))
-    held: list[AncestorRow] = []
+    held: list[PathRow] = []
     for layer, asof, cleared, _ in layers:
         if layer == number:
             statement = view.sql.last_rows_then if last else view.sql.rows_then
             # Every override can take away one of the rows, so that many more are asked for.
             wanted = min(most + len(overrides), ALL)
             found = view.tx.all(statement, (number, end.lane, lo, end.ordinal, cleared, asof, wanted))
-            held = [AncestorRow(*row, number) for row in found]
+            held = [structs.replace(row, tape_id=number) for row in found]
     seen = nearest(layers, held, overrides)
     seen.sort(key=_by_depth, reverse=last)
     return seen[:most]
@@ -158,7 +160,7 @@ def path(view: TapeView, end: Place, floor: int = 0) -> Sequence[PathRow]:
 
 
 def nearest(
-    layers: list[tuple[int, int, int, int]], held: Sequence[AncestorRow], overrides: Sequence[ChangedRow]
+    layers: list[tuple[int, int, int, int]], held: Sequence[PathRow], overrides: Sequence[PathRow]
 ) -> list[PathRow]:
     """Return inherited rows, each as the nearest tape that says something of it has it.
 

@@ -186,18 +186,16 @@ def messages_from_rows(
     if not rows:
         return []
     parent = None if whole or rows[0].ordinal <= 1 else _parent_id(view, rows[0], first)
+    tape, tapes, body_of = view.tape, None, payloads.body_of
     if view.forked:
         tapes = {number: view.name_of(number) for number in {row.tape_id for row in rows}}
-        names = [tapes[row.tape_id] for row in rows]
-    else:
-        names = [view.tape] * len(rows)
-    bodies = [
-        payloads.body_of(row.kind, row.version, row.payload, tape, row.body or 0)
-        for row, tape in zip(rows, names, strict=True)
-    ]
     found = []
-    for row, tape, body in zip(rows, names, bodies, strict=True):
-        found.append(Message(body.id, tape, body.message, parent, row.placed, row.body or 0, row.stamp, body.tokens))
+    for row in rows:
+        if tapes is not None:
+            tape = tapes[row.tape_id]
+        revision = row.body or 0
+        body = body_of(row.kind, row.version, row.payload, tape, revision)
+        found.append(Message(body.id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
         parent = body.id
     return found
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 __all__ = [
     "LIVE_COLUMNS",
-    "AncestorRow",
     "AnchorAt",
     "BranchRow",
     "ChangeRow",
-    "ChangedRow",
     "ClearRow",
     "CompactionMark",
     "CompactionRow",
@@ -20,7 +20,6 @@ __all__ = [
     "LaneBase",
     "LineageLane",
     "OverrideRow",
-    "OwnRow",
     "PastRow",
     "PathRow",
     "PlaceRow",
@@ -49,53 +48,13 @@ class WalkRow(NamedTuple):
     hi: int
 
 
-class OwnRow(NamedTuple):
-    """A body on a path of the tape itself: its depth, the entry that placed the message, and that which holds the body.
+class PathRow(Struct, frozen=True, gc=False):
+    """A body on a path: its depth, the entry that placed the message, and the entry that holds the body.
 
-    What rows of ancestors say further is 0 here, which stands for the tape itself.
+    Rows of an ancestor also say which tape placed the message; those of a changed message, since when and by which tape
+    it is another, and which tape its body lies in. 0 is the tape that is read. A path may have very many of them, so
+    they are structs that the garbage collector does not look at.
     """
-
-    ordinal: int
-    placed: int
-    body: int
-    kind: str
-    version: int
-    payload: bytes
-    stamp: int
-    lane: int
-
-    @property
-    def tape_id(self) -> int:
-        """The tape itself."""
-        return 0
-
-    @property
-    def body_tape(self) -> int:
-        """The tape itself."""
-        return 0
-
-
-class AncestorRow(NamedTuple):
-    """A body on a path that an ancestor holds, and the tape that placed the message."""
-
-    ordinal: int
-    placed: int
-    body: int
-    kind: str
-    version: int
-    payload: bytes
-    stamp: int
-    lane: int
-    tape_id: int
-
-    @property
-    def body_tape(self) -> int:
-        """The tape that placed the message."""
-        return 0
-
-
-class ChangedRow(NamedTuple):
-    """What a tape made of an inherited message: since when and by which tape, and the tape in which its body lies."""
 
     ordinal: int
     placed: int
@@ -105,14 +64,10 @@ class ChangedRow(NamedTuple):
     payload: bytes
     stamp: int
     lane: int
-    tape_id: int
-    since: int
-    by: int
-    body_tape: int
-
-
-PathRow = OwnRow | AncestorRow | ChangedRow
-"""A body that holds on a path."""
+    tape_id: int = 0
+    since: int = 0
+    by: int = 0
+    body_tape: int = 0
 
 
 class HeldRow(NamedTuple):
