@@ -39,6 +39,16 @@ def only_first(select: Any) -> Any:
     return select.limit(ONE).offset(ZERO)
 
 
+def _makers(row: Any) -> tuple[Callable[[Any], Any] | None, Callable[[list[Any]], list[Any]] | None]:
+    """Return what makes one row, and what makes a list of them: named tuples, structs, or what a function returns."""
+    if row is None:
+        return None, None
+    if isinstance(row, type) and issubclass(row, Struct):
+        return lambda values: row(*values), lambda found: list(starmap(row, found))
+    make = getattr(row, "_make", row)
+    return make, lambda found: list(map(make, found))
+
+
 class Statement(Generic[R]):
     """A compiled statement: its text, the order in which its parameters are passed, and what makes its rows."""
 
@@ -50,13 +60,14 @@ class Statement(Generic[R]):
         construct: sa.ClauseElement,
         dialect: sa.Dialect,
         params: Sequence[str],
-        row: Callable[[Any], R] | None = None,
-        rows: Callable[[list[Any]], list[R]] | None = None,
+        row: Callable[..., R] | None = None,
     ) -> None:
         compiled = construct.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         self.name = name
         self.sql = str(compiled)
-        self.row, self.rows = row, rows
+        self.row: Callable[[Any], R] | None
+        self.rows: Callable[[list[Any]], list[R]] | None
+        self.row, self.rows = _makers(row)
         wanted = list(getattr(compiled, "positiontup", None) or ())
         if not set(wanted) <= set(params):
             raise AssertionError(f"{name} takes {sorted(set(wanted))}, not {sorted(params)}")
@@ -121,17 +132,7 @@ def _declared(build: Callable[..., Any], columns: Sequence[str], row: Any, owner
     params = {name: param(name, type_=_TYPES.get(name)) for name in names}
     given = [params[name] for name in names[len(columns) :]]
     construct = build(owner, {name: params[name] for name in columns}, *given) if columns else build(owner, *given)
-    return Statement(build.__name__, construct, owner.dialect, names, *_makers(row))
-
-
-def _makers(row: Any) -> tuple[Callable[[Any], Any] | None, Callable[[list[Any]], list[Any]] | None]:
-    """Return what makes one row, and what makes a list of them: named tuples, structs, or what a function returns."""
-    if row is None:
-        return None, None
-    if isinstance(row, type) and issubclass(row, Struct):
-        return lambda values: row(*values), lambda found: list(starmap(row, found))
-    make = getattr(row, "_make", row)
-    return make, lambda found: list(map(make, found))
+    return Statement(build.__name__, construct, owner.dialect, names, row)
 
 
 def statement(build: Callable[..., Any]) -> derived[Statement[Any]]:
