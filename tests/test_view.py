@@ -80,3 +80,19 @@ def test_f2_the_nearest_tape_decides_in_one_message_as_on_a_path(backend: Backen
         return sum(compare(view_of(tx, name, None), ids) for name in tapes)
 
     assert store._db.read(work) > 0, f"seed {seed}"
+
+
+def test_f2_a_clear_on_the_way_hides_what_an_ancestor_beyond_it_changed(store: tape.Store) -> None:
+    """Of a message that was revised two forks up, behind a clear one fork up, both ways say that it is out."""
+    root = store.tape("root")
+    root.append(role="user", content="first", id="m0")
+    above = root.fork("above")
+    above.revise("m0", content="revised")
+    cleared = above.fork("cleared")
+    cleared.clear()
+    cleared.fork("below")
+
+    def work(tx: Transaction) -> list[int]:
+        return [compare(view_of(tx, name, None), ["m0"]) for name in ("root", "above", "cleared", "below")]
+
+    assert store._db.read(work) == [1, 1, 0, 0]

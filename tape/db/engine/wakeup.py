@@ -1,6 +1,6 @@
-"""The wakeup: how whoever waits for new entries learns that there may be some.
+"""The wake-up: how whoever waits for new entries learns that there may be some.
 
-A commit in this process rings it. For commits of other processes somebody has to watch the database, and only while
+A commit in this process gives one. For commits of other processes somebody has to watch the database, and only while
 somebody waits: on SQLite a thread asks for ``data_version``, a counter in memory that every commit changes; on
 PostgreSQL a thread listens for notifications. A ring is a hint and may be missed, so whoever waits bounds the wait.
 """

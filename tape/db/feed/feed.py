@@ -29,7 +29,7 @@ _PAGE = 500
 _FAMILIES = 1_000
 _FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.25
-"""Seconds between two looks while nothing rings: a bound transaction rings no wakeup, and a stalled one may end."""
+"""Seconds between two looks while nobody is woken: a bound transaction wakes nobody, and a stalled one may end."""
 
 
 def check_position(position: int, field: str, *, postgres: bool) -> int:
