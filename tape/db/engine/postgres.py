@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.connect import Unreachable
+from tape.db.engine.sharing import Gate, Named
 from tape.db.engine.transaction import (
     Again,
     Broken,
@@ -70,9 +71,8 @@ class PostgresDatabase(Database):
 
     def _reset(self) -> None:
         self._idle: deque[Any] = deque()
-        self._locks = [threading.Lock() for _ in range(64)]
-        self._holders: list[tuple[int, str]] = [(0, "")] * len(self._locks)
-        """The thread that holds each lock, and the tape that it writes."""
+        self._gates = Named(Gate)
+        self._locks = Named(_TapeLock)
         self._room = threading.Semaphore(_CONNECTIONS)
 
     def _take(self) -> Any:
@@ -115,24 +115,29 @@ class PostgresDatabase(Database):
         """Run ``work``; the transaction begins when it locks the tape or writes."""
         self._check_open()
         # Threads of one process queue here rather than each holding a connection that waits.
-        number = hash(tape) % len(self._locks)
-        queue = self._locks[number]
+        queue = self._locks.take(tape)
         patience = self.timeout if patience is None else patience
-        if not queue.acquire(False):
-            thread, other = self._holders[number]
-            if thread == threading.get_ident():
-                # A callback of the caller's writes: waiting for itself would never end.
-                if other == tape:
-                    raise StoreFailed("a write was started from inside a write of the same tape")
-                return self._write(work)
-            if not queue.acquire(timeout=patience):
-                raise StoreBusy(patience)
-        self._holders[number] = (threading.get_ident(), tape)
         try:
-            return self._write(work)
+            if not queue.lock.acquire(False):
+                if queue.holder == threading.get_ident():
+                    # A callback of the caller's writes: waiting for itself would never end.
+                    raise StoreFailed("a write was started from inside a write of the same tape")
+                if not queue.lock.acquire(timeout=patience):
+                    raise StoreBusy(patience)
+            queue.holder = threading.get_ident()
+            try:
+                return self._write(work)
+            finally:
+                queue.holder = 0
+                queue.lock.release()
         finally:
-            self._holders[number] = (0, "")
-            queue.release()
+            self._locks.give(tape)
+
+    def _gate(self, tape: str) -> Gate:
+        return self._gates.take(tape)
+
+    def _passed(self, tape: str) -> None:
+        self._gates.give(tape)
 
     def _write(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` on a connection, and commit it."""
@@ -207,6 +212,16 @@ class PostgresDatabase(Database):
         self._reset()
 
 
+class _TapeLock:
+    """Held by the one thread of this process that writes a tape."""
+
+    __slots__ = ("holder", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.holder = 0
+
+
 class _PostgresTransaction(Transaction):
     """A transaction that begins when it has to, so that a single statement can do without."""
 
@@ -230,9 +245,9 @@ class _PostgresTransaction(Transaction):
         self._begin()
         return super().run(statement, params)
 
-    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> None:
+    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> int:
         self._begin()
-        super().many(statement, rows)
+        return super().many(statement, rows)
 
     def hot(self, statement: Statement[Any], params: Row) -> bool:
         self.deciding = True

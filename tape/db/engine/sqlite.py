@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from tape.db.engine.connect import check_replaceable, is_memory
 from tape.db.engine.file_lock import FileLock
+from tape.db.engine.sharing import Gate
 from tape.db.engine.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.engine.wakeup import watch_sqlite
 from tape.errors import InvalidEntry, StoreBusy, StoreFailed
@@ -48,6 +49,7 @@ class SqliteDatabase(Database):
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
+        self._sharing = Gate()
         self._opening = threading.Lock()
         self._held: list[Any] = []
         """The locks that were taken for a fork."""
@@ -96,6 +98,9 @@ class SqliteDatabase(Database):
                 turn.give()
         finally:
             lock.release()
+
+    def _gate(self, tape: str) -> Gate:
+        return self._sharing
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a writing transaction on a caller's connection: in its turn, and after at most the store's timeout.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +20,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tape.db.engine.sharing import Gate, Ticket
 from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import Tables
 from tape.db.sql import Statement, Statements
-from tape.errors import StoreFailed
+from tape.errors import StoreBusy, StoreFailed
 
 __all__ = [
     "Again",
@@ -31,6 +33,7 @@ __all__ = [
     "Database",
     "Denied",
     "Lost",
+    "Together",
     "Transaction",
     "inherited_connections",
     "lock_key",
@@ -102,10 +105,12 @@ class Transaction:
         count: int = self.execute(statement.sql, params if statement.order is None else statement.bind(params)).rowcount
         return count
 
-    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> None:
-        """Run a change once per row."""
+    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> int:
+        """Run a change once per row, and return how many rows of the table they touched."""
         bound = rows if statement.order is None else (statement.bind(row) for row in rows)
         self._cursor.executemany(statement.sql, bound)
+        count: int = self._cursor.rowcount
+        return count
 
     def lock(self, tape: str) -> None:
         """Make this the only writer of ``tape`` until the transaction ends."""
@@ -124,9 +129,23 @@ class Transaction:
         return self.one(statement, params) is not None
 
 
+Together = Callable[[Transaction, Sequence[T]], list[R | Exception]]
+"""What runs tasks of several callers in one transaction: returns the result of each, or the error that is its own."""
+
+
 def lock_key(tape: str) -> int:
     """Return the number under which writers of ``tape`` exclude each other on PostgreSQL."""
     return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _told_to_others(error: BaseException) -> Exception:
+    """Return what a failed transaction means to a caller whose task was run by another."""
+    if isinstance(error, Lost):
+        return Lost(str(error))
+    if isinstance(error, StoreBusy):
+        return StoreBusy(error.waited)
+    # Whatever it was, nothing of it was committed, and it may be true of another's task only.
+    return Again(str(error))
 
 
 _ANY_SCHEMA = "tape any schema"
@@ -177,6 +196,55 @@ class Database(ABC):
                 if last:
                     raise StoreFailed(str(error)) from error
         raise AssertionError("the loop returns or raises")
+
+    def share(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
+        """Run ``tasks`` in one transaction, together with those of others who write at the same moment.
+
+        ``together`` runs the tasks of all and returns what came of each: its result, or the error that is its own. An
+        error that it raises undoes the transaction, and is everybody's: then each has to be run by itself.
+        """
+        gate = self._gate(tape)
+        if gate is None:
+            return self.write(tape, lambda tx: together(tx, tasks))
+        try:
+            if gate.leads:
+                # A callback of the caller's writes, which is for the engine to judge.
+                return self.write(tape, lambda tx: together(tx, tasks))
+            ticket = Ticket(tasks)
+            if gate.enter(ticket, self.timeout):
+                return self._lead(gate, ticket, tape, together)
+        finally:
+            self._passed(tape)
+        if isinstance(ticket.outcomes, BaseException):
+            raise ticket.outcomes
+        return list(ticket.outcomes or ())
+
+    def _lead(self, gate: Gate, ticket: Ticket, tape: str, together: Together[T, R]) -> list[R | Exception]:
+        """Run the tasks of all who wait."""
+        group, began = gate.gather(ticket), time.monotonic()
+        try:
+            if len(group) == 1:
+                return self.write(tape, lambda tx: together(tx, ticket.tasks))
+            tasks = [task for one in group for task in one.tasks]
+            outcomes = self.write(tape, lambda tx: together(tx, tasks))
+            end = len(ticket.tasks)
+            for one in group[1:]:
+                begin, end = end, end + len(one.tasks)
+                one.outcomes = outcomes[begin:end]
+            return outcomes[: len(ticket.tasks)]
+        except BaseException as error:
+            for one in group[1:]:
+                one.outcomes = _told_to_others(error)
+            raise
+        finally:
+            gate.leave(group, began)
+
+    def _gate(self, tape: str) -> Gate | None:
+        """Return where those queue who would write ``tape``; None if nobody else can."""
+        return None
+
+    def _passed(self, tape: str) -> None:  # noqa: B027
+        """Know that one who asked for a gate is through."""
 
     @abstractmethod
     def read(self, work: Callable[[Transaction], R]) -> R:

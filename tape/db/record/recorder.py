@@ -4,6 +4,8 @@ The head of a tape is kept in memory between appends, so the usual append reads 
 between, the insert collides with its seq, the transaction is rolled back, and the second attempt reads everything
 afresh under the lock. That second attempt is also where keys are looked up and where every refusal is decided. Keys
 come before any other check, so that a retry after a lost reply is a duplicate and never an error.
+
+The first attempt shares its transaction with those of others who write at the same moment; any other is run by itself.
 """
 
 from __future__ import annotations
@@ -13,18 +15,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from msgspec import Struct
-
-from tape.core.plan.intents import Intent, Taken, Unchanged
+from tape.core.plan.intents import Intent
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import HEAD, AddMessage
 from tape.core.records import Receipt
-from tape.core.view.fold import CLOSED
 from tape.db.engine.log import log, verbose
 from tape.db.engine.transaction import Again, Collision, Database, Lost, Transaction, lock_key
-from tape.db.record import replays
+from tape.db.record.attempt import Task, alone
+from tape.db.record.group import together
 from tape.db.record.writing import Call, Shared, Stale, Writing, load
-from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeExists, TapeNotFound
+from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeNotFound
 
 __all__ = ["Opener", "Recorder"]
 
@@ -33,15 +33,6 @@ _ATTEMPTS = 12
 R = TypeVar("R")
 
 Opener = Callable[[Call], Writing]
-
-
-class _Tries(Struct):
-    """What an attempt has to know of those before it."""
-
-    fresh: bool
-    """Everything is read afresh: a kept head was out of date, or may be."""
-    lost: int = 0
-    """How many attempts may have been recorded, although their replies were lost."""
 
 
 class Recorder:
@@ -55,19 +46,48 @@ class Recorder:
 
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
         """Record all of ``intents`` in one transaction, or none of them."""
+        task = self._task(call, intents)
+        return self._finish(task, lambda: self.shared.database.share(call.tape, (task,), together)[0])
+
+    def record_all(self, requests: Sequence[tuple[Call, Sequence[Intent]]]) -> list[list[Receipt] | Exception]:
+        """Record several calls that one thread has at hand, as if each had come by a thread of its own.
+
+        Returns the receipts of each, or its error. On PostgreSQL they are all of one tape.
+        """
+        tasks = [self._task(call, intents) for call, intents in requests]
+        try:
+            outcomes = self.shared.database.share(tasks[0].call.tape, tasks, together)
+        except Exception as error:
+            outcomes = [error] * len(tasks)
+        done: list[list[Receipt] | Exception] = []
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            try:
+                done.append(self._finish(task, lambda outcome=outcome: outcome))  # type: ignore[misc]
+            except Exception as error:
+                done.append(error)
+        return done
+
+    def _task(self, call: Call, intents: Sequence[Intent]) -> Task:
         shared = self.shared
         fresh = shared.heads is None or call.create is not None or (shared.database.postgres and not _hot(intents))
-        tries = _Tries(fresh)
+        return Task(shared, call, intents, fresh)
+
+    def _finish(self, task: Task, first: Callable[[], list[Receipt] | Exception]) -> list[Receipt]:
+        """Return what the first attempt has come to, or what comes of those after it."""
         began = time.monotonic()
-        receipts = self._retry(
-            (call.tape,),
-            tries,
-            lambda: call.batch or (intents[0].key.value if intents else call.create_key),
-            partial(self._attempt, call, intents, tries),
-        )
+
+        def attempt(number: int) -> list[Receipt]:
+            if number:
+                return self.shared.database.write(task.call.tape, partial(alone, task))
+            outcome = first()
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        receipts = self._retry((task.call.tape,), task, attempt)
         took = time.monotonic() - began
         if took > self._slow or verbose():
-            self._tell(call, receipts, took)
+            self._tell(task.call, receipts, took)
         return receipts
 
     def several(self, tapes: Sequence[str], key: str, work: Callable[[Transaction, Opener], R]) -> R:
@@ -78,43 +98,43 @@ class Recorder:
         run finds what a first one may have written.
         """
         ordered = sorted(set(tapes), key=lock_key)
-        return self._retry(tapes, _Tries(fresh=True), lambda: key, partial(self._several, ordered, work))
+        run = partial(self._several, ordered, work)
+        task = Task(self.shared, Call(tapes[0], batch=key), (), fresh=True)
+        return self._retry(tapes, task, lambda _: self.shared.database.write(tapes[0], run))
 
     def forget(self, tape: str) -> None:
         """Drop what is kept of a tape's head."""
         if self.shared.heads is not None:
             self.shared.heads.pop(tape, None)
 
-    def _retry(
-        self, tapes: Sequence[str], tries: _Tries, key: Callable[[], str], work: Callable[[Transaction], R]
-    ) -> R:
-        """Run ``work`` in a transaction until it is committed, or cannot be.
+    def _retry(self, tapes: Sequence[str], task: Task, attempt: Callable[[int], R]) -> R:
+        """Attempt something until it is committed, or cannot be.
 
         An attempt whose reply was lost may have been recorded. Its keys were fixed before it, so the next attempt finds
         out. If that fails as well, CommitUnknown tells the caller the key to ask for.
         """
         began = time.monotonic()
-        for attempt in range(_ATTEMPTS):
+        for number in range(_ATTEMPTS):
             try:
-                return self.shared.database.write(tapes[0], work)
+                return attempt(number)
             except (Stale, Collision) as error:
-                if tries.fresh and attempt > 2:
+                if task.fresh and number > 2:
                     raise self._collided(tapes, error) from error
             except Again:
-                log.info("tape.retry", tape=tapes[0], attempt=attempt)
+                log.info("tape.retry", tape=tapes[0], attempt=number)
             except Lost as error:
-                log.warning("tape.connection_lost", tape=tapes[0], key=key(), attempt=attempt)
-                tries.lost += 1
-                if tries.lost > 2:
-                    raise CommitUnknown(tapes[0], key()) from error
+                log.warning("tape.connection_lost", tape=tapes[0], key=task.key, attempt=number)
+                task.lost += 1
+                if task.lost > 2:
+                    raise CommitUnknown(tapes[0], task.key) from error
             except (StoreFailed, StoreBusy) as error:
                 # True of this attempt only: an earlier one may have been recorded.
-                if tries.lost:
-                    raise CommitUnknown(tapes[0], key()) from error
+                if task.lost:
+                    raise CommitUnknown(tapes[0], task.key) from error
                 raise
-            tries.fresh = True
-        if tries.lost:
-            raise CommitUnknown(tapes[0], key())
+            task.fresh = True
+        if task.lost:
+            raise CommitUnknown(tapes[0], task.key)
         raise StoreBusy(time.monotonic() - began)
 
     def _collided(self, tapes: Sequence[str], error: Exception) -> TapeError:
@@ -139,61 +159,6 @@ class Recorder:
             for receipt in receipts:
                 log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
 
-    # -- one attempt
-
-    def _attempt(self, call: Call, intents: Sequence[Intent], tries: _Tries, tx: Transaction) -> list[Receipt]:
-        kept = None if tries.fresh or self.shared.heads is None else self.shared.heads.get(call.tape)
-        if kept is None:
-            return self._afresh(call, intents, tries, tx)
-        writing = Writing(self.shared, tx, call, kept)
-        try:
-            if call.expected_head is not None or writing.head.status in CLOSED:
-                _check(writing, intents)
-            if len(intents) == 1:
-                only = intents[0]
-                writing.defers = tx.postgres and type(only) is AddMessage and not only.generated
-                receipts = [writing.record(only)]
-            else:
-                writing.look_ahead(intents)
-                batch = replays.Repeats()
-                receipts = [batch.record(writing, intent) for intent in intents]
-        except (TapeError, Taken, Unchanged) as error:
-            # What the kept head refuses is decided once more, with everything read afresh.
-            raise Stale from error
-        writing.finish(kept=True)
-        return receipts
-
-    def _afresh(self, call: Call, intents: Sequence[Intent], tries: _Tries, tx: Transaction) -> list[Receipt]:
-        """Answer what was recorded before, refuse what cannot be recorded, and record the rest."""
-        tx.lock(call.tape)
-        writing = Writing(self.shared, tx, call, load(self.shared, tx, call))
-        if call.create is not None:
-            if not writing.existed:
-                writing.create()
-            elif tx.one(tx.statements.entry_by_key, (writing.tape_id, call.create_key)) is None:
-                raise TapeExists(call.tape)
-        before = replays.recorded_before(writing, intents, lost=tries.lost > 0)
-        new = [intent for intent in intents if intent.key.value not in before]
-        if new and not replays.says_nothing_new(writing, new):
-            _check(writing, new)
-        writing.look_ahead(new)
-        receipts = []
-        batch = replays.Repeats()
-        for intent in intents:
-            replay = before.get(intent.key.value)
-            if replay is None:
-                try:
-                    receipts.append(batch.record(writing, intent))
-                    continue
-                except Taken as taken:
-                    replay = replays.entry_at(writing, taken.seq, taken.tape).checked(intent)
-                except Unchanged as unchanged:
-                    replay = replays.entry_at(writing, unchanged.seq, unchanged.tape)
-            writing.previous = replay.place
-            receipts.append(replay.receipt)
-        writing.finish(kept=False)
-        return receipts
-
     def _several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R], tx: Transaction) -> R:
         for tape in tapes:
             tx.lock(tape)
@@ -210,13 +175,6 @@ class Recorder:
             # Only one tape's head can be kept after a commit; the others are read again when they are next written.
             self.forget(writing.tape)
         return result
-
-
-def _check(writing: Writing, intents: Sequence[Intent]) -> None:
-    """Refuse a write on a head that the caller does not know, or on a closed tape."""
-    writing.check_head()
-    if any(intent.changes_view for intent in intents):
-        writing.check_open()
 
 
 def _hot(intents: Sequence[Intent]) -> bool:

@@ -32,7 +32,19 @@ from tape.db.view.tape_view import NOW, TapeView
 from tape.db.view.values import head_from_row
 from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
 
-__all__ = ["Call", "PlanView", "Shared", "Stale", "TapeState", "Writing", "head_values", "load", "system_clock"]
+__all__ = [
+    "Call",
+    "PlanView",
+    "Shared",
+    "Stale",
+    "TapeState",
+    "Writing",
+    "head_values",
+    "inserts",
+    "keep",
+    "load",
+    "system_clock",
+]
 
 T = TypeVar("T")
 _KEPT_HEADS = 10_000
@@ -117,6 +129,18 @@ def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
     )
 
 
+def keep(heads: dict[str, TapeState], tape: str, state: TapeState) -> None:
+    """Keep the head that a commit has left, for the next append."""
+    if len(heads) >= _KEPT_HEADS:
+        heads.clear()
+    heads[tape] = state
+
+
+def inserts(tx: Transaction, width: int) -> Statement[Any]:
+    """Return the statement for entries with so many columns."""
+    return tx.statements.insert_bare if width == len(BARE_COLUMNS) else tx.statements.insert_entry
+
+
 class Writing:
     """The entries of one transaction on one tape."""
 
@@ -139,6 +163,34 @@ class Writing:
         self.written = False
         self._entries: list[tuple[Any, ...]] = []
         self._ops: list[Op] = []
+
+    @property
+    def state(self) -> TapeState:
+        """What is kept of the tape, once this is committed."""
+        return self.tape_id, self.head, self.ancestry
+
+    # -- several calls, one after the other
+
+    def go_on(self, call: Call) -> None:
+        """Write for another call."""
+        self.call = call
+        self.previous = None
+        if self.free:
+            self.free = set()
+
+    def mark(self) -> tuple[Head, list[tuple[Any, ...]], int, int]:
+        """Return where the tape is, to come back to it."""
+        return self.head, self._entries, len(self._entries), len(self._ops)
+
+    def undo(self, mark: tuple[Head, list[tuple[Any, ...]], int, int]) -> None:
+        """Forget what was added since; Stale if something of it was sent already."""
+        head, entries, length, ops = mark
+        if self._entries is not entries:
+            if self.head is not head:
+                raise Stale
+            return
+        self.head = head
+        del self._entries[length:], self._ops[ops:]
 
     # -- what a view asks, on all that was recorded so far
 
@@ -242,20 +294,22 @@ class Writing:
         """Send what is pending, so that a question to the database sees it."""
         if not self._entries:
             return
-        entries, ops, database = self._entries, self._ops, self.shared.database
-        self._entries, self._ops = [], []
+        (entries, ops), database = self.hand_over(), self.shared.database
         database.point("entry")
-        self._send(entries)
+        for width, rows in groupby(entries, len):
+            self.tx.many(inserts(self.tx, width), rows)
         database.point("view")
         apply(self.tx, self.tape_id, ops, self.head, self.ancestry)
 
-    def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
-        for width, rows in groupby(entries, len):
-            self.tx.many(self._insert(width), rows)
+    def hand_over(self) -> tuple[list[tuple[Any, ...]], list[Op]]:
+        """Return what is to be sent, for whoever sends it: rows of entries, and what they change in the view."""
+        entries, ops = self._entries, self._ops
+        self._entries, self._ops = [], []
+        return entries, ops
 
-    def _insert(self, width: int) -> Statement[Any]:
-        """Return the statement for entries with so many columns."""
-        return self.tx.statements.insert_bare if width == len(BARE_COLUMNS) else self.tx.statements.insert_entry
+    def head_row(self) -> tuple[Any, ...]:
+        """Return what moves the head: its new columns, the tape, and the hash that the row has until then."""
+        return (*head_values(self.head, self.ancestry), self.tape_id, self._was)
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
@@ -263,11 +317,11 @@ class Writing:
         if opened is None or database.fault is not None:
             self.flush()
             database.point("head")
-            moved = tx.run(sql.move_head, (*head_values(self.head, self.ancestry), self.tape_id, self._was))
+            moved = tx.run(sql.move_head, self.head_row())
         else:
             # The usual append: everything is worked out before the three statements, which then follow each other.
             (entry,) = self._entries
-            insert, head = self._insert(len(entry)), (*head_values(self.head, self.ancestry), self.tape_id, self._was)
+            insert, head = inserts(tx, len(entry)), self.head_row()
             self._entries, self._ops = [], []
             tx.run(insert, entry)
             tx.run(sql.open_row, opened)
@@ -281,8 +335,10 @@ class Writing:
         if len(self._entries) != 1 or len(self._ops) != 1:
             return None
         op = self._ops[0]
-        if type(op) is not OpenRow or op.place.tape is not None:
-            return None
+        return self.opens(op) if type(op) is OpenRow and op.place.tape is None else None
+
+    def opens(self, op: OpenRow) -> tuple[int, ...]:
+        """Return the row in which a body begins to hold at a place of this tape."""
         return self.tape_id, op.place.lane, op.place.ordinal, op.placed, op.since, op.body
 
     def finish(self, *, kept: bool) -> None:
@@ -300,11 +356,8 @@ class Writing:
             self.tx.after_commit = self._keep
 
     def _keep(self) -> None:
-        heads = self.shared.heads
-        if heads is not None:
-            if len(heads) >= _KEPT_HEADS:
-                heads.clear()
-            heads[self.tape] = (self.tape_id, self.head, self.ancestry)
+        if self.shared.heads is not None:
+            keep(self.shared.heads, self.tape, self.state)
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""

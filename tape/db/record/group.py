@@ -1,0 +1,134 @@
+"""Tasks of several callers in one transaction, each with its own receipts or its own refusal.
+
+Most tasks are appends behind a head that is kept in memory. They are planned one after the other, and what they write
+is sent at the end, table by table, for all tapes at once. A task that needs a closer look (its tape is not known yet,
+or what is kept of it refuses) is decided afresh inside a savepoint, so that its refusal undoes nothing of the others.
+If what is sent at the end collides with another process, the whole group is undone and each task is run by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tape.core.plan.intents import Taken, Unchanged
+from tape.core.records import Receipt
+from tape.core.view.fold import Op, OpenRow
+from tape.db.engine.guests import Joined
+from tape.db.engine.transaction import Again, Collision, Transaction
+from tape.db.record.attempt import Task, afresh, alone, on_kept_head
+from tape.db.record.projection import apply
+from tape.db.record.writing import Call, Shared, Stale, TapeState, Writing, inserts, keep
+from tape.db.sql.rows.entries import BARE_COLUMNS
+from tape.errors import StoreBusy, StoreFailed, TapeError
+
+__all__ = ["Group", "together"]
+
+
+def together(tx: Transaction, tasks: Sequence[Task]) -> list[list[Receipt] | Exception]:
+    """Record the tasks of all who share a transaction; returns the receipts of each, or its refusal."""
+    if len(tasks) == 1:
+        return [alone(tasks[0], tx)]
+    # On PostgreSQL they are all of one tape; SQLite has one writer anyway.
+    tx.lock(tasks[0].call.tape)
+    groups: dict[int, Group] = {}
+    outcomes = []
+    for task in tasks:
+        # Stores that are scoped to different owners see different tapes, and keep heads of their own.
+        group = groups.get(id(task.shared))
+        if group is None:
+            group = groups[id(task.shared)] = Group(task.shared, tx)
+        outcomes.append(group.record(task))
+    for group in groups.values():
+        group.send()
+
+    def keep_heads() -> None:
+        for group in groups.values():
+            group.keep()
+
+    tx.after_commit = keep_heads
+    return outcomes
+
+
+class Group:
+    """What one transaction writes for several tasks."""
+
+    def __init__(self, shared: Shared, tx: Transaction) -> None:
+        self._kept = shared.heads if shared.heads is not None else {}
+        self._heads: dict[str, TapeState] = {}
+        """The heads as this transaction leaves them."""
+        self._shared = Shared(shared.database, shared.owner, shared.clock, self._heads)
+        self._tx = tx
+        self._open: dict[str, Writing] = {}
+        """What is written of each tape and not yet sent."""
+
+    def record(self, task: Task) -> list[Receipt] | Exception:
+        """Record a task, or return why it cannot be; what was recorded before it stays."""
+        writing = None if task.fresh else self._writing(task.call)
+        if writing is not None:
+            before = writing.mark()
+            try:
+                return on_kept_head(writing, task.intents)
+            except (TapeError, Taken, Unchanged):
+                writing.undo(before)
+        return self._afresh(task)
+
+    def _writing(self, call: Call) -> Writing | None:
+        writing = self._open.get(call.tape)
+        if writing is not None:
+            writing.go_on(call)
+            return writing
+        state = self._heads.get(call.tape) or self._kept.get(call.tape)
+        if state is not None:
+            writing = self._open[call.tape] = Writing(self._shared, self._tx, call, state)
+        return writing
+
+    def _afresh(self, task: Task) -> list[Receipt] | Exception:
+        writing = self._open.pop(task.call.tape, None)
+        if writing is not None and writing.written:
+            writing.finish(kept=False)
+        try:
+            joined = Joined(self._tx, self._shared.database)
+            return joined.write(task.call.tape, partial(afresh, self._shared, task))
+        except (StoreFailed, StoreBusy):
+            raise
+        except (TapeError, Stale, Collision, Again) as refusal:
+            return refusal
+
+    def send(self) -> None:
+        """Send what the tasks have added, table by table."""
+        writings = [writing for writing in self._open.values() if writing.written]
+        tx, sql, database = self._tx, self._tx.statements, self._shared.database
+        bare: list[tuple[Any, ...]] = []
+        full: list[tuple[Any, ...]] = []
+        opened: list[tuple[Any, ...]] = []
+        others: list[tuple[Writing, list[Op]]] = []
+        for writing in writings:
+            entries, ops = writing.hand_over()
+            for row in entries:
+                (bare if len(row) == len(BARE_COLUMNS) else full).append(row)
+            if all(type(op) is OpenRow and op.place.tape is None for op in ops):
+                opened += [writing.opens(op) for op in ops if type(op) is OpenRow]
+            else:
+                others.append((writing, ops))
+        database.point("entry")
+        for rows in (bare, full):
+            if rows:
+                tx.many(inserts(tx, len(rows[0])), rows)
+        database.point("view")
+        if opened:
+            tx.many(sql.open_row, opened)
+        for writing, ops in others:
+            apply(tx, writing.tape_id, ops, writing.head, writing.ancestry)
+        database.point("head")
+        heads = [writing.head_row() for writing in writings]
+        if heads and tx.many(sql.move_head, heads) != len(heads):
+            raise Stale
+
+    def keep(self) -> None:
+        """Keep the heads for the next tasks: it is committed."""
+        for tape, writing in self._open.items():
+            self._heads[tape] = writing.state
+        for tape, state in self._heads.items():
+            keep(self._kept, tape, state)
