@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from tape.aio.hop import Hop, hop, pages
+from tape.aio.hop import Hop, hop_write, pages
 from tape.core.records import Entry
 from tape.db.feed.feed import Following
 from tape.handles.consumer import Consumer, check_timeout
@@ -27,12 +27,12 @@ async def follow(
             loop.call_soon_threadsafe(rang.set)
 
     services.log_administrative("follow")
-    start = after if isinstance(after, int) else await face._run(after)
+    start = after if isinstance(after, int) else await face._read(after)
     following = Following(services.feed, start, timeout)
     with services.database.wakeup.following(ring):
         while True:
             rang.clear()
-            for entry in await face._run(following.step):
+            for entry in await face._read(following.step):
                 yield entry
             pause = following.pause()
             if pause is None:
@@ -59,7 +59,7 @@ class AsyncConsumer(Hop):
     @property
     def position(self) -> Awaitable[int]:
         """The position that was last committed, to be awaited; 0 before the first."""
-        return self._run(lambda: self._inner.position)
+        return self._read(lambda: self._inner.position)
 
     def __aiter__(self) -> AsyncIterator[Entry]:
         """Yield every entry behind the committed position that there is now."""
@@ -69,4 +69,4 @@ class AsyncConsumer(Hop):
         """Yield every entry behind the committed position and wait for more; see ``Store.follow``."""
         return follow(self, self._inner._services, lambda: self._inner.position, check_timeout(timeout))
 
-    commit = hop(Consumer.commit)
+    commit = hop_write(Consumer.commit)

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from tape.aio.threads import Threads, closed
 from tape.core.records import Entry
-from tape.errors import StoreFailed
 
-__all__ = ["Hop", "hop", "hop_to", "pages"]
+__all__ = ["Hop", "hop", "hop_to", "hop_write", "pages"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,24 +24,21 @@ _PAGE = 256
 class Hop:
     """What an async face needs: the synchronous object behind it, and the threads to run it in."""
 
-    def __init__(self, inner: Any, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, inner: Any, threads: Threads) -> None:
         self._inner = inner
         self._threads = threads
 
-    def _start(self, call: Callable[[], R]) -> asyncio.Future[R]:
-        loop = asyncio.get_running_loop()
-        try:
-            return loop.run_in_executor(self._threads, call)
-        except RuntimeError as error:
-            # The threads take no more work: they were shut down with the store.
-            raise StoreFailed("the store is closed") from error
+    async def _read(self, call: Callable[[], R]) -> R:
+        """Run a call that only reads."""
+        return await _start(self._threads.reads, call)
 
-    async def _run(self, call: Callable[[], R]) -> R:
-        return await self._start(call)
+    async def _write(self, call: Callable[[], R]) -> R:
+        """Run a call that may write, by itself."""
+        return await _start(self._threads.writes, call)
 
     async def _run_to_end(self, call: Callable[[], R]) -> tuple[R, asyncio.CancelledError | None]:
         """Run a call and wait for its end, also when the waiting is cancelled; returns that cancellation."""
-        running = self._start(call)
+        running = _start(self._threads.writes, call)
         cancelled: asyncio.CancelledError | None = None
         while not running.done():
             try:
@@ -54,12 +51,38 @@ class Hop:
         return running.result(), cancelled
 
 
+def _start(threads: ThreadPoolExecutor, call: Callable[[], R]) -> asyncio.Future[R]:
+    loop = asyncio.get_running_loop()
+    try:
+        return loop.run_in_executor(threads, call)
+    except RuntimeError as error:
+        raise closed(error) from error
+
+
 def hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Hop, P], Coroutine[Any, Any, R]]:
-    """Return ``method`` to be awaited: same arguments, same result, in a worker thread."""
+    """Return a method that reads, to be awaited: same arguments, same result, in a worker thread."""
 
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._run(lambda: method(self._inner, *args, **kwargs))
+        return await self._read(lambda: method(self._inner, *args, **kwargs))
+
+    return hopped
+
+
+def hop_write(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Hop, P], Coroutine[Any, Any, R]]:
+    """Return a method that writes, to be awaited; what it records goes along with what other tasks record."""
+    if hasattr(method, "compose"):
+
+        @functools.wraps(method)
+        async def shared(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            result: R = await self._threads.write(self._inner, method, args, kwargs)
+            return result
+
+        return shared
+
+    @functools.wraps(method)
+    async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._write(lambda: method(self._inner, *args, **kwargs))
 
     return hopped
 
@@ -71,18 +94,18 @@ def hop_to(
 
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> Face:
-        return face(await self._run(lambda: method(self._inner, *args, **kwargs)), self._threads)
+        return face(await self._write(lambda: method(self._inner, *args, **kwargs)), self._threads)
 
     return hopped
 
 
 async def pages(face: Hop, make: Callable[[], Iterator[Entry]]) -> AsyncIterator[Entry]:
     """Yield what an iterator yields, fetching a page of it per hop."""
-    source = await face._run(make)
+    source = await face._read(make)
 
     def some() -> list[Entry]:
         return list(itertools.islice(source, _PAGE))
 
-    while page := await face._run(some):
+    while page := await face._read(some):
         for entry in page:
             yield entry

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
 
 from tape.aio.consumer import AsyncConsumer, follow
-from tape.aio.hop import Hop, hop, hop_to, pages
+from tape.aio.hop import Hop, hop, hop_to, hop_write, pages
 from tape.aio.tape import AsyncTape
+from tape.aio.threads import Threads
 from tape.core import strict
 from tape.core.memory.state import BlockSpec, Slot
 from tape.core.messages.tokens import Counter
@@ -34,7 +35,7 @@ class AsyncStore(Hop):
     _closed = False
     _bound = False
 
-    def __init__(self, inner: Store, threads: ThreadPoolExecutor, *, shared: bool = False) -> None:
+    def __init__(self, inner: Store, threads: Threads, *, shared: bool = False) -> None:
         super().__init__(inner, threads)
         self._shared = shared
 
@@ -75,10 +76,10 @@ class AsyncStore(Hop):
         return AsyncConsumer(self._inner.consumer(name), self._threads)
 
     list = hop(Store.list)
-    purge = hop(Store.purge)
-    retain = hop(Store.retain)
+    purge = hop_write(Store.purge)
+    retain = hop_write(Store.retain)
     export = hop(Store.export)
-    import_ = hop(Store.import_)
+    import_ = hop_write(Store.import_)
     backup = hop(Store.backup)
     health = hop(Store.health)
     stats = hop(Store.stats)
@@ -94,7 +95,7 @@ class AsyncStore(Hop):
         return bound
 
     verify = hop(Store.verify)
-    rebuild = hop(Store.rebuild)
+    rebuild = hop_write(Store.rebuild)
 
     def scoped(self, owner: str) -> AsyncStore:
         """Return this store for one owner; see ``Store.scoped``."""
@@ -108,26 +109,26 @@ class AsyncStore(Hop):
 
     def _finish(self) -> None:
         if not self._bound:
-            self._threads.shutdown(wait=True)
+            self._threads.shutdown()
         self._inner.close()
 
 
 class _Opening:
     """What ``open_async`` returns: await it for a store, or enter it with ``async with``."""
 
-    def __init__(self, make: Callable[[], Store], threads: ThreadPoolExecutor) -> None:
+    def __init__(self, make: Callable[[], Store], threads: Threads) -> None:
         self._make = make
         self._threads = threads
         self._store: AsyncStore | None = None
 
     async def _open(self) -> AsyncStore:
-        opening = self._threads.submit(self._make)
+        opening = self._threads.writes.submit(self._make)
         try:
             inner = await asyncio.wrap_future(opening)
         except BaseException:
             # Cancelled while a thread was at it: nobody else would close what it opens.
             opening.add_done_callback(_close_opened)
-            self._threads.shutdown(wait=False)
+            self._threads.abandon()
             raise
         return AsyncStore(inner, self._threads)
 
@@ -166,7 +167,7 @@ def open_async(
 ) -> _Opening:
     """Open a store for use with asyncio: ``async with tape.open_async(…) as store``, or ``await`` it.
 
-    Takes what ``tape.open`` takes, and the number of worker ``threads``.
+    Takes what ``tape.open`` takes, and the number of worker ``threads`` for reads, which is also that for writes.
     """
 
     def make() -> Store:
@@ -185,4 +186,4 @@ def open_async(
 
     if type(threads) is not int or threads < 1:
         raise InvalidEntry("threads", f"must be a number of at least 1, not {strict.shown(threads)}")
-    return _Opening(make, ThreadPoolExecutor(threads, thread_name_prefix="tape"))
+    return _Opening(make, Threads(threads))

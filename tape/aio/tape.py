@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from tape.aio.hop import Hop, hop, hop_to, pages
+from tape.aio.hop import Hop, hop, hop_to, hop_write, pages
 from tape.core.merge.diff import Diff
 from tape.core.records import Entry, MergeReceipt, Receipt
 from tape.core.summaries.compaction import Summarize, SummaryRequest
@@ -64,38 +64,38 @@ class AsyncTape(AsyncSnapshot):
         return f"<tape.AsyncTape {self.id!r}>"
 
     at = hop_to(AsyncSnapshot, Tape.at)
-    append = hop(Tape.append)
-    extend = hop(Tape.extend)
-    upsert = hop(Tape.upsert)
-    revise = hop(Tape.revise)
-    retract = hop(Tape.retract)
-    restore = hop(Tape.restore)
-    clear = hop(Tape.clear)
-    switch = hop(Tape.switch)
-    replace_history = hop(Tape.replace_history)
-    anchor = hop(Tape.anchor)
-    handoff = hop(Tape.handoff)
-    event = hop(Tape.event)
-    complete = hop(Tape.complete)
-    abandon = hop(Tape.abandon)
-    end = hop(Tape.end)
-    reopen = hop(Tape.reopen)
-    rename = hop(Tape.rename)
-    label = hop(Tape.label)
+    append = hop_write(Tape.append)
+    extend = hop_write(Tape.extend)
+    upsert = hop_write(Tape.upsert)
+    revise = hop_write(Tape.revise)
+    retract = hop_write(Tape.retract)
+    restore = hop_write(Tape.restore)
+    clear = hop_write(Tape.clear)
+    switch = hop_write(Tape.switch)
+    replace_history = hop_write(Tape.replace_history)
+    anchor = hop_write(Tape.anchor)
+    handoff = hop_write(Tape.handoff)
+    event = hop_write(Tape.event)
+    complete = hop_write(Tape.complete)
+    abandon = hop_write(Tape.abandon)
+    end = hop_write(Tape.end)
+    reopen = hop_write(Tape.reopen)
+    rename = hop_write(Tape.rename)
+    label = hop_write(Tape.label)
     verify = hop(Tape.verify)
-    discard = hop(Tape.discard)
+    discard = hop_write(Tape.discard)
     context = hop(Tape.context)
-    recorded_context = hop(Tape.recorded_context)
+    recorded_context = hop_write(Tape.recorded_context)
     recall = hop(Tape.recall)
-    patch = hop(Tape.patch)
-    put = hop(Tape.put)
-    set_block = hop(Tape.set_block)
-    append_block = hop(Tape.append_block)
-    remove_block = hop(Tape.remove_block)
-    freeze_prompt = hop(Tape.freeze_prompt)
-    refresh_prompt = hop(Tape.refresh_prompt)
-    record_usage = hop(Tape.record_usage)
-    set_summary = hop(Tape.set_summary)
+    patch = hop_write(Tape.patch)
+    put = hop_write(Tape.put)
+    set_block = hop_write(Tape.set_block)
+    append_block = hop_write(Tape.append_block)
+    remove_block = hop_write(Tape.remove_block)
+    freeze_prompt = hop_write(Tape.freeze_prompt)
+    refresh_prompt = hop_write(Tape.refresh_prompt)
+    record_usage = hop_write(Tape.record_usage)
+    set_summary = hop_write(Tape.set_summary)
     tools = hop(Tape.tools)
     lineage = hop(Tape.lineage)
 
@@ -153,7 +153,7 @@ class AsyncTape(AsyncSnapshot):
         **message: Any,
     ) -> MergeReceipt:
         """Take what is new on a fork of this tape; see ``Tape.merge``."""
-        return await self._run(
+        return await self._write(
             lambda: self._inner.merge(
                 child.id if isinstance(child, AsyncTape) else child,
                 strategy=strategy,
@@ -170,13 +170,13 @@ class AsyncTape(AsyncSnapshot):
     async def linked(self, child: AsyncTape | str) -> AsyncSnapshot:
         """Return a merged or linked fork as it was then; see ``Tape.linked``."""
         wanted = child.id if isinstance(child, AsyncTape) else child
-        return AsyncSnapshot(await self._run(lambda: self._inner.linked(wanted)), self._threads)
+        return AsyncSnapshot(await self._read(lambda: self._inner.linked(wanted)), self._threads)
 
     async def diff(self, a: int | datetime | str | AsyncSnapshot, b: int | datetime | str | AsyncSnapshot) -> Diff:
         """Return what changed from one point or tape to another; see ``Tape.diff``."""
         before = a._inner if isinstance(a, AsyncSnapshot) else a
         after = b._inner if isinstance(b, AsyncSnapshot) else b
-        return await self._run(lambda: self._inner.diff(before, after))
+        return await self._read(lambda: self._inner.diff(before, after))
 
 
 async def _summarized(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:
@@ -208,7 +208,7 @@ class _Forking:
         self._fork: AsyncFork | None = None
 
     async def _open(self) -> AsyncFork:
-        return AsyncFork(await self._parent._run(self._make), self._parent._threads)
+        return AsyncFork(await self._parent._write(self._make), self._parent._threads)
 
     def __await__(self) -> Generator[Any, None, AsyncFork]:
         return self._open().__await__()
@@ -222,4 +222,4 @@ class _Forking:
     ) -> None:
         fork = self._fork
         if fork is not None:
-            await fork._run(lambda: fork._inner.__exit__(kind, error, trace))
+            await fork._write(lambda: fork._inner.__exit__(kind, error, trace))

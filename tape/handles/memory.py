@@ -13,10 +13,10 @@ from tape.core.entries import payloads
 from tape.core.memory.state import ChangeBlock, ChangeState, FreezePrompt, RecordUsage, block_text, whole_number
 from tape.core.messages.tokens import estimate
 from tape.core.plan.intents import AddAnchor, Plain
-from tape.core.records import Receipt
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 from tape.handles.options import WriteOptions, call_of, list_options
+from tape.handles.recorded import Request, recorded
 from tape.handles.snapshot import Snapshot
 from tape.new_ids import keyed
 
@@ -31,6 +31,7 @@ class MemoryWriter(Snapshot):
 
     # -- checkpoints and facts
 
+    @recorded
     def anchor(
         self,
         name: str,
@@ -39,7 +40,7 @@ class MemoryWriter(Snapshot):
         parents: Iterable[int] = (),
         source_ids: Iterable[str] = (),
         **options: Unpack[WriteOptions],
-    ) -> Receipt:
+    ) -> Request:
         """Set a checkpoint: context starts after it, with its state. ``parents`` are seqs of earlier anchors."""
         call = call_of(self._id, **options)
         strict.encode(state, "state")
@@ -49,8 +50,9 @@ class MemoryWriter(Snapshot):
             parents=[strict.seq(seq, "parents") for seq in strict.listed(parents, "parents")],
             source_ids=strict.distinct(source_ids, "source_ids"),
         )
-        return self._services.recorder.record(call, [AddAnchor(key=keyed(call.key), payload=payload)])[0]
+        return Request(call, [AddAnchor(key=keyed(call.key), payload=payload)])
 
+    @recorded
     def handoff(
         self,
         name: str,
@@ -62,7 +64,7 @@ class MemoryWriter(Snapshot):
         owner: str | None = None,
         state: Any = None,
         **options: Unpack[WriteOptions],
-    ) -> Receipt:
+    ) -> Request:
         """Set a checkpoint with a contract: what was done (``summary``, required) and what comes next."""
         call = call_of(self._id, **options)
         strict.encode(state, "state")
@@ -75,9 +77,10 @@ class MemoryWriter(Snapshot):
             owner=None if owner is None else strict.identifier(owner, "owner"),
             state=state,
         )
-        return self._services.recorder.record(call, [AddAnchor(key=keyed(call.key), payload=payload)])[0]
+        return Request(call, [AddAnchor(key=keyed(call.key), payload=payload)])
 
-    def event(self, name: str, data: Any = None, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def event(self, name: str, data: Any = None, **options: Unpack[WriteOptions]) -> Request:
         """Record a fact that never enters context: a run, a score, a label, a note."""
         call = call_of(self._id, **options)
         strict.encode(data, "data")
@@ -85,21 +88,23 @@ class MemoryWriter(Snapshot):
             raise InvalidEntry("name", "must not begin with 'tape.', which marks the store's own events")
         payload = payloads.Event(name=strict.identifier(name, "name"), data=data)
         intent = Plain(key=keyed(call.key), payload=payload)
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
     # -- state
 
-    def patch(self, slot: str, patch: Any, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def patch(self, slot: str, patch: Any, **options: Unpack[WriteOptions]) -> Request:
         """Change a slot of state by a JSON merge patch: None deletes a member, or the slot itself."""
         call = call_of(self._id, **options)
         return self._change_state(call, slot, strict.encode(patch, "patch"), patch=True)
 
-    def put(self, slot: str, value: Any, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def put(self, slot: str, value: Any, **options: Unpack[WriteOptions]) -> Request:
         """Put a value into a slot of state; it may hold nulls."""
         call = call_of(self._id, **options)
         return self._change_state(call, slot, strict.encode(value, "value"), patch=False)
 
-    def _change_state(self, call: Call, slot: str, raw: bytes, *, patch: bool) -> Receipt:
+    def _change_state(self, call: Call, slot: str, raw: bytes, *, patch: bool) -> Request:
         slot = _name(slot, "slot")
         intent = ChangeState(
             key=keyed(call.key),
@@ -108,10 +113,11 @@ class MemoryWriter(Snapshot):
             patch=patch,
             spec=self._reader.settings.slots.get(slot),
         )
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
     # -- blocks and the prompt
 
+    @recorded
     def set_block(
         self,
         label: str,
@@ -121,7 +127,7 @@ class MemoryWriter(Snapshot):
         max_tokens: int | UnsetType | None = UNSET,
         read_only: bool | UnsetType = UNSET,
         **options: Unpack[WriteOptions],
-    ) -> Receipt:
+    ) -> Request:
         """Set a block of the prompt. What is not given of its configuration stays; over its limit it is refused."""
         call = call_of(self._id, **options)
         if max_tokens is not UNSET and max_tokens is not None:
@@ -132,17 +138,19 @@ class MemoryWriter(Snapshot):
             strict.flag(read_only, "read_only")
         intent = self._block(call, label, "set", block_text(text))
         intent.description, intent.max_tokens, intent.read_only = description, max_tokens, read_only
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
-    def append_block(self, label: str, text: str, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def append_block(self, label: str, text: str, **options: Unpack[WriteOptions]) -> Request:
         """Add a line to a block. Two of these at one time both land."""
         call = call_of(self._id, **options)
-        return self._services.recorder.record(call, [self._block(call, label, "append", block_text(text))])[0]
+        return Request(call, [self._block(call, label, "append", block_text(text))])
 
-    def remove_block(self, label: str, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def remove_block(self, label: str, **options: Unpack[WriteOptions]) -> Request:
         """Remove a block from the prompt."""
         call = call_of(self._id, **options)
-        return self._services.recorder.record(call, [self._block(call, label, "remove", None)])[0]
+        return Request(call, [self._block(call, label, "remove", None)])
 
     def _block(self, call: Call, label: str, op: str, text: str | None) -> ChangeBlock:
         label = _name(label, "label")
@@ -173,6 +181,7 @@ class MemoryWriter(Snapshot):
 
     # -- usage
 
+    @recorded
     def record_usage(
         self,
         *,
@@ -182,7 +191,7 @@ class MemoryWriter(Snapshot):
         cost: int = 0,
         model: str | None = None,
         **options: Unpack[WriteOptions],
-    ) -> Receipt:
+    ) -> Request:
         """Add the tokens and the cost (in millionths) of one model call to the totals of the tape."""
         call = call_of(self._id, **options)
         used = payloads.Usage(
@@ -193,7 +202,7 @@ class MemoryWriter(Snapshot):
             model=None if model is None else strict.identifier(model, "model"),
         )
         intent = RecordUsage(key=keyed(call.key), used=used)
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
 
 def _name(name: str, field: str) -> str:

@@ -16,6 +16,7 @@ from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import Receipt
 from tape.errors import InvalidEntry
 from tape.handles.options import WriteOptions, call_of, list_options
+from tape.handles.recorded import Request, recorded, recorded_batch
 from tape.handles.snapshot import Snapshot
 from tape.new_ids import keyed
 
@@ -26,6 +27,7 @@ __all__ = ["MessageWriter"]
 class MessageWriter(Snapshot):
     """What a tape does with its messages."""
 
+    @recorded
     def append(
         self,
         message: dict[str, Any] | None = None,
@@ -36,7 +38,7 @@ class MessageWriter(Snapshot):
         id: str | None = None,
         parent: str | None = HEAD,
         **options: Unpack[WriteOptions],
-    ) -> Receipt:
+    ) -> Request:
         """Append a message behind the head, behind ``parent``, or (``parent=None``) as a new root.
 
         The same key (or, without one, the same message id) with the same content writes nothing and returns the first
@@ -44,21 +46,23 @@ class MessageWriter(Snapshot):
         """
         call = call_of(self._id, **options)
         intent = add_message(message, role, content, id, call.key, parent, new_ids.new_id)
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
+    @recorded_batch
     def extend(
         self,
         messages: Iterable[dict[str, Any]],
         *,
         parent: str | None = HEAD,
         **options: Unpack[WriteOptions],
-    ) -> list[Receipt]:
+    ) -> Request:
         """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``."""
         call = call_of(self._id, **options)
         call.batch = call.key
         intents = message_intents(messages, call.key, new_ids.new_id, parent)
-        return self._services.recorder.record(call, intents) if intents else []
+        return Request(call, intents)
 
+    @recorded
     def upsert(
         self,
         message: dict[str, Any],
@@ -66,11 +70,12 @@ class MessageWriter(Snapshot):
         *,
         id: str | None = None,
         **options: Unpack[WriteOptions],
-    ) -> Receipt:
+    ) -> Request:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
         call = call_of(self._id, **options)
-        return self._services.recorder.record(call, [upsert_message(message, id, call.key, new_ids.new_id)])[0]
+        return Request(call, [upsert_message(message, id, call.key, new_ids.new_id)])
 
+    @recorded
     def revise(
         self,
         message_id: str,
@@ -79,7 +84,7 @@ class MessageWriter(Snapshot):
         *,
         content: Any = UNSET,
         **options: Unpack[WriteOptions],
-    ) -> Receipt:
+    ) -> Request:
         """Replace a message, or only its content; its place and role stay. An equal one is a duplicate."""
         call = call_of(self._id, **options)
         message_id = strict.identifier(message_id, "message_id")
@@ -100,33 +105,37 @@ class MessageWriter(Snapshot):
             message=message,
             new_content=None if content is UNSET else content,
         )
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
-    def retract(self, *ids: str, reason: str | None = None, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def retract(self, *ids: str, reason: str | None = None, **options: Unpack[WriteOptions]) -> Request:
         """Take messages out of the view, with the results of the tool calls they made. They stay on the tape."""
         call = call_of(self._id, **options)
         if not ids:
             raise InvalidEntry("ids", "name the messages to retract, or use clear()")
         intent = RetractMessages(key=keyed(call.key), ids=strict.distinct(ids), reason=strict.reason(reason))
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
-    def restore(self, *ids: str, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def restore(self, *ids: str, **options: Unpack[WriteOptions]) -> Request:
         """Bring retracted messages back, with what went along with them; without ids, undo the last clear."""
         call = call_of(self._id, **options)
         intent = RestoreMessages(key=keyed(call.key), ids=strict.distinct(ids))
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
-    def clear(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def clear(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Request:
         """Take every message out of the view at once, on all branches, and end the anchors."""
         call = call_of(self._id, **options)
         intent = Plain(key=keyed(call.key), payload=payloads.Clear(reason=strict.reason(reason)))
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
-    def switch(self, message_id: str, /, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def switch(self, message_id: str, /, **options: Unpack[WriteOptions]) -> Request:
         """Make a message the head: reads end there and the next message goes behind it."""
         call = call_of(self._id, **options)
         intent = ChooseHead(key=keyed(call.key), id=strict.identifier(message_id, "message_id"))
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
     def replace_history(
         self,

@@ -30,6 +30,7 @@ from tape.handles.compaction import Compactor
 from tape.handles.memory import MemoryWriter
 from tape.handles.messages import MessageWriter
 from tape.handles.options import WriteOptions, call_of, list_options
+from tape.handles.recorded import Request, recorded
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
 from tape.new_ids import keyed
@@ -141,35 +142,41 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
 
     # -- status, name and labels
 
-    def complete(self, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def complete(self, **options: Unpack[WriteOptions]) -> Request:
         """Close the tape: its work is done. What changes the view is refused until ``reopen``."""
         return self._set_status(call_of(self._id, **options), "completed")
 
-    def abandon(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def abandon(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Request:
         """Close the tape: its work was given up."""
         return self._set_status(call_of(self._id, **options), "abandoned", strict.reason(reason))
 
-    def end(self, reason: str, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def end(self, reason: str, **options: Unpack[WriteOptions]) -> Request:
         """Close the tape for a reason of the caller's."""
         return self._set_status(call_of(self._id, **options), "ended", strict.text(reason, "reason"))
 
-    def reopen(self, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def reopen(self, **options: Unpack[WriteOptions]) -> Request:
         """Open a closed tape again."""
         return self._set_status(call_of(self._id, **options), "active")
 
-    def _set_status(self, call: Call, status: str, reason: str | None = None) -> Receipt:
+    def _set_status(self, call: Call, status: str, reason: str | None = None) -> Request:
         payload = payloads.Status(status=status, reason=reason)
         intent = SetStatus(key=keyed(call.key), payload=payload)
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
-    def rename(self, name: str | None, **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def rename(self, name: str | None, **options: Unpack[WriteOptions]) -> Request:
         """Give the tape another name, or (None) none. Its id stays. A closed tape can be renamed, too."""
         call = call_of(self._id, **options)
         payload = payloads.Label(name=None if name is None else strict.text(name, "name"))
         intent = Plain(key=keyed(call.key), payload=payload)
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
-    def label(self, *add: str, remove: Iterable[str] = (), **options: Unpack[WriteOptions]) -> Receipt:
+    @recorded
+    def label(self, *add: str, remove: Iterable[str] = (), **options: Unpack[WriteOptions]) -> Request:
         """Put labels on the tape and take others off it. A closed tape can be labelled, too."""
         call = call_of(self._id, **options)
         added, removed = strict.distinct(add, "add"), strict.distinct(remove, "remove")
@@ -178,7 +185,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         if both := [label for label in added if label in removed]:
             raise InvalidEntry("remove", f"label {both[0]!r} is to be added as well")
         intent = Relabel(key=keyed(call.key), add=added, remove=removed)
-        return self._services.recorder.record(call, [intent])[0]
+        return Request(call, [intent])
 
     # -- forks
 

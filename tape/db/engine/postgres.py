@@ -49,7 +49,10 @@ class PostgresDatabase(Database):
     postgres = True
 
     def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
+        import psycopg
+
         super().__init__(engine, schema, timeout)
+        self.driver_error = psycopg.Error
         self._announce_after = 0.0
         self._reset()
 

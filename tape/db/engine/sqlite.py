@@ -33,6 +33,8 @@ _LONGEST_FORK = 5.0
 class SqliteDatabase(Database):
     """SQLite: one writer at a time, in the process by a lock and between processes by turns."""
 
+    driver_error = sqlite3.Error
+
     def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
         self._memory = is_memory(url)
         super().__init__(engine, None, timeout)

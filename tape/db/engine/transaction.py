@@ -138,13 +138,13 @@ def lock_key(tape: str) -> int:
     return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _told_to_others(error: BaseException) -> Exception:
-    """Return what a failed transaction means to a caller whose task was run by another."""
+def _told_to_each(error: BaseException) -> Exception:
+    """Return what a failed transaction means to those who shared it."""
     if isinstance(error, Lost):
         return Lost(str(error))
     if isinstance(error, StoreBusy):
         return StoreBusy(error.waited)
-    # Whatever it was, nothing of it was committed, and it may be true of another's task only.
+    # Whatever it was, nothing was committed, and it may be true of one task only.
     return Again(str(error))
 
 
@@ -168,6 +168,8 @@ class Database(ABC):
     """
 
     postgres = False
+    driver_error: type[Exception]
+    """What the driver raises when the database refuses."""
 
     def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
         self.engine = engine
@@ -222,19 +224,19 @@ class Database(ABC):
     def _lead(self, gate: Gate, ticket: Ticket, tape: str, together: Together[T, R]) -> list[R | Exception]:
         """Run the tasks of all who wait."""
         group, began = gate.gather(ticket), time.monotonic()
+        tasks = ticket.tasks if len(group) == 1 else [task for one in group for task in one.tasks]
         try:
-            if len(group) == 1:
-                return self.write(tape, lambda tx: together(tx, ticket.tasks))
-            tasks = [task for one in group for task in one.tasks]
             outcomes = self.write(tape, lambda tx: together(tx, tasks))
             end = len(ticket.tasks)
             for one in group[1:]:
                 begin, end = end, end + len(one.tasks)
                 one.outcomes = outcomes[begin:end]
-            return outcomes[: len(ticket.tasks)]
+            return outcomes[: len(ticket.tasks)] if len(group) > 1 else outcomes
         except BaseException as error:
             for one in group[1:]:
-                one.outcomes = _told_to_others(error)
+                one.outcomes = _told_to_each(error)
+            if len(tasks) > 1 and isinstance(error, Exception):
+                raise _told_to_each(error) from error
             raise
         finally:
             gate.leave(group, began)

@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tape.core.plan.intents import Taken, Unchanged
 from tape.core.records import Receipt
 from tape.core.view.fold import Op, OpenRow
 from tape.db.engine.guests import Joined
-from tape.db.engine.transaction import Again, Collision, Transaction
+from tape.db.engine.transaction import Transaction
 from tape.db.record.attempt import Task, afresh, alone, on_kept_head
 from tape.db.record.projection import apply
 from tape.db.record.writing import Call, Shared, Stale, TapeState, Writing, inserts, keep
 from tape.db.sql.rows.entries import BARE_COLUMNS
-from tape.errors import StoreBusy, StoreFailed, TapeError
+from tape.errors import StoreBusy, StoreFailed
 
 __all__ = ["Group", "together"]
 
@@ -70,7 +69,10 @@ class Group:
             before = writing.mark()
             try:
                 return on_kept_head(writing, task.intents)
-            except (TapeError, Taken, Unchanged):
+            except (Stale, self._shared.database.driver_error):
+                raise
+            except Exception:
+                # A refusal, or an error of a callback of the caller's: decided once more, with everything read afresh.
                 writing.undo(before)
         return self._afresh(task)
 
@@ -93,7 +95,7 @@ class Group:
             return joined.write(task.call.tape, partial(afresh, self._shared, task))
         except (StoreFailed, StoreBusy):
             raise
-        except (TapeError, Stale, Collision, Again) as refusal:
+        except Exception as refusal:
             return refusal
 
     def send(self) -> None:

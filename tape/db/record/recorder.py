@@ -26,7 +26,7 @@ from tape.db.record.group import together
 from tape.db.record.writing import Call, Shared, Stale, Writing, load
 from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeNotFound
 
-__all__ = ["Opener", "Recorder"]
+__all__ = ["Opener", "Recorder", "record_all"]
 
 _ATTEMPTS = 12
 
@@ -46,33 +46,16 @@ class Recorder:
 
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
         """Record all of ``intents`` in one transaction, or none of them."""
-        task = self._task(call, intents)
-        return self._finish(task, lambda: self.shared.database.share(call.tape, (task,), together)[0])
+        task = self.task(call, intents)
+        return self.finish(task, lambda: self.shared.database.share(call.tape, (task,), together)[0])
 
-    def record_all(self, requests: Sequence[tuple[Call, Sequence[Intent]]]) -> list[list[Receipt] | Exception]:
-        """Record several calls that one thread has at hand, as if each had come by a thread of its own.
-
-        Returns the receipts of each, or its error. On PostgreSQL they are all of one tape.
-        """
-        tasks = [self._task(call, intents) for call, intents in requests]
-        try:
-            outcomes = self.shared.database.share(tasks[0].call.tape, tasks, together)
-        except Exception as error:
-            outcomes = [error] * len(tasks)
-        done: list[list[Receipt] | Exception] = []
-        for task, outcome in zip(tasks, outcomes, strict=True):
-            try:
-                done.append(self._finish(task, lambda outcome=outcome: outcome))  # type: ignore[misc]
-            except Exception as error:
-                done.append(error)
-        return done
-
-    def _task(self, call: Call, intents: Sequence[Intent]) -> Task:
+    def task(self, call: Call, intents: Sequence[Intent]) -> Task:
+        """Return a call as a task to record."""
         shared = self.shared
         fresh = shared.heads is None or call.create is not None or (shared.database.postgres and not _hot(intents))
         return Task(shared, call, intents, fresh)
 
-    def _finish(self, task: Task, first: Callable[[], list[Receipt] | Exception]) -> list[Receipt]:
+    def finish(self, task: Task, first: Callable[[], list[Receipt] | Exception]) -> list[Receipt]:
         """Return what the first attempt has come to, or what comes of those after it."""
         began = time.monotonic()
 
@@ -175,6 +158,30 @@ class Recorder:
             # Only one tape's head can be kept after a commit; the others are read again when they are next written.
             self.forget(writing.tape)
         return result
+
+
+def record_all(
+    requests: Sequence[tuple[Recorder, Call, Sequence[Intent]]],
+) -> list[list[Receipt] | Exception]:
+    """Record several calls that one thread has at hand, as if each had come by a thread of its own.
+
+    All are on one database, and on PostgreSQL on one tape. Returns the receipts of each, or its error.
+    """
+    if not requests:
+        return []
+    tasks = [recorder.task(call, intents) for recorder, call, intents in requests]
+    outcomes: list[list[Receipt] | Exception]
+    try:
+        outcomes = tasks[0].shared.database.share(tasks[0].call.tape, tasks, together)
+    except Exception as error:
+        outcomes = [error] * len(tasks)
+    done: list[list[Receipt] | Exception] = []
+    for (recorder, _, _), task, outcome in zip(requests, tasks, outcomes, strict=True):
+        try:
+            done.append(recorder.finish(task, lambda outcome=outcome: outcome))  # type: ignore[misc]
+        except Exception as error:
+            done.append(error)
+    return done
 
 
 def _hot(intents: Sequence[Intent]) -> bool:

@@ -1,0 +1,151 @@
+"""The worker threads of an async store: some for reads, some for writes, and one hop for a whole group of writes.
+
+Tasks of an event loop that write at the same moment are taken to a worker thread together. There their entries are
+composed, recorded in one shared commit, and the results of all come back in one step. On PostgreSQL only writes of one
+tape go together, since those of different tapes need not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from msgspec import Struct
+
+from tape.core.records import Receipt
+from tape.db.record.recorder import record_all
+from tape.errors import StoreFailed
+from tape.handles.recorded import Request
+
+__all__ = ["Threads", "closed"]
+
+_MOST_TOGETHER = 512
+"""How many writes go into one transaction."""
+
+
+def closed(error: RuntimeError) -> StoreFailed:
+    """Return what it means that the threads take no more work: they were shut down with the store."""
+    failed = StoreFailed("the store is closed")
+    failed.__cause__ = error
+    return failed
+
+
+class _Write(Struct):
+    """One write that a task awaits."""
+
+    handle: Any
+    compose: Callable[..., Request]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    result: Callable[[list[Receipt]], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+
+class Threads:
+    """Where the synchronous core runs. Reads have threads of their own, so that they never queue behind writes."""
+
+    def __init__(self, count: int) -> None:
+        self.reads = ThreadPoolExecutor(count, thread_name_prefix="tape-read")
+        self.writes = ThreadPoolExecutor(count, thread_name_prefix="tape-write")
+        self._change = threading.Lock()
+        self._coming: dict[Any, list[_Write]] = {}
+        """The writes that came since the event loop last had nothing else to do."""
+        self._ready: dict[Any, list[_Write]] = {}
+        """Those that the next free thread takes."""
+        self._busy: set[Any] = set()
+
+    def write(self, handle: Any, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> asyncio.Future[Any]:
+        """Run a write of a handle, together with those of other tasks."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        one = _Write(handle, method.compose, args, kwargs, method.result, future, loop)
+        database = handle._services.database
+        lane = (database, handle.id if database.postgres else "")
+        with self._change:
+            coming = self._coming.get(lane)
+            if coming is not None:
+                coming.append(one)
+                return future
+            self._coming[lane] = [one]
+        # Not at once: tasks that are about to run may write as well.
+        loop.call_soon(self._start, lane)
+        return future
+
+    def _start(self, lane: Any) -> None:
+        """Give what came to a thread, or to the one that is at it."""
+        with self._change:
+            coming = self._coming.pop(lane, [])
+            ready = self._ready.setdefault(lane, coming)
+            if ready is not coming:
+                ready += coming
+            if lane in self._busy or not ready:
+                return
+            self._busy.add(lane)
+        try:
+            self.writes.submit(self._work, lane)
+        except RuntimeError as error:
+            with self._change:
+                self._busy.discard(lane)
+                refused = self._ready.pop(lane, [])
+            for one in refused:
+                if not one.future.done():
+                    one.future.set_exception(closed(error))
+
+    def _work(self, lane: Any) -> None:
+        while True:
+            with self._change:
+                ready = self._ready.get(lane)
+                if not ready:
+                    self._ready.pop(lane, None)
+                    self._busy.discard(lane)
+                    return
+                taken = ready[:_MOST_TOGETHER]
+                del ready[:_MOST_TOGETHER]
+            _record([one for one in taken if not one.future.cancelled()])
+
+    def shutdown(self) -> None:
+        """Run what was asked for, then stop."""
+        for lane in list(self._coming):
+            self._start(lane)
+        self.writes.shutdown(wait=True)
+        self.reads.shutdown(wait=True)
+
+    def abandon(self) -> None:
+        """Stop without waiting."""
+        self.writes.shutdown(wait=False)
+        self.reads.shutdown(wait=False)
+
+
+def _record(writes: Sequence[_Write]) -> None:
+    """Compose and record writes, and tell their tasks."""
+    told: list[tuple[_Write, Any]] = []
+    composed = []
+    for one in writes:
+        try:
+            composed.append((one, one.compose(one.handle, *one.args, **one.kwargs)))
+        except Exception as error:
+            told.append((one, error))
+    full = [(one, request) for one, request in composed if request.intents]
+    told += [(one, one.result([])) for one, request in composed if not request.intents]
+    requests = [(one.handle._services.recorder, request.call, request.intents) for one, request in full]
+    for (one, _), outcome in zip(full, record_all(requests), strict=True):
+        told.append((one, outcome if isinstance(outcome, Exception) else one.result(outcome)))
+    for loop in {one.loop for one in writes}:
+        # A loop that was closed meanwhile has nobody who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_tell, [(one.future, outcome) for one, outcome in told if one.loop is loop])
+
+
+def _tell(told: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, outcome in told:
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -1,0 +1,58 @@
+"""Writes in two steps: a method composes what is to be recorded, and a recorder records it.
+
+The two are apart so that an async store can compose many calls and record them together.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct
+
+from tape.core.plan.intents import Intent
+from tape.core.records import Receipt
+from tape.db.record.writing import Call
+
+__all__ = ["Request", "recorded", "recorded_batch"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Request(Struct):
+    """What one write is to record."""
+
+    call: Call
+    intents: Sequence[Intent]
+
+
+def recorded(compose: Callable[Concatenate[Any, P], Request]) -> Callable[Concatenate[Any, P], Receipt]:
+    """Make a write of a method that composes one entry: it returns the receipt."""
+    return _writes(compose, _only, "Receipt")
+
+
+def recorded_batch(compose: Callable[Concatenate[Any, P], Request]) -> Callable[Concatenate[Any, P], list[Receipt]]:
+    """Make a write of a method that composes any number of entries: it returns a receipt of each."""
+    return _writes(compose, list, "list[Receipt]")
+
+
+def _only(receipts: list[Receipt]) -> Receipt:
+    return receipts[0]
+
+
+def _writes(
+    compose: Callable[Concatenate[Any, P], Request], result: Callable[[list[Receipt]], R], returned: str
+) -> Callable[Concatenate[Any, P], R]:
+    @functools.wraps(compose)
+    def write(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        request = compose(self, *args, **kwargs)
+        intents = request.intents
+        return result(self._services.recorder.record(request.call, intents) if intents else [])
+
+    described: Any = write
+    described.__signature__ = inspect.signature(compose).replace(return_annotation=returned)
+    described.compose, described.result = compose, result
+    return write
