@@ -175,13 +175,13 @@ def record_all(
         outcomes = tasks[0].shared.database.share(tasks[0].call.tape, tasks, together)
     except Exception as error:
         outcomes = [error] * len(tasks)
-    done: list[list[Receipt] | Exception] = []
-    for (recorder, _, _), task, outcome in zip(requests, tasks, outcomes, strict=True):
-        try:
-            done.append(recorder.finish(task, lambda outcome=outcome: outcome))  # type: ignore[misc]
-        except Exception as error:
-            done.append(error)
-    return done
+    for index, ((recorder, _, _), task, outcome) in enumerate(zip(requests, tasks, outcomes, strict=True)):
+        if isinstance(outcome, Exception):
+            try:
+                outcomes[index] = recorder.finish(task, lambda outcome=outcome: outcome)  # type: ignore[misc]
+            except Exception as error:
+                outcomes[index] = error
+    return outcomes
 
 
 def _hot(intents: Sequence[Intent]) -> bool:
