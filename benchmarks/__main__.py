@@ -11,17 +11,45 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks import processes, slow_fsync, writers
+from benchmarks import (
+    against,
+    append,
+    disk,
+    forks,
+    growth,
+    postgres,
+    processes,
+    read,
+    search,
+    shapes,
+    slow_fsync,
+    writers,
+)
 from benchmarks.harness import Run, dsn, find_postgres
 from benchmarks.report import RESULTS, Report, conditions, server_of
 
 GROUPS: dict[str, Callable[[Run], None]] = {
+    "append": append.append,
     "threads": writers.threads,
     "async": writers.tasks,
     "slow-fsync": slow_fsync.slow_fsync,
     "processes": processes.processes,
+    "postgres": postgres.postgres,
+    "read": read.read,
+    "growth": growth.growth,
+    "peers": against.peers,
+    "disk": disk.disk,
 }
-"""Every group by its name, in the order in which they run."""
+"""The groups of a run, by name and in order."""
+
+MORE: dict[str, Callable[[Run], None]] = {
+    "own-ids": growth.own_ids,
+    "shapes": shapes.shapes,
+    "context": shapes.context,
+    "forks": forks.forks,
+    "search": search.search,
+}
+"""Groups that run when they are named, or with --all: they take longer, and look closer."""
 
 PACKAGES = ["tape-store", "sqlalchemy", "msgspec", "psycopg"]
 
@@ -29,7 +57,7 @@ PACKAGES = ["tape-store", "sqlalchemy", "msgspec", "psycopg"]
 def main() -> int:
     """Run the groups, print and write what they found; the status tells whether all bars are met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="How fast is tape?")
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="GROUP", help=", ".join(GROUPS))
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join([*GROUPS, *MORE]))
     parser.add_argument("--quick", action="store_true", help="a smoke run: few rounds, short tapes")
     parser.add_argument("--postgres", metavar="URL", help="a PostgreSQL to use; without one, a server is started")
     parser.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
@@ -48,7 +76,7 @@ def main() -> int:
         for name in given.groups or GROUPS:
             print(f"{name} …", flush=True)
             report.group, began = name, time.perf_counter()
-            GROUPS[name](Run(given.quick, Path(folder), postgres, not given.no_peers, report))
+            {**GROUPS, **MORE}[name](Run(given.quick, Path(folder), postgres, not given.no_peers, report))
             print(f"  {time.perf_counter() - began:.0f} s", flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "run.json").write_bytes(report.json())

@@ -164,9 +164,10 @@ def dsn(url: sa.URL) -> str:
 
 @contextmanager
 def schema(url: sa.URL, name: str) -> Iterator[str]:
-    """Give the name of an empty PostgreSQL schema that is dropped afterwards."""
+    """Give the name of a new PostgreSQL schema that is dropped afterwards."""
     with psycopg.connect(dsn(url), autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE'.encode())
+        connection.execute(f'CREATE SCHEMA "{name}"'.encode())
         try:
             yield name
         finally:

@@ -75,6 +75,8 @@ class Report(msgspec.Struct):
     conditions: dict[str, str] = {}
     figures: list[Figure] = []
     series: list[Series] = []
+    jobs: dict[str, dict[str, dict[str, Measured]]] = {}
+    """What every store took for each job, by engine, job and name."""
     missing: list[str] = []
     group: str = ""
 

@@ -125,7 +125,7 @@ def tasks_on(ledger: Ledger, tasks: int, tapes: int, times: int) -> Iterator[Con
         return loop.run_until_complete(work)
 
     try:
-        yield lambda: run(one_round())  # type: ignore[no-any-return]
+        yield lambda: run(one_round())
     finally:
         run(store.close())
         loop.close()
