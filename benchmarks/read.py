@@ -1,106 +1,98 @@
-"""How fast are reads? Against a raw SELECT, and as tapes grow long, branched, revised and retracted.
-
-python benchmarks/read.py [--quick] [--postgres URL] [--save]
-"""
+"""Reads of a plain tape, against a SELECT and ``json.loads`` written by hand: the last 50, all, and a context."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
-import tapes
-from harness import Options, Report, Times, dsn, options, race, report, schema
 
 import tape
+from benchmarks import tapes
+from benchmarks.harness import Run, dsn, each, race, schema
 
-Select = Callable[[], list[Any]]
+Select = Callable[[int], list[dict[str, Any]]]
+"""Reads the last so many messages, oldest first."""
 
-
-def main() -> int:
-    """Build the tapes once, and ask both engines the same questions."""
-    with options("How fast are reads?") as given:
-        told = report("How fast are reads?", given)
-        path = given.folder / "read.db"
-        build(path, given.quick)
-        with tape.open(path) as store, sqlite3.connect(path) as connection:
-            ask(told, given, "SQLite", store, raw_sqlite(connection))
-        with schema(given.postgres, "bench_read") as name:
-            tapes.copy(path, given.postgres, name)
-            with (
-                tape.open(given.postgres, schema=name) as store,
-                psycopg.connect(dsn(given.postgres), autocommit=True) as server,
-            ):
-                ask(told, given, "PostgreSQL", store, raw_postgres(server, name))
-        return told.finish(given.save)
+LAST = 50
+_SQL = "SELECT payload FROM tape_entries WHERE tape_id = {p} AND kind = 'append' ORDER BY seq DESC LIMIT {p}"
+_FIND = "SELECT id FROM tape_tapes WHERE tape = {p}"
 
 
-def build(path: Path, quick: bool) -> None:
-    """Write every tape that is read."""
-    part = 20 if quick else 1
-    print("  building the tapes …", flush=True)
+def read(run: Run) -> None:
+    """Ask both engines the same questions."""
+    path, many = run.folder / "read.db", run.pick(10_000, 1_000)
     with tape.open(path, durability="normal") as store:
-        tapes.anchored(store.tape("short"), 1_000)
-        tapes.anchored(store.tape("long"), 1_000_000 // part)
-        tapes.write(store.tape("linear"), 10_000)
-        tapes.branched(store.tape("branched"), 10_000, 10)
-        tapes.write(store.tape("fifty"), 50)
-        tapes.revised(store.tape("revised"), 50, 5_000 // part)
-        tapes.retracted(store.tape("retracted"), 50, 100_000 // part)
-        tapes.trailed(store.tape("trailed"), 50, 1_000_000 // part)
-        for name, count in (("branched", 10_000), ("revised", 50), ("retracted", 50), ("trailed", 50)):
-            assert len(store.tape(name).messages()) == count, name
+        tapes.anchored(store.tape("chat"), many + 2)
+    with tape.open(path) as store, sqlite3.connect(path) as connection:
+        ask(run, "SQLite", store.tape("chat"), raw_sqlite(connection), many)
+    connection.close()
+    if run.postgres is None:
+        return
+    with ExitStack() as stack:
+        name = stack.enter_context(schema(run.postgres, "bench_read"))
+        tapes.copy(path, run.postgres, name)
+        store = stack.enter_context(tape.open(run.postgres, schema=name))
+        server = stack.enter_context(psycopg.connect(dsn(run.postgres), autocommit=True, prepare_threshold=0))
+        server.execute(f'SET search_path TO "{name}"'.encode())
+        ask(run, "PostgreSQL", store.tape("chat"), raw_postgres(server), many)
 
 
-def ask(told: Report, given: Options, engine: str, store: tape.Store, select: Select) -> None:
+def ask(run: Run, engine: str, chat: tape.Tape, select: Select, many: int) -> None:
     """Ask one engine every question."""
-    rounds = 15 if given.quick else 40
-    size = "50 000" if given.quick else "1 000 000"
-    times = race(rounds, 20, {name: store.tape(name).context for name in ("short", "long")})
-    _growth(told, f"context of 50 messages, {size} entries to 1 000, {engine}", times, "long", "short", 1.3)
+    budget = 100_000
 
-    assert [message.to_dict() for message in store.tape("linear").messages()] == [row["message"] for row in select()]
-    times = race(rounds, 1, {"raw": select, "tape": store.tape("linear").messages})
-    of = f"raw {times.median('raw') / 1000:.1f} ms, tape {times.median('tape') / 1000:.1f} ms"
-    told.bar(f"path of 10 000 messages, {engine}", times.ratio("raw", "tape"), least=0.8, of=of)
-    times = race(rounds, 1, {name: store.tape(name).messages for name in ("linear", "branched")})
-    _growth(told, f"path with a branch at every 10th, to a linear one, {engine}", times, "branched", "linear", 1.5)
+    def last() -> list[dict[str, Any]]:
+        return tapes.last_dicts(chat, LAST)
 
-    names = ("fifty", "revised", "retracted", "trailed")
-    times = race(rounds, 20, {name: store.tape(name).messages for name in names})
-    part = 20 if given.quick else 1
-    for name, what in (
-        ("revised", f"50 messages revised {5_000 // part} times each"),
-        ("retracted", f"50 messages among {100_000 // part} retracted"),
-        ("trailed", f"50 messages before {1_000_000 // part} events"),
-    ):
-        _growth(told, f"{what}, to 50 plain ones, {engine}", times, name, "fifty", 1.3)
+    def whole() -> list[dict[str, Any]]:
+        return tapes.dicts(chat)
+
+    assert last() == select(LAST)
+    assert whole() == select(many)
+    assert [message.to_dict() for message in chat.context(budget=budget).messages] == select(LAST)
+    assert len(chat.context(budget=budget).to_openai()) >= LAST
+    rounds = run.pick(40, 3)
+    times = race(
+        rounds,
+        {
+            "raw": each(lambda: select(LAST), 20),
+            f"last {LAST} as dicts": each(last, 20),
+            f"context of {LAST} with a budget": each(lambda: chat.context(budget=budget), 20),
+            f"context of {LAST} and its to_openai()": each(lambda: chat.context(budget=budget).to_openai(), 20),
+        },
+    )
+    told = times.all()
+    for name, least in zip(list(told)[1:], (0.8, 0.7, 0.5), strict=True):
+        shown = {"raw": told["raw"], "tape": told[name]}
+        run.report.bar(f"{name}, {engine}", times.speed(name, "raw"), least=least, times=shown)
+    times = race(rounds, {"raw": each(lambda: select(many), 1), "tape": each(whole, 1)})
+    run.report.bar(f"{many} as dicts, {engine}", times.speed("tape", "raw"), least=1.0, times=times.all())
 
 
 def raw_sqlite(connection: sqlite3.Connection) -> Select:
-    """Return the read of a path as written by hand: one SELECT, json.loads for each row."""
-    found = connection.execute("SELECT id FROM tape_tapes WHERE tape = 'linear'").fetchone()[0]
-    sql = "SELECT seq, payload, stamp FROM tape_entries WHERE tape_id = ? AND kind = 'append' ORDER BY seq"
-    return lambda: [json.loads(payload) for _, payload, _ in connection.execute(sql, (found,)).fetchall()]
+    """Return the read as written by hand for SQLite."""
+    found = connection.execute(_FIND.format(p="?"), ("chat",)).fetchone()[0]
+    sql = _SQL.format(p="?")
+
+    def select(limit: int) -> list[dict[str, Any]]:
+        rows = connection.execute(sql, (found, limit)).fetchall()
+        return [json.loads(payload)["message"] for (payload,) in reversed(rows)]
+
+    return select
 
 
-def raw_postgres(connection: psycopg.Connection[Any], name: str) -> Select:
+def raw_postgres(connection: psycopg.Connection[Any]) -> Select:
     """Return the same for PostgreSQL."""
-    connection.execute(f'SET search_path TO "{name}"'.encode())
-    row = connection.execute("SELECT id FROM tape_tapes WHERE tape = 'linear'").fetchone()
-    sql = b"SELECT seq, payload, stamp FROM tape_entries WHERE tape_id = %s AND kind = 'append' ORDER BY seq"
-    cursor = connection.cursor(binary=True)
-    return lambda: [json.loads(payload) for _, payload, _ in cursor.execute(sql, row).fetchall()]
+    row = connection.execute(_FIND.format(p="%s").encode(), ("chat",)).fetchone()
+    assert row is not None
+    sql, cursor = _SQL.format(p="%s").encode(), connection.cursor(binary=True)
 
+    def select(limit: int) -> list[dict[str, Any]]:
+        rows = cursor.execute(sql, (row[0], limit)).fetchall()
+        return [json.loads(payload)["message"] for (payload,) in reversed(rows)]
 
-def _growth(told: Report, what: str, times: Times, one: str, other: str, most: float) -> None:
-    of = f"{times.median(other) / 1000:.2f} ms, {times.median(one) / 1000:.2f} ms"
-    told.bar(what, times.ratio(one, other), most=most, of=of)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return select

@@ -9,14 +9,15 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from harness import TEXT, dsn
 
 import tape
+from benchmarks.harness import TEXT, Run, dsn, schema
 from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
 from tape.db.record.writing import Call
@@ -36,11 +37,32 @@ def messages(count: int, *, own_ids: bool = False) -> list[dict[str, Any]]:
     return made
 
 
+def exchange(number: int) -> list[dict[str, Any]]:
+    """Return a tool call and its result."""
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": '{"at": "map"}'}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": f"result {number}: " + "row of data, " * 20},
+    ]
+
+
 def write(chat: tape.Tape, count: int, *, own_ids: bool = False) -> None:
     """Append so many messages."""
     while count > 0:
         chat.extend(messages(min(count, STRETCH), own_ids=own_ids))
         count -= STRETCH
+
+
+def dicts(chat: tape.Tape) -> list[dict[str, Any]]:
+    """Return all messages as dicts."""
+    return [message.to_dict() for message in chat.messages()]
+
+
+def last_dicts(chat: tape.Tape, limit: int) -> list[dict[str, Any]]:
+    """Return the last messages as dicts."""
+    page = chat.messages(limit=limit)
+    assert isinstance(page, tape.Page)
+    return [message.to_dict() for message in page.items]
 
 
 def anchored(chat: tape.Tape, entries: int, *, back: int = 50, own_ids: bool = False) -> None:
@@ -87,24 +109,36 @@ def trailed(chat: tape.Tape, count: int, events: int) -> None:
         recorder.record(Call(chat.id), [Plain(key=keyed(None), payload=fact) for fact in facts])
 
 
-def copy(path: Path, url: sa.URL, schema: str) -> None:
+@contextmanager
+def engines(run: Run, path: Path) -> Iterator[dict[str, tape.Store]]:
+    """Open a SQLite file and, unless it is left out, its copy on PostgreSQL."""
+    with ExitStack() as stack:
+        stores = {"SQLite": stack.enter_context(tape.open(path))}
+        if run.postgres is not None:
+            name = stack.enter_context(schema(run.postgres, f"bench_{path.stem}"))
+            copy(path, run.postgres, name)
+            stores["PostgreSQL"] = stack.enter_context(tape.open(run.postgres, schema=name))
+        yield stores
+
+
+def copy(path: Path, url: sa.URL, name: str) -> None:
     """Copy every tape of a SQLite file to an empty PostgreSQL schema."""
-    tape.open(url, schema=schema).close()
+    tape.open(url, schema=name).close()
     with sqlite3.connect(path) as source, psycopg.connect(dsn(url), autocommit=True) as target:
-        target.execute(f'SET search_path TO "{schema}"'.encode())
+        target.execute(f'SET search_path TO "{name}"'.encode())
         # Opening has filled two of them, and the index of the search is made anew by each engine.
         for table in {one.name for one in Tables("postgresql", None).metadata.sorted_tables} - _OWN:
-            names = [row[1] for row in source.execute(f"PRAGMA table_info({table})")]
-            columns = ", ".join(f'"{name}"' for name in names)
+            fields = [row[1] for row in source.execute(f"PRAGMA table_info({table})")]
+            columns = ", ".join(f'"{field}"' for field in fields)
             # PostgreSQL casts text to each column's type, whichever it is.
             with target.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN".encode()) as rows:
                 for row in _rows(source, table, columns):
                     rows.write_row(row)
-            for name in ("id", "position"):
-                if name in names and table in ("tape_tapes", "tape_entries"):
+            for field in ("id", "position"):
+                if field in fields and table in ("tape_tapes", "tape_entries"):
                     target.execute(
-                        f"SELECT setval(pg_get_serial_sequence('{table}', '{name}'), "
-                        f"(SELECT coalesce(max({name}), 1) FROM {table}))".encode()
+                        f"SELECT setval(pg_get_serial_sequence('{table}', '{field}'), "
+                        f"(SELECT coalesce(max({field}), 1) FROM {table}))".encode()
                     )
         target.execute(b"VACUUM ANALYZE")
     source.close()

@@ -1,0 +1,109 @@
+"""What a tape of a million entries costs more than one of a thousand: append, context, ``at`` and fork.
+
+The long tape is built step by step; at each step single appends are timed, which is the curve of the plot.
+"""
+
+from __future__ import annotations
+
+import statistics
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import tape
+from benchmarks import tapes
+from benchmarks.harness import TEXT, Run, each, numbered, race, schema
+from benchmarks.report import Series
+
+SHORT = 1_000
+MOST = 1.2
+
+
+def growth(run: Run) -> None:
+    """Race a short tape against a long one on both engines."""
+    path, long = run.folder / "growth.db", run.pick(1_000_000, 10_000)
+    with tape.open(path, durability="normal") as store:
+        tapes.anchored(store.tape("short"), SHORT)
+    run.report.series.append(Series("tape", build(path, long)))
+    with tapes.engines(run, path) as stores:
+        for engine, store in stores.items():
+            ask(run, engine, store, long)
+    path.unlink()
+
+
+def build(path: Path, long: int) -> list[tuple[int, float]]:
+    """Write the long tape; return what a durable append costs at each power of ten on the way."""
+    points = []
+    with tape.open(path, durability="normal") as fast, tape.open(path) as store:
+        chat, step, held = store.tape("long"), 10, 0
+        while step <= long:
+            tapes.write(fast.tape("long"), step - held)
+            append = each(lambda: chat.append(role="user", content=TEXT), 100)
+            # The first ones find the cached head moved by the other store, and are not counted.
+            append()
+            points.append((step, statistics.median(append()) * 1e6))
+            held = step + 200
+            step *= 10
+        chat.anchor("checkpoint", {"step": 7})
+        tapes.write(chat, 50)
+    return points
+
+
+def ask(run: Run, engine: str, store: tape.Store, long: int) -> None:
+    """Race the four operations on the short tape and on the long one."""
+    chats = {"short": store.tape("short"), "long": store.tape("long")}
+    middle = {name: chat.info().head // 2 for name, chat in chats.items()}
+    message = numbered()
+    operations: dict[str, Callable[[str], object]] = {
+        "append": lambda name: chats[name].append(message()),
+        "context": lambda name: chats[name].context(budget=100_000),
+        "at, 50 messages": lambda name: chats[name].at(middle[name]).messages(limit=50),
+        "fork": lambda name: chats[name].fork(),
+    }
+    for what, operation in operations.items():
+        contenders = {name: each(partial(operation, name), 20) for name in chats}
+        times = race(run.pick(40, 3), contenders)
+        run.report.bar(
+            f"{what} on {long:,} entries against {SHORT:,}, {engine}",
+            times.growth("long", "short"),
+            most=MOST,
+            times=times.all(),
+        )
+
+
+def own_ids(run: Run) -> None:
+    """The same for appends with a caller's uuid4 as id, which land anywhere in the index."""
+    long = run.pick(1_000_000, 10_000)
+    paths = {name: run.folder / f"own-{name}.db" for name in ("short", "long")}
+    for name, path in paths.items():
+        with tape.open(path, durability="normal") as store:
+            tapes.write(store.tape("chat"), SHORT if name == "short" else long, own_ids=True)
+
+    def race_on(engine: str, stores: dict[str, tape.Store]) -> None:
+        chats = {name: store.tape("chat") for name, store in stores.items()}
+
+        def append(chat: tape.Tape) -> None:
+            chat.append(role="user", content=TEXT, id=str(uuid.uuid4()))
+
+        times = race(run.pick(40, 3), {name: each(partial(append, chat), 50) for name, chat in chats.items()})
+        what = f"append with a uuid4 of the caller's on {long:,} entries against {SHORT:,}, {engine}"
+        run.report.bar(what, times.growth("long", "short"), most=2.0, times=times.all())
+
+    for durability in ("full", "normal"):
+        with ExitStack() as stack:
+            race_on(
+                f"SQLite, {durability}",
+                {name: stack.enter_context(tape.open(path, durability=durability)) for name, path in paths.items()},
+            )
+    if run.postgres is not None:
+        with ExitStack() as stack:
+            stores = {}
+            for name, path in paths.items():
+                at = stack.enter_context(schema(run.postgres, f"bench_{name}"))
+                tapes.copy(path, run.postgres, at)
+                stores[name] = stack.enter_context(tape.open(run.postgres, schema=at))
+            race_on("PostgreSQL", stores)
+    for path in paths.values():
+        path.unlink()
