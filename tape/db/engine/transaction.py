@@ -178,6 +178,8 @@ class Database(ABC):
         self.tables, self.statements = _compiled(engine.dialect.name, schema)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
+        self.heads: dict[tuple[str | None, str], Any] = {}
+        """What the recorders of this database keep of tapes between writes, by owner and tape."""
         self.wakeup = WakeUp(self._watch if self._watched else None)
         self._closed = False
         _open_databases.add(self)

@@ -38,7 +38,7 @@ class Task(Struct):
 def alone(task: Task, tx: Transaction) -> list[Receipt]:
     """Record a task as the only one of its transaction."""
     shared, call, intents = task.shared, task.call, task.intents
-    kept = None if task.fresh or shared.heads is None else shared.heads.get(call.tape)
+    kept = None if task.fresh else shared.kept(call.tape)
     if kept is None:
         return afresh(shared, task, tx)
     writing = Writing(shared, tx, call, kept)

@@ -18,7 +18,7 @@ from tape.db.engine.guests import Joined
 from tape.db.engine.transaction import Transaction
 from tape.db.record.attempt import Task, afresh, alone, on_kept_head
 from tape.db.record.projection import apply
-from tape.db.record.writing import Call, Shared, Stale, TapeState, Writing, inserts, keep
+from tape.db.record.writing import Call, Heads, Shared, Stale, Writing, inserts, keep
 from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.errors import StoreBusy, StoreFailed
 
@@ -31,68 +31,59 @@ def together(tx: Transaction, tasks: Sequence[Task]) -> list[list[Receipt] | Exc
         return [alone(tasks[0], tx)]
     # On PostgreSQL they are all of one tape; SQLite has one writer anyway.
     tx.lock(tasks[0].call.tape)
-    groups: dict[int, Group] = {}
-    outcomes = []
-    for task in tasks:
-        # Stores that are scoped to different owners see different tapes, and keep heads of their own.
-        group = groups.get(id(task.shared))
-        if group is None:
-            group = groups[id(task.shared)] = Group(task.shared, tx)
-        outcomes.append(group.record(task))
-    for group in groups.values():
-        group.send()
-
-    def keep_heads() -> None:
-        for group in groups.values():
-            group.keep()
-
-    tx.after_commit = keep_heads
+    group = Group(tx, tasks[0].shared.heads)
+    outcomes = [group.record(task) for task in tasks]
+    group.send()
+    tx.after_commit = group.keep
     return outcomes
 
 
 class Group:
-    """What one transaction writes for several tasks."""
+    """What one transaction writes for several tasks, be they of one owner or of many."""
 
-    def __init__(self, shared: Shared, tx: Transaction) -> None:
-        self._kept = shared.heads if shared.heads is not None else {}
-        self._heads: dict[str, TapeState] = {}
-        """The heads as this transaction leaves them."""
-        self._shared = Shared(shared.database, shared.owner, shared.clock, self._heads)
+    def __init__(self, tx: Transaction, kept: Heads | None) -> None:
         self._tx = tx
-        self._open: dict[str, Writing] = {}
-        """What is written of each tape and not yet sent."""
+        self._kept = kept
+        self._heads: Heads = {}
+        """The heads as this transaction leaves them."""
+        self._open: dict[tuple[str | None, str], Writing] = {}
+        """What is written of each tape and not yet sent; an owner sees only its own."""
 
     def record(self, task: Task) -> list[Receipt] | Exception:
         """Record a task, or return why it cannot be; what was recorded before it stays."""
-        writing = None if task.fresh else self._writing(task.call)
+        shared, call = task.shared, task.call
+        writing = None if task.fresh else self._writing(shared, call)
         if writing is not None:
             before = writing.mark()
             try:
                 return on_kept_head(writing, task.intents)
-            except (Stale, self._shared.database.driver_error):
+            except (Stale, shared.database.driver_error):
                 raise
             except Exception:
                 # A refusal, or an error of a callback of the caller's: decided once more, with everything read afresh.
                 writing.undo(before)
         return self._afresh(task)
 
-    def _writing(self, call: Call) -> Writing | None:
-        writing = self._open.get(call.tape)
+    def _writing(self, shared: Shared, call: Call) -> Writing | None:
+        name = shared.owner, call.tape
+        writing = self._open.get(name)
         if writing is not None:
             writing.go_on(call)
             return writing
-        state = self._heads.get(call.tape) or self._kept.get(call.tape)
+        state = self._heads.get(name) or shared.kept(call.tape)
         if state is not None:
-            writing = self._open[call.tape] = Writing(self._shared, self._tx, call, state)
+            writing = self._open[name] = Writing(shared, self._tx, call, state)
         return writing
 
     def _afresh(self, task: Task) -> list[Receipt] | Exception:
-        writing = self._open.pop(task.call.tape, None)
+        shared, tape = task.shared, task.call.tape
+        writing = self._open.pop((shared.owner, tape), None)
         if writing is not None and writing.written:
-            writing.finish(kept=False)
+            writing.move_head()
+            self._heads[shared.owner, tape] = writing.state
+        inner = Shared(shared.database, shared.owner, shared.clock, self._heads)
         try:
-            joined = Joined(self._tx, self._shared.database)
-            return joined.write(task.call.tape, partial(afresh, self._shared, task))
+            return Joined(self._tx, shared.database).write(tape, partial(afresh, inner, task))
         except (StoreFailed, StoreBusy):
             raise
         except Exception as refusal:
@@ -101,7 +92,9 @@ class Group:
     def send(self) -> None:
         """Send what the tasks have added, table by table."""
         writings = [writing for writing in self._open.values() if writing.written]
-        tx, sql, database = self._tx, self._tx.statements, self._shared.database
+        if not writings:
+            return
+        tx, sql, database = self._tx, self._tx.statements, writings[0].shared.database
         bare: list[tuple[Any, ...]] = []
         full: list[tuple[Any, ...]] = []
         opened: list[tuple[Any, ...]] = []
@@ -125,12 +118,12 @@ class Group:
             apply(tx, writing.tape_id, ops, writing.head, writing.ancestry)
         database.point("head")
         heads = [writing.head_row() for writing in writings]
-        if heads and tx.many(sql.move_head, heads) != len(heads):
+        if tx.many(sql.move_head, heads) != len(heads):
             raise Stale
 
     def keep(self) -> None:
         """Keep the heads for the next tasks: it is committed."""
-        for tape, writing in self._open.items():
-            self._heads[tape] = writing.state
-        for tape, state in self._heads.items():
-            keep(self._kept, tape, state)
+        for name, writing in self._open.items():
+            self._heads[name] = writing.state
+        if self._kept is not None:
+            keep(self._kept, self._heads)

@@ -41,7 +41,7 @@ class Recorder:
     def __init__(
         self, database: Database, *, owner: str | None, clock: Callable[[], int], keep_heads: bool, slow: float
     ) -> None:
-        self.shared = Shared(database, owner, clock, {} if keep_heads else None)
+        self.shared = Shared(database, owner, clock, database.heads if keep_heads else None)
         self._slow = slow
 
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
@@ -88,7 +88,7 @@ class Recorder:
     def forget(self, tape: str) -> None:
         """Drop what is kept of a tape's head."""
         if self.shared.heads is not None:
-            self.shared.heads.pop(tape, None)
+            self.shared.heads.pop((self.shared.owner, tape), None)
 
     def _retry(self, tapes: Sequence[str], task: Task, attempt: Callable[[int], R]) -> R:
         """Attempt something until it is committed, or cannot be.

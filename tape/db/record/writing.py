@@ -34,6 +34,7 @@ from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
 
 __all__ = [
     "Call",
+    "Heads",
     "PlanView",
     "Shared",
     "Stale",
@@ -51,6 +52,8 @@ _KEPT_HEADS = 10_000
 
 TapeState = tuple[int, Head, Ancestry | None]
 """What is kept of a tape between writes: its number, its head and, of a fork, its ancestry."""
+Heads = dict[tuple[str | None, str], TapeState]
+"""What is kept of tapes, by owner and tape: whose tape it is was found out by whoever wrote it first."""
 
 
 class Call(Struct):
@@ -79,8 +82,24 @@ class Shared(Struct):
     database: Database
     owner: str | None
     clock: Callable[[], int]
-    heads: dict[str, TapeState] | None
+    heads: Heads | None
     """The heads as the last writes left them; None on a caller's connection, who may roll them back."""
+
+    def kept(self, tape: str) -> TapeState | None:
+        """Return what is kept of a tape, if this owner has written it."""
+        return None if self.heads is None else self.heads.get((self.owner, tape))
+
+    def keep(self, tape: str, state: TapeState) -> None:
+        """Keep the head that a commit has left, for the next append."""
+        if self.heads is not None:
+            keep(self.heads, {(self.owner, tape): state})
+
+
+def keep(heads: Heads, new: Heads) -> None:
+    """Add heads to those that are kept; when they become too many, all older ones are forgotten."""
+    if len(heads) >= _KEPT_HEADS:
+        heads.clear()
+    heads.update(new)
 
 
 def system_clock() -> int:
@@ -127,13 +146,6 @@ def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
         head.last_message,
         1 if head.aliased else 0,
     )
-
-
-def keep(heads: dict[str, TapeState], tape: str, state: TapeState) -> None:
-    """Keep the head that a commit has left, for the next append."""
-    if len(heads) >= _KEPT_HEADS:
-        heads.clear()
-    heads[tape] = state
 
 
 def inserts(tx: Transaction, width: int) -> Statement[Any]:
@@ -356,8 +368,7 @@ class Writing:
             self.tx.after_commit = self._keep
 
     def _keep(self) -> None:
-        if self.shared.heads is not None:
-            keep(self.shared.heads, self.tape, self.state)
+        self.shared.keep(self.tape, self.state)
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
