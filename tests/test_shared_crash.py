@@ -7,13 +7,19 @@ every call all or nothing, also when the crash comes in the middle of somebody e
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import crowd, disk
+from support import crowd, disk, programs
+from support.backends import Backend, MakeBackend
+from support.processes import PATIENCE, Crew, Worker
 from support.sizes import heavy, size
 
 import tape
@@ -133,3 +139,73 @@ class TestControls:
         wrong = [faults_of(image, history, point) for point, image in made]
         assert sum(bool(found) for found in wrong) >= 4
         assert any(fault.startswith("lost") for found in wrong for fault in found)
+
+
+class Named:
+    """Where a worker finds the database, under a name by which the server knows its connections."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.options = backend.options
+        self.name = f"crowd {backend.schema}"
+        url = backend.url.update_query_dict({"application_name": self.name}) if backend.postgres else backend.url
+        self.address = url.render_as_string(hide_password=False)
+
+
+def is_gone(backend: Backend, name: str) -> None:
+    """Wait until the server has noticed that a client is dead; what it was at by then is done or undone."""
+    deadline = time.monotonic() + PATIENCE
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    with backend.raw() as server:
+        while server.execute(asked, [name]).fetchone() != (0,):
+            assert time.monotonic() < deadline, "the server still has the connections of a dead process"
+            threading.Event().wait(0.005)
+
+
+class TestKill:
+    """The process is killed (-9) while sixteen of its threads, or two hundred of its tasks, write."""
+
+    def killed(self, nest: Worker, kind: str, seed: int, count: int) -> list[dict[str, Any]]:
+        """Let many write and kill them after so many acknowledgements; returns all that was told until then."""
+        nest.tell({"crowd": kind, "seed": seed})
+        told: list[dict[str, Any]] = []
+        pid = 0
+        while True:
+            fact = nest.next()
+            if "status" in fact:
+                assert os.WTERMSIG(fact["status"]) == signal.SIGKILL
+                return told
+            if "pid" in fact:
+                pid = fact["pid"]
+            else:
+                told.append(fact)
+            if pid and count >= 0 and len(told) >= count:
+                os.kill(pid, signal.SIGKILL)
+                count = -1
+
+    @heavy
+    @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+    def test_e1_killed_while_many_write(
+        self, make_backend: MakeBackend, crew: Crew, tmp_path: Path, engine: str
+    ) -> None:
+        """Acknowledged is a subset of stored, everything is there once, nothing by halves, and the next go on."""
+        pick = random.Random(SEED)
+        print("seed", SEED)
+        for number in range(size(2, 20)):
+            with make_backend(engine, tmp_path) as backend:
+                self.five_kills(backend, crew, pick, SEED + 5 * number)
+
+    def five_kills(self, backend: Backend, crew: Crew, pick: random.Random, first: int) -> None:
+        where = Named(backend)
+        nest = crew.start(where, programs.nest, name="t", options=backend.options)
+        told: list[dict[str, Any]] = []
+        plans: list[list[crowd.Step]] = []
+        for seed in range(first, first + 5):
+            kind = pick.choice(["threads", "tasks"])
+            plans += crowd.plans_of(kind, seed)
+            told += self.killed(nest, kind, seed, pick.randint(0, 150))
+            if backend.postgres:
+                is_gone(backend, where.name)
+            with backend.open() as store:
+                assert crowd.faults_of(store, plans, told) == [], f"seed {seed}"
+        nest.tell("enough")
+        nest.finish()

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 import tape
 
-__all__ = ["BATCH", "TAPES", "Step", "faults_of", "plan", "plans_of", "run_tasks", "run_threads", "text"]
+__all__ = ["TAPES", "Step", "faults_of", "plan", "plans_of", "text", "write"]
 
 PATIENCE = 60.0
 
@@ -69,6 +69,12 @@ def plan(writer: int, count: int, seed: int) -> list[Step]:
     return steps
 
 
+def plans_of(kind: str, seed: int) -> list[list[Step]]:
+    """Return the plans of sixteen threads, or of two hundred tasks."""
+    writers, count = (16, 25) if kind == "threads" else (200, 3)
+    return [plan(writer, count, seed) for writer in range(writers)]
+
+
 def text(key: str) -> str:
     """Return the content that belongs to a key; messages are of all sizes, some of more than a page."""
     luck = zlib.crc32(key.encode())
@@ -108,9 +114,22 @@ def _refusal(step: Step, error: tape.TapeError) -> dict[str, Any]:
     return {"key": step.key, "refused": type(error).__name__}
 
 
-def run_threads(store: tape.Store, plans: Iterable[list[Step]], tell: Tell) -> list[threading.Thread]:
-    """Start a thread for every plan; they begin at one moment."""
-    plans = list(plans)
+def write(url: Any, kind: str, seed: int, tell: Tell, **options: Any) -> None:
+    """Open a store, and let all writers of a kind write at once until they are done."""
+    plans = plans_of(kind, seed)
+    if kind == "threads":
+        with tape.open(url, timeout=PATIENCE, **options) as store:
+            _write_in_threads(store, plans, tell)
+    else:
+
+        async def run() -> None:
+            async with tape.open_async(url, timeout=PATIENCE, **options) as store:
+                await asyncio.wait_for(_write_in_tasks(store, plans, tell), PATIENCE)
+
+        asyncio.run(run())
+
+
+def _write_in_threads(store: tape.Store, plans: list[list[Step]], tell: Tell) -> None:
     begin = threading.Barrier(len(plans))
 
     def run(steps: list[Step]) -> None:
@@ -126,12 +145,12 @@ def run_threads(store: tape.Store, plans: Iterable[list[Step]], tell: Tell) -> l
     crowd = [threading.Thread(target=run, args=(steps,), daemon=True) for steps in plans]
     for one in crowd:
         one.start()
-    return crowd
+    for one in crowd:
+        one.join(PATIENCE)
+        assert not one.is_alive()
 
 
-async def run_tasks(store: tape.AsyncStore, plans: Iterable[list[Step]], tell: Tell) -> None:
-    """Run a task for every plan, all at once."""
-
+async def _write_in_tasks(store: tape.AsyncStore, plans: list[list[Step]], tell: Tell) -> None:
     async def run(steps: list[Step]) -> None:
         for step in steps:
             chat = store.tape(step.tape)
@@ -255,25 +274,7 @@ def main(kind: str, path: str, durability: str, seed: str, marks: str) -> None:
     def tell(answer: dict[str, Any]) -> None:
         os.write(file, json.dumps(answer).encode())
 
-    plans = plans_of(kind, int(seed))
-    if kind == "threads":
-        with tape.open(path, durability=durability, timeout=PATIENCE) as store:
-            for one in run_threads(store, plans, tell):
-                one.join(PATIENCE)
-                assert not one.is_alive()
-    else:
-
-        async def run() -> None:
-            async with tape.open_async(path, durability=durability, timeout=PATIENCE) as store:
-                await asyncio.wait_for(run_tasks(store, plans, tell), PATIENCE)
-
-        asyncio.run(run())
-
-
-def plans_of(kind: str, seed: int) -> list[list[Step]]:
-    """Return the plans of sixteen threads, or of two hundred tasks."""
-    writers, count = (16, 25) if kind == "threads" else (200, 3)
-    return [plan(writer, count, seed) for writer in range(writers)]
+    write(path, kind, int(seed), tell, durability=durability)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 import tape
+from support import crowd
 from support.processes import PATIENCE, heard, pending, ready, say
 from tape.db.transfer import importer, staging
 
@@ -227,7 +228,8 @@ def fill(store: tape.Store, *, name: str, room: int) -> None:
 def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
     """Put a writer into the world whenever asked, for the test to kill; a fork of this process starts at once.
 
-    With a verb the writer takes its own life, just before it would pass the given one of the points of that write.
+    With a verb the writer takes its own life, just before it would pass the given one of the points of that write. With
+    a crowd it is many writers at once, threads or tasks.
     """
     url = store._db.engine.url
     store.close()
@@ -236,6 +238,9 @@ def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
         child = os.fork()
         if not child:
             # What was inherited is closed; everything else is opened anew, as a process after a crash does.
+            if "crowd" in order:
+                _crowd(url, options, kind=order["crowd"], seed=order["seed"])
+                os._exit(0)
             fresh = tape.open(url, **options)
             if "verb" in order:
                 _die_within(fresh, name, **order)
@@ -244,6 +249,16 @@ def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
         say({"pid": child})
         _, status = os.waitpid(child, 0)
         say({"status": status})
+
+
+def _crowd(url: sa.URL, options: dict[str, Any], *, kind: str, seed: int) -> None:
+    turn = threading.Lock()
+
+    def tell(answer: dict[str, Any]) -> None:
+        with turn:
+            say(answer)
+
+    crowd.write(url, kind, seed, tell, **options)
 
 
 def _die_within(store: tape.Store, name: str, *, verb: str, point: int) -> None:
