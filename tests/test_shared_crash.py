@@ -108,7 +108,7 @@ class TestPowerLoss:
     @heavy
     def test_e1_nothing_acknowledged_is_lost(self, history: History, tmp_path: Path) -> None:
         """Whatever a power cut leaves opens and verifies, has all that was acknowledged, and no half of anything."""
-        count = size(20, 100)
+        count = size(15, 100)
         print("seed", SEED, "images", count, "records", len(history.records))
         wrong, acknowledged = {}, set()
         for point, image in disk.images(history.records, history.folder, tmp_path, points(history, count), seed=SEED):
@@ -116,7 +116,7 @@ class TestPowerLoss:
                 wrong[point] = found[:5]
             acknowledged.add(len(history.before(point)))
         assert wrong == {}
-        assert len(acknowledged) > count / 2
+        assert len(acknowledged) > 10
 
 
 class TestControls:
@@ -134,7 +134,8 @@ class TestControls:
     def test_a_disk_that_does_not_sync_is_found_out(self, history: History, tmp_path: Path) -> None:
         """On a disk that only says that it has synced, acknowledged entries are lost although the store waited."""
         first = history.told[0][0]
-        moments = [point for point in points(history, 30) if point > first][:12]
+        # Early ones lose the newest entries, later ones more: what a checkpoint has half moved, too.
+        moments = [at + 1 for at, _ in history.told[:8]] + [at + 1 for at, _ in history.told[100::100]]
         made = disk.images(history.records, history.folder, tmp_path, moments, seed=SEED, deaf_from=first)
         wrong = [faults_of(image, history, point) for point, image in made]
         assert sum(bool(found) for found in wrong) >= 4
@@ -190,7 +191,7 @@ class TestKill:
         """Acknowledged is a subset of stored, everything is there once, nothing by halves, and the next go on."""
         pick = random.Random(SEED)
         print("seed", SEED)
-        for number in range(size(2, 20)):
+        for number in range(size(2, 10 if engine == "postgresql" else 20)):
             with make_backend(engine, tmp_path) as backend:
                 self.five_kills(backend, crew, pick, SEED + 5 * number)
 

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 import tape
 
-__all__ = ["TAPES", "Step", "faults_of", "plan", "plans_of", "text", "write"]
+__all__ = ["TAPES", "Step", "answered", "call", "faults_of", "plan", "plans_of", "refused", "text", "write"]
 
 PATIENCE = 60.0
 
@@ -48,14 +48,15 @@ class Step(NamedTuple):
         return [f"{self.key}#{place}" for place in range(BATCH)] if self.verb == "extend" else [self.key]
 
 
-def plan(writer: int, count: int, seed: int) -> list[Step]:
-    """Return what a writer does, one call after the other: about ``count`` of them."""
+def plan(writer: int, count: int, seed: int, *, repeats: bool) -> list[Step]:
+    """Return what a writer does, one call after the other: about ``count`` of them, some of them twice."""
     pick = random.Random(f"{seed}.{writer}")
     steps: list[Step] = []
     while len(steps) < count:
         key, name = f"{seed}.{writer}.{len(steps)}", pick.choice(TAPES)
-        verbs = ["append"] * 5 + ["extend"] * 4 + ["revise", "event", "put", "patch", "guess", "refused", "again"]
-        verb = pick.choice([*verbs, "fork"] if writer % 8 == 0 else verbs)
+        verbs = ["append"] * 5 + ["extend"] * 4 + ["revise", "event", "put", "patch", "guess", "refused"]
+        verbs += ["fork"] * (writer % 8 == 0) + ["again"] * (3 * repeats)
+        verb = pick.choice(verbs)
         if verb == "again" and any(step.verb not in _MAY_FAIL for step in steps):
             steps.append(pick.choice([step for step in steps if step.verb not in _MAY_FAIL]))
         elif verb == "revise":
@@ -70,9 +71,12 @@ def plan(writer: int, count: int, seed: int) -> list[Step]:
 
 
 def plans_of(kind: str, seed: int) -> list[list[Step]]:
-    """Return the plans of sixteen threads, or of two hundred tasks."""
-    writers, count = (16, 25) if kind == "threads" else (200, 3)
-    return [plan(writer, count, seed) for writer in range(writers)]
+    """Return the plans of sixteen threads, or of two hundred tasks.
+
+    Few repeat a call: one that was recorded before may take those who share a transaction with it out of their group.
+    """
+    writers, count, few = (16, 25, 16) if kind == "threads" else (200, 3, 100)
+    return [plan(writer, count, seed, repeats=writer % few == 1) for writer in range(writers)]
 
 
 def text(key: str) -> str:
@@ -81,7 +85,7 @@ def text(key: str) -> str:
     return f"{key} " + "x" * (luck % 400 if luck % 10 else luck % 9_000)
 
 
-def _call(chat: Any, step: Step, head: int) -> Any:
+def call(chat: Any, step: Step, head: int) -> Any:
     """Make the call of a step on a handle, or on its async twin; ``head`` is where a guess expects the tape."""
     message = {"role": "user", "content": text(step.key)}
     calls: dict[str, Callable[[], Any]] = {
@@ -103,14 +107,15 @@ Tell = Callable[[dict[str, Any]], None]
 """Takes what became of a step: told when its call has returned."""
 
 
-def _answer(step: Step, result: Any) -> dict[str, Any]:
+def answered(step: Step, result: Any) -> dict[str, Any]:
     """Return what a call acknowledged, as data."""
     receipts = result if isinstance(result, list) else [result]
     stored = [[r.tape, r.seq, r.key, r.hash] for r in receipts if hasattr(r, "seq")]
     return {"key": step.key, "stored": stored}
 
 
-def _refusal(step: Step, error: tape.TapeError) -> dict[str, Any]:
+def refused(step: Step, error: BaseException) -> dict[str, Any]:
+    """Return that a call failed, as data: nothing of it may be there."""
     return {"key": step.key, "refused": type(error).__name__}
 
 
@@ -137,9 +142,9 @@ def _write_in_threads(store: tape.Store, plans: list[list[Step]], tell: Tell) ->
         for step in steps:
             chat = store.tape(step.tape)
             try:
-                answer = _answer(step, _call(chat, step, chat.info().head if step.verb == "guess" else 0))
+                answer = answered(step, call(chat, step, chat.info().head if step.verb == "guess" else 0))
             except tape.HeadMoved as error:
-                answer = _refusal(step, error)
+                answer = refused(step, error)
             tell(answer)
 
     crowd = [threading.Thread(target=run, args=(steps,), daemon=True) for steps in plans]
@@ -156,9 +161,9 @@ async def _write_in_tasks(store: tape.AsyncStore, plans: list[list[Step]], tell:
             chat = store.tape(step.tape)
             head = (await chat.info()).head if step.verb == "guess" else 0
             try:
-                answer = _answer(step, await _call(chat, step, head))
+                answer = answered(step, await call(chat, step, head))
             except tape.HeadMoved as error:
-                answer = _refusal(step, error)
+                answer = refused(step, error)
             tell(answer)
 
     await asyncio.gather(*(run(steps) for steps in plans))
