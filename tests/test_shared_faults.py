@@ -255,6 +255,22 @@ class TestInterrupts:
         assert number > 4
         work.check()
 
+    def test_e12_a_signal_at_any_moment(self, backend: Backend, crew: Crew) -> None:
+        """A signal whose handler raises, at any moment of a call: the other writers go on, and so does this one."""
+        print("seed", SEED)
+        worker = crew.start(backend, programs.interrupted_often, name="t", seed=SEED, count=100)
+        worker.tell("go")
+        (told,) = worker.finish()
+        assert told["odd"] == []
+        assert told["interrupted"] > 10
+        store = backend.open()
+        assert store.verify().problems == []
+        stored = Counter(message.content for message in store.tape("t").messages())
+        assert set(stored.values()) == {1}
+        assert set(told["acknowledged"]) <= set(stored)
+        # Of what was interrupted some may be there; of the others' work there is just what they know of.
+        assert all(content.startswith("main.") for content in set(stored) - set(told["acknowledged"]))
+
 
 class Gate:
     """Holds the first write that comes to a point inside it, until it is let go."""

@@ -358,6 +358,41 @@ def interrupted(store: tape.Store, *, name: str) -> None:
     say(_receipt(chat.append(role="user", content="after")))
 
 
+def interrupted_often(store: tape.Store, *, name: str, seed: int, count: int) -> None:
+    """Write beside seven threads, interrupted by a signal at any moment of ``count`` calls; tells what was written."""
+
+    class Interrupted(BaseException):
+        pass
+
+    inside = False
+
+    def interrupt(*_: Any) -> None:
+        if inside:
+            raise Interrupted
+
+    signal.signal(signal.SIGALRM, interrupt)
+    pick, chat = random.Random(seed), store.tape(name)
+    chat.append(role="user", content="first")
+    ready()
+    beside = _Beside(chat, 7)
+    interrupted = 0
+    for index in range(count):
+        try:
+            try:
+                inside = True
+                signal.setitimer(signal.ITIMER_REAL, pick.uniform(0.0001, 0.004))
+                chat.append(role="user", content=f"main.{index}")
+                beside.acknowledged.append(f"main.{index}")
+            finally:
+                inside = False
+        except Interrupted:
+            interrupted += 1
+            inside = False
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    beside.end()
+    say({"acknowledged": ["first", *beside.acknowledged], "odd": beside.odd, "interrupted": interrupted})
+
+
 class _Beside:
     """Threads that append to a tape until they are told to end."""
 
