@@ -105,6 +105,13 @@ class TestPowerLoss:
         assert 20 < sum("refused" in answer for _, answer in history.told) < steps / 2
         assert faults_of(tmp_path / "whole", history, len(history.records)) == []
 
+    def test_commits_are_shared(self, history: History) -> None:
+        """There are far fewer syncs of the log than acknowledged calls, so the images fall into shared commits."""
+        wal = disk.touching(history.records, "store.db-wal")
+        syncs = sum(history.records[at].what == disk.SYNCED for at in wal)
+        print("acknowledged", len(history.told), "syncs", syncs)
+        assert syncs < len(history.told) / 2
+
     @heavy
     def test_e1_nothing_acknowledged_is_lost(self, history: History, tmp_path: Path) -> None:
         """Whatever a power cut leaves opens and verifies, has all that was acknowledged, and no half of anything."""
