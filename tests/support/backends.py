@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 def folder_in_memory() -> str | None:
     """Return a folder in memory if there is room: the suite commits a hundred thousand times, and disks differ.
 
-    What a power cut does to a disk no test here can show; a killed process loses nothing in memory either.
+    A killed process loses nothing in memory either; what a power cut does to a disk is simulated, see ``disk.py``.
     """
     folder = "/dev/shm"
     roomy = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _SPACE

@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 import tape
+from support import crowd
 from support.processes import PATIENCE, heard, pending, ready, say
 from tape.db.transfer import importer, staging
 
@@ -224,10 +225,47 @@ def fill(store: tape.Store, *, name: str, room: int) -> None:
     say({"seq": receipt.seq, "messages": len(chat.messages()), "ok": store.verify().ok})
 
 
+def fill_together(store: tape.Store, *, name: str, threads: int) -> None:
+    """Write from many threads until files may grow no further, and once more when there is room again."""
+    chat, acknowledged, full, odd = store.tape(name), [], [], []
+    begin = threading.Barrier(threads)
+
+    def write(label: str, number: int, index: int) -> None:
+        batch = [f"{label}.{number}.{index}.{part}." + "x" * 2_000 for part in range(2)]
+        chat.extend([{"role": "user", "content": text} for text in batch])
+        acknowledged.extend(batch)
+
+    def run(number: int) -> None:
+        try:
+            begin.wait(PATIENCE)
+            for index in range(5_000):
+                write("first", number, index)
+        except tape.StoreFailed:
+            full.append(number)
+        except BaseException as error:
+            odd.append(repr(error))
+
+    chat.event("begun")
+    ready()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    crowd = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(threads)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join(PATIENCE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    for number in range(threads):
+        write("later", number, 0)
+    say({"acknowledged": acknowledged, "full": len(full), "odd": odd})
+
+
 def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
     """Put a writer into the world whenever asked, for the test to kill; a fork of this process starts at once.
 
-    With a verb the writer takes its own life, just before it would pass the given one of the points of that write.
+    With a verb the writer takes its own life, just before it would pass the given one of the points of that write. With
+    a crowd it is many writers at once, threads or tasks.
     """
     url = store._db.engine.url
     store.close()
@@ -236,6 +274,9 @@ def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
         child = os.fork()
         if not child:
             # What was inherited is closed; everything else is opened anew, as a process after a crash does.
+            if "crowd" in order:
+                _crowd(url, options, kind=order["crowd"], seed=order["seed"])
+                os._exit(0)
             fresh = tape.open(url, **options)
             if "verb" in order:
                 _die_within(fresh, name, **order)
@@ -244,6 +285,16 @@ def nest(store: tape.Store, *, name: str, options: dict[str, Any]) -> None:
         say({"pid": child})
         _, status = os.waitpid(child, 0)
         say({"status": status})
+
+
+def _crowd(url: sa.URL, options: dict[str, Any], *, kind: str, seed: int) -> None:
+    turn = threading.Lock()
+
+    def tell(answer: dict[str, Any]) -> None:
+        with turn:
+            say(answer)
+
+    crowd.write(url, kind, seed, tell, **options)
 
 
 def _die_within(store: tape.Store, name: str, *, verb: str, point: int) -> None:
@@ -305,6 +356,93 @@ def interrupted(store: tape.Store, *, name: str) -> None:
         say("interrupted")
     heard()
     say(_receipt(chat.append(role="user", content="after")))
+
+
+def interrupted_often(store: tape.Store, *, name: str, seed: int, count: int) -> None:
+    """Write beside seven threads, interrupted by a signal at any moment of ``count`` calls; tells what was written."""
+
+    class Interrupted(BaseException):
+        pass
+
+    inside = False
+
+    def interrupt(*_: Any) -> None:
+        if inside:
+            raise Interrupted
+
+    signal.signal(signal.SIGALRM, interrupt)
+    pick, chat = random.Random(seed), store.tape(name)
+    chat.append(role="user", content="first")
+    ready()
+    beside = _Beside(chat, 7)
+    interrupted = 0
+    for index in range(count):
+        try:
+            try:
+                inside = True
+                signal.setitimer(signal.ITIMER_REAL, pick.uniform(0.0001, 0.004))
+                chat.append(role="user", content=f"main.{index}")
+                beside.acknowledged.append(f"main.{index}")
+            finally:
+                inside = False
+        except Interrupted:
+            interrupted += 1
+            inside = False
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    beside.end()
+    say({"acknowledged": ["first", *beside.acknowledged], "odd": beside.odd, "interrupted": interrupted})
+
+
+class _Beside:
+    """Threads that append to a tape until they are told to end."""
+
+    def __init__(self, chat: tape.Tape, threads: int) -> None:
+        self.acknowledged: list[str] = []
+        self.odd: list[str] = []
+        self._chat, self._over = chat, threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(threads)]
+        for one in self._threads:
+            one.start()
+
+    def _run(self, number: int) -> None:
+        index = 0
+        try:
+            while not self._over.is_set():
+                content = f"{number}.{index}"
+                self._chat.append(role="user", content=content)
+                self.acknowledged.append(content)
+                index += 1
+        except BaseException as error:
+            self.odd.append(repr(error))
+
+    def end(self) -> None:
+        """Let them end."""
+        self._over.set()
+        for one in self._threads:
+            one.join(PATIENCE)
+            if one.is_alive():
+                self.odd.append("a thread hangs")
+
+
+def divide_often(store: tape.Store, *, name: str, threads: int, forks: int) -> None:
+    """Fork again and again while threads write; every child writes a little with the store that it inherits."""
+    chat = store.tape(name)
+    chat.append(role="user", content="first")
+    ready()
+    beside = _Beside(chat, threads)
+    children = []
+    for number in range(forks):
+        child = os.fork()
+        if not child:
+            try:
+                for index in range(5):
+                    chat.append(role="user", content=f"child.{number}.{index}")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(os.waitpid(child, 0)[1])
+    beside.end()
+    say({"acknowledged": ["first", *beside.acknowledged], "odd": beside.odd, "children": children})
 
 
 def divide(store: tape.Store, *, name: str, count: int, threads: bool, options: dict[str, Any]) -> None:
