@@ -123,7 +123,8 @@ class TestPowerLoss:
                 wrong[point] = found[:5]
             acknowledged.add(len(history.before(point)))
         assert wrong == {}
-        assert len(acknowledged) > 10
+        # Many tasks are acknowledged at once, so that points in between see the same.
+        assert len(acknowledged) > count // 3
 
 
 class TestControls:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.connect import Unreachable
-from tape.db.engine.sharing import Gate, Named
+from tape.db.engine.sharing import Gate, Named, owned
 from tape.db.engine.transaction import (
     Again,
     Broken,
@@ -75,7 +75,7 @@ class PostgresDatabase(Database):
     def _reset(self) -> None:
         self._idle: deque[Any] = deque()
         self._gates = Named(Gate)
-        self._locks = Named(_TapeLock)
+        self._locks = Named(threading.RLock)
         self._room = threading.Semaphore(_CONNECTIONS)
 
     def _take(self) -> Any:
@@ -121,18 +121,16 @@ class PostgresDatabase(Database):
         queue = self._locks.take(tape)
         patience = self.timeout if patience is None else patience
         try:
-            if not queue.lock.acquire(False):
-                if queue.holder == threading.get_ident():
-                    # A callback of the caller's writes: waiting for itself would never end.
-                    raise StoreFailed("a write was started from inside a write of the same tape")
-                if not queue.lock.acquire(timeout=patience):
-                    raise StoreBusy(patience)
-            queue.holder = threading.get_ident()
+            if owned(queue):
+                # A callback of the caller's writes: waiting for itself would never end.
+                raise StoreFailed("a write was started from inside a write of the same tape")
             try:
+                if not queue.acquire(timeout=patience):
+                    raise StoreBusy(patience)
                 return self._write(work)
             finally:
-                queue.holder = 0
-                queue.lock.release()
+                if owned(queue):
+                    queue.release()
         finally:
             self._locks.give(tape)
 
@@ -213,16 +211,6 @@ class PostgresDatabase(Database):
         super().forked()
         inherited_connections.append(self._idle)
         self._reset()
-
-
-class _TapeLock:
-    """Held by the one thread of this process that writes a tape."""
-
-    __slots__ = ("holder", "lock")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.holder = 0
 
 
 class _PostgresTransaction(Transaction):

@@ -10,6 +10,7 @@ no longer than such a transaction takes, and only while they do come back. A cal
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from tape.errors import StoreBusy
 
-__all__ = ["Gate", "Named", "Ticket"]
+__all__ = ["Gate", "Named", "Ticket", "owned"]
 
 T = TypeVar("T")
 
@@ -28,29 +29,46 @@ _LONGEST_WAIT = 0.005
 """Seconds that a leader waits for others at most."""
 
 
+def owned(lock: threading.RLock) -> bool:
+    """Whether the calling thread holds a lock.
+
+    A signal may interrupt a thread after a lock was taken and before that is noted anywhere: only the lock knows.
+    """
+    return bool(lock._is_owned())  # type: ignore[attr-defined]
+
+
 class Ticket:
     """One caller at a gate, with what it wants done."""
 
-    __slots__ = ("leads", "outcomes", "tasks", "thread", "woken")
+    __slots__ = ("outcomes", "tasks", "thread", "woken")
 
     def __init__(self, tasks: Sequence[Any]) -> None:
         self.tasks = tasks
         self.thread = threading.get_ident()
-        self.leads = False
-        """Whether its caller is to run it, with all who wait."""
-        self.outcomes: Sequence[Any] | BaseException | None = None
+        self.outcomes: Sequence[Any] | Exception | None = None
         """What came of each task, once another caller has run it; one error if the whole transaction failed."""
         self.woken = threading.Lock()
         self.woken.acquire()
 
+    def wake(self) -> None:
+        """Let its caller go on; to do so twice is no harm."""
+        with contextlib.suppress(RuntimeError):
+            self.woken.release()
+
 
 class Gate:
-    """Lets one caller through at a time, with all who wait behind it."""
+    """Lets one caller through at a time, with all who wait behind it.
+
+    A signal may interrupt a caller between any two steps. So ``leave`` is called whatever happened, finds out by itself
+    how far its caller came, and can be called once more where it was interrupted itself.
+    """
 
     def __init__(self) -> None:
         self._change = threading.Lock()
-        self._leader = 0
-        """The thread that is inside; 0 when there is none, and then the queue is empty."""
+        self._leader: Ticket | None = None
+        """Whose caller is inside. When there is none, the queue is empty."""
+        self._group: list[Ticket] = []
+        """Those whom the leader has taken along."""
         self._queue: deque[Ticket] = deque()
         self._recent: set[int] = set()
         """The threads of the last transaction."""
@@ -60,54 +78,42 @@ class Gate:
         """How long the queue has to be until a leader that waits now goes on; 0 when none waits."""
         self._complete = threading.Lock()
         self._complete.acquire()
-        self._took = 0.0
-        """How long the last shared transaction took, in seconds."""
+        self._began = self._took = 0.0
+        """When the last shared transaction began, and how long it took, in seconds."""
 
     @property
     def leads(self) -> bool:
         """Whether the calling thread is the one inside."""
-        return self._leader == threading.get_ident()
+        leader = self._leader
+        return leader is not None and leader.thread == threading.get_ident()
 
     def enter(self, ticket: Ticket, patience: float) -> bool:
         """Queue until the ticket leads (True), or was run by another caller (False); StoreBusy after ``patience``."""
         with self._change:
-            if not self._leader:
-                self._leader = ticket.thread
+            if self._leader is None:
+                self._leader = ticket
                 return True
             self._queue.append(ticket)
             if self._room_for and len(self._queue) >= self._room_for:
                 self._room_for = 0
                 self._complete.release()
-        try:
-            if not ticket.woken.acquire(timeout=patience):
-                with self._change:
-                    if ticket in self._queue:
-                        self._queue.remove(ticket)
-                        raise StoreBusy(patience)
-                # It leads by now, or it is being run, and what came of it is known when that is over.
-                ticket.woken.acquire()
-        except StoreBusy:
-            raise
-        except BaseException:
-            self._interrupted(ticket)
-            raise
-        return ticket.leads
-
-    def _interrupted(self, ticket: Ticket) -> None:
-        """Leave without having been told anything: a signal ended the wait."""
-        with self._change:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-            elif ticket.leads:
-                self._pass_on()
+        if not ticket.woken.acquire(timeout=patience):
+            with self._change:
+                if ticket in self._queue and self._leader is not ticket:
+                    raise StoreBusy(patience)
+            # It leads by now, or it is being run, and what came of it is known when that is over.
+            ticket.woken.acquire()
+        return self._leader is ticket
 
     def gather(self, ticket: Ticket) -> list[Ticket]:
-        """Return the tickets to run together, that of the leader first."""
+        """Return the tickets that the leader takes along."""
         if self._expected == 1 and not self._queue:
             self._recent = {ticket.thread}
-            return [ticket]
+            return self._group
         waits = False
         with self._change:
+            if self._queue and self._queue[0] is ticket:
+                self._queue.popleft()
             if len(self._queue) + 1 < self._expected:
                 self._room_for, waits = self._expected - 1, True
         came = not waits or self._complete.acquire(timeout=min(self._took, _LONGEST_WAIT))
@@ -116,32 +122,41 @@ class Gate:
                 # They were complete just after the wait was over.
                 came = self._complete.acquire()
             self._room_for = 0
-            group, tasks = [ticket], len(ticket.tasks)
+            tasks = len(ticket.tasks)
             while self._queue and tasks < _MOST_TASKS:
-                group.append(self._queue.popleft())
-                tasks += len(group[-1].tasks)
-            threads = {one.thread for one in group}
+                tasks += len(self._queue[0].tasks)
+                self._group.append(self._queue[0])
+                self._queue.popleft()
+            threads = {ticket.thread, *(one.thread for one in self._group)}
             # Two halves may take turns without ever meeting; then one waits for the other. Not for those who stay away.
             self._expected = len(threads | self._recent) if came else len(threads)
             self._recent = threads
-        return group
+            self._began = time.monotonic()
+        return self._group
 
-    def leave(self, group: Sequence[Ticket], began: float) -> None:
-        """Let everyone of a group go on, and the next caller in."""
-        if len(group) > 1:
-            self._took = time.monotonic() - began
-            for ticket in group[1:]:
-                ticket.woken.release()
+    def leave(self, ticket: Ticket) -> None:
+        """Go away: who led lets its group go on and the next caller in, who waited leaves the queue."""
         with self._change:
-            self._pass_on()
+            if self._leader is ticket:
+                if self._group:
+                    self._took = time.monotonic() - self._began
+                self._room_for = 0
+                # Those who were waited for may have come when the wait had been interrupted.
+                self._complete.acquire(blocking=False)
+                while self._group:
+                    self._out_of_queue(self._group[-1])
+                    self._group[-1].wake()
+                    self._group.pop()
+                self._out_of_queue(ticket)
+                self._leader = self._queue[0] if self._queue else None
+            else:
+                self._out_of_queue(ticket)
+            if self._leader is not None:
+                self._leader.wake()
 
-    def _pass_on(self) -> None:
-        if self._queue:
-            following = self._queue.popleft()
-            following.leads, self._leader = True, following.thread
-            following.woken.release()
-        else:
-            self._leader = 0
+    def _out_of_queue(self, ticket: Ticket) -> None:
+        with contextlib.suppress(ValueError):
+            self._queue.remove(ticket)
 
 
 class Named(Generic[T]):

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from tape.db.engine.connect import check_replaceable, is_memory
 from tape.db.engine.file_lock import FileLock
-from tape.db.engine.sharing import Gate
+from tape.db.engine.sharing import Gate, owned
 from tape.db.engine.transaction import Broken, Collision, Database, Transaction, inherited_connections
 from tape.db.engine.wakeup import watch_sqlite
 from tape.errors import InvalidEntry, StoreBusy, StoreFailed
@@ -73,21 +73,21 @@ class SqliteDatabase(Database):
         if self._closed:
             self._check_open()
         lock, turn, brief = self._lock, self._turn, patience
+        if owned(lock):
+            raise StoreFailed(
+                f"a write was started from inside a {'write' if self._writing else 'read'} of the same store"
+            )
         if patience is None:
             patience = self.timeout
-        if not lock.acquire(False):
-            began = time.monotonic()
-            if not lock.acquire(timeout=patience):
-                raise StoreBusy(patience)
-            patience = max(0.0, patience - (time.monotonic() - began))
         try:
+            if not lock.acquire(False):
+                began = time.monotonic()
+                if not lock.acquire(timeout=patience):
+                    raise StoreBusy(patience)
+                patience = max(0.0, patience - (time.monotonic() - began))
             if self._closed:
                 self._check_open()
-            if self._writing:
-                raise StoreFailed("a write was started from inside a write of the same store")
             driver, transaction = self._writer or self._open_writer()
-            if self._memory and driver.in_transaction:
-                raise StoreFailed("a write was started from inside a read of the same store, which is in memory")
             try:
                 if not turn.take(patience):
                     raise StoreBusy(self.timeout)
@@ -99,7 +99,8 @@ class SqliteDatabase(Database):
                 self._writing = False
                 turn.give()
         finally:
-            lock.release()
+            if owned(lock):
+                lock.release()
 
     def _gate(self, tape: str) -> Gate:
         return self._sharing
@@ -111,12 +112,12 @@ class SqliteDatabase(Database):
         waits for SQLite's lock alone, so that the queue holds for the transactions of callers as well.
         """
         deadline = time.monotonic() + self.timeout
-        if not self._lock.acquire(timeout=self.timeout):
-            raise StoreBusy(self.timeout)
+        if owned(self._lock):
+            raise StoreFailed("a transaction was started from inside a write of the same store")
         try:
+            if not self._lock.acquire(timeout=self.timeout):
+                raise StoreBusy(self.timeout)
             self._check_open()
-            if self._writing:
-                raise StoreFailed("a transaction was started from inside a write of the same store")
             try:
                 if not self._turn.take(max(0.0, deadline - time.monotonic())):
                     raise StoreBusy(self.timeout)
@@ -124,7 +125,8 @@ class SqliteDatabase(Database):
             finally:
                 self._turn.give()
         finally:
-            self._lock.release()
+            if owned(self._lock):
+                self._lock.release()
 
     def _begin_within(self, connection: sqlite3.Connection, patience: float) -> None:
         """Begin on a connection whose own patience may be less, and leave that as it was."""
@@ -214,15 +216,18 @@ class SqliteDatabase(Database):
 
     def _read_in_memory(self, work: Callable[[Transaction], R]) -> R:
         """Read with the one connection that there is: after the writer, or one would see half of its work."""
-        if not self._lock.acquire(timeout=self.timeout):
-            raise StoreBusy(self.timeout)
-        try:
-            driver = (self._writer or self._open_writer())[0]
+        if owned(self._lock):
             # Inside a transaction of this very thread a callback of the caller's reads. It sees what that transaction
             # sees; to begin and roll back one of its own would take away the other's work.
+            driver = (self._writer or self._open_writer())[0]
             return self._read(driver, work, joins=driver.in_transaction)
+        try:
+            if not self._lock.acquire(timeout=self.timeout):
+                raise StoreBusy(self.timeout)
+            return self._read((self._writer or self._open_writer())[0], work)
         finally:
-            self._lock.release()
+            if owned(self._lock):
+                self._lock.release()
 
     def _open_reader(self) -> sqlite3.Connection:
         with self._opening:

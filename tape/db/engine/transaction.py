@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import threading
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,7 @@ from tape.db.engine.sharing import Gate, Ticket
 from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import Tables
 from tape.db.sql import Statement, Statements
-from tape.errors import StoreBusy, StoreFailed
+from tape.errors import StoreBusy, StoreFailed, TapeError
 
 __all__ = [
     "Again",
@@ -33,6 +32,7 @@ __all__ = [
     "Database",
     "Denied",
     "Lost",
+    "Stale",
     "Together",
     "Transaction",
     "inherited_connections",
@@ -58,6 +58,10 @@ class Broken(StoreFailed):
 
 class Collision(Exception):
     """A unique key is taken: someone else wrote first, or the same was written before."""
+
+
+class Stale(Collision):
+    """The kept head may be out of date; decide again with everything read afresh."""
 
 
 class Again(Exception):
@@ -129,8 +133,11 @@ class Transaction:
         return self.one(statement, params) is not None
 
 
-Together = Callable[[Transaction, Sequence[T]], list[R | Exception]]
-"""What runs tasks of several callers in one transaction: returns the result of each, or the error that is its own."""
+Together = Callable[[Transaction, Sequence[T], bool], list[R | Exception]]
+"""What runs tasks of several callers in one transaction: returns the result of each, or the error that is its own.
+
+It is told whether a first try collided with something.
+"""
 
 
 def lock_key(tape: str) -> int:
@@ -138,14 +145,23 @@ def lock_key(tape: str) -> int:
     return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _told_to_each(error: BaseException) -> Exception:
+def _told_to_each(error: Exception) -> Exception:
     """Return what a failed transaction means to those who shared it."""
-    if isinstance(error, Lost):
-        return Lost(str(error))
     if isinstance(error, StoreBusy):
         return StoreBusy(error.waited)
-    # Whatever it was, nothing was committed, and it may be true of one task only.
-    return Again(str(error))
+    if isinstance(error, Collision | Again | TapeError):
+        # Nothing was committed, and it may be true of one task only.
+        return Again(str(error))
+    return Lost(str(error))
+
+
+def _leave(gate: Gate, ticket: Ticket) -> None:
+    """Leave a gate, also when a signal interrupts that."""
+    try:
+        gate.leave(ticket)
+    except BaseException:
+        gate.leave(ticket)
+        raise
 
 
 _ANY_SCHEMA = "tape any schema"
@@ -209,39 +225,50 @@ class Database(ABC):
         """
         gate = self._gate(tape)
         if gate is None:
-            return self.write(tape, lambda tx: together(tx, tasks))
+            return self.write(tape, lambda tx: together(tx, tasks, False))
+        ticket = Ticket(tasks)
+        leads = True
         try:
             if gate.leads:
                 # A callback of the caller's writes, which is for the engine to judge.
-                return self.write(tape, lambda tx: together(tx, tasks))
-            ticket = Ticket(tasks)
-            if gate.enter(ticket, self.timeout):
+                return self.write(tape, lambda tx: together(tx, tasks, False))
+            leads = gate.enter(ticket, self.timeout)
+            if leads:
                 return self._lead(gate, ticket, tape, together)
         finally:
+            if leads:
+                _leave(gate, ticket)
             self._passed(tape)
-        if isinstance(ticket.outcomes, BaseException):
+        if ticket.outcomes is None:
+            raise Lost("the caller that ran this was interrupted")
+        if isinstance(ticket.outcomes, Exception):
             raise ticket.outcomes
-        return list(ticket.outcomes or ())
+        return list(ticket.outcomes)
 
     def _lead(self, gate: Gate, ticket: Ticket, tape: str, together: Together[T, R]) -> list[R | Exception]:
-        """Run the tasks of all who wait."""
-        group, began = gate.gather(ticket), time.monotonic()
-        tasks = ticket.tasks if len(group) == 1 else [task for one in group for task in one.tasks]
+        """Run the tasks of all who wait; a collision may be of one of them, so a second try looks at each closely."""
+        group = gate.gather(ticket)
+        tasks = ticket.tasks
+        if group:
+            tasks = [*tasks, *(task for one in group for task in one.tasks)]
         try:
-            outcomes = self.write(tape, lambda tx: together(tx, tasks))
-            end = len(ticket.tasks)
-            for one in group[1:]:
-                begin, end = end, end + len(one.tasks)
-                one.outcomes = outcomes[begin:end]
-            return outcomes[: len(ticket.tasks)] if len(group) > 1 else outcomes
-        except BaseException as error:
-            for one in group[1:]:
+            try:
+                outcomes = self.write(tape, lambda tx: together(tx, tasks, False))
+            except Collision:
+                if len(tasks) == 1:
+                    raise
+                outcomes = self.write(tape, lambda tx: together(tx, tasks, True))
+        except Exception as error:
+            for one in group:
                 one.outcomes = _told_to_each(error)
-            if len(tasks) > 1 and isinstance(error, Exception):
+            if len(tasks) > 1:
                 raise _told_to_each(error) from error
             raise
-        finally:
-            gate.leave(group, began)
+        end = len(ticket.tasks)
+        for one in group:
+            begin, end = end, end + len(one.tasks)
+            one.outcomes = outcomes[begin:end]
+        return outcomes[: len(ticket.tasks)] if group else outcomes
 
     def _gate(self, tape: str) -> Gate | None:
         """Return where those queue who would write ``tape``; None if nobody else can."""

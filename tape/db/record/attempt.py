@@ -10,9 +10,9 @@ from tape.core.plan.intents import Intent, Taken, Unchanged
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED
-from tape.db.engine.transaction import Transaction
+from tape.db.engine.transaction import Stale, Transaction
 from tape.db.record import replays
-from tape.db.record.writing import Call, Shared, Stale, Writing, load
+from tape.db.record.writing import Call, Shared, Writing, load
 from tape.errors import TapeError, TapeExists
 
 __all__ = ["Task", "afresh", "alone", "on_kept_head"]

@@ -3,7 +3,8 @@
 Most tasks are appends behind a head that is kept in memory. They are planned one after the other, and what they write
 is sent at the end, table by table, for all tapes at once. A task that needs a closer look (its tape is not known yet,
 or what is kept of it refuses) is decided afresh inside a savepoint, so that its refusal undoes nothing of the others.
-If what is sent at the end collides with another process, the whole group is undone and each task is run by itself.
+If what is sent at the end collides with another process or with a key that is taken, the whole group is undone and run
+once more, and then all of them are looked at closely. If that fails as well, each task is run by itself.
 """
 
 from __future__ import annotations
@@ -15,24 +16,27 @@ from typing import Any
 from tape.core.records import Receipt
 from tape.core.view.fold import Op, OpenRow
 from tape.db.engine.guests import Joined
-from tape.db.engine.transaction import Transaction
+from tape.db.engine.transaction import Stale, Transaction
 from tape.db.record.attempt import Task, afresh, alone, on_kept_head
 from tape.db.record.projection import apply
-from tape.db.record.writing import Call, Heads, Shared, Stale, Writing, inserts, keep
+from tape.db.record.writing import Call, Heads, Shared, Writing, inserts, keep
 from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.errors import StoreBusy, StoreFailed
 
 __all__ = ["Group", "together"]
 
 
-def together(tx: Transaction, tasks: Sequence[Task]) -> list[list[Receipt] | Exception]:
-    """Record the tasks of all who share a transaction; returns the receipts of each, or its refusal."""
+def together(tx: Transaction, tasks: Sequence[Task], collided: bool) -> list[list[Receipt] | Exception]:
+    """Record the tasks of all who share a transaction; returns the receipts of each, or its refusal.
+
+    If a first try ``collided`` with another process, or with a key that is taken, each is decided afresh.
+    """
     if len(tasks) == 1:
         return [alone(tasks[0], tx)]
     # On PostgreSQL they are all of one tape; SQLite has one writer anyway.
     tx.lock(tasks[0].call.tape)
     group = Group(tx, tasks[0].shared.heads)
-    outcomes = [group.record(task) for task in tasks]
+    outcomes = [group.afresh(task) if collided or task.fresh else group.record(task) for task in tasks]
     group.send()
     tx.after_commit = group.keep
     return outcomes
@@ -52,7 +56,7 @@ class Group:
     def record(self, task: Task) -> list[Receipt] | Exception:
         """Record a task, or return why it cannot be; what was recorded before it stays."""
         shared, call = task.shared, task.call
-        writing = None if task.fresh else self._writing(shared, call)
+        writing = self._writing(shared, call)
         if writing is not None:
             before = writing.mark()
             try:
@@ -62,7 +66,7 @@ class Group:
             except Exception:
                 # A refusal, or an error of a callback of the caller's: decided once more, with everything read afresh.
                 writing.undo(before)
-        return self._afresh(task)
+        return self.afresh(task)
 
     def _writing(self, shared: Shared, call: Call) -> Writing | None:
         name = shared.owner, call.tape
@@ -75,7 +79,8 @@ class Group:
             writing = self._open[name] = Writing(shared, self._tx, call, state)
         return writing
 
-    def _afresh(self, task: Task) -> list[Receipt] | Exception:
+    def afresh(self, task: Task) -> list[Receipt] | Exception:
+        """Decide a task with everything read afresh, inside a savepoint; return why it cannot be recorded, if so."""
         shared, tape = task.shared, task.call.tape
         writing = self._open.pop((shared.owner, tape), None)
         if writing is not None and writing.written:

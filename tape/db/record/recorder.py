@@ -23,7 +23,7 @@ from tape.db.engine.log import log, verbose
 from tape.db.engine.transaction import Again, Collision, Database, Lost, Transaction, lock_key
 from tape.db.record.attempt import Task, alone
 from tape.db.record.group import together
-from tape.db.record.writing import Call, Shared, Stale, Writing, load
+from tape.db.record.writing import Call, Shared, Writing, load
 from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeNotFound
 
 __all__ = ["Opener", "Recorder", "record_all"]
@@ -100,7 +100,7 @@ class Recorder:
         for number in range(_ATTEMPTS):
             try:
                 return attempt(number)
-            except (Stale, Collision) as error:
+            except Collision as error:
                 if task.fresh and number > 2:
                     raise self._collided(tapes, error) from error
             except Again:

@@ -23,7 +23,7 @@ from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
-from tape.db.engine.transaction import Database, Transaction, lock_key
+from tape.db.engine.transaction import Database, Stale, Transaction, lock_key
 from tape.db.record.projection import apply, tape_of
 from tape.db.sql.compiler import Statement
 from tape.db.sql.rows.entries import BARE_COLUMNS
@@ -37,7 +37,6 @@ __all__ = [
     "Heads",
     "PlanView",
     "Shared",
-    "Stale",
     "TapeState",
     "Writing",
     "head_values",
@@ -107,10 +106,6 @@ def system_clock() -> int:
     return time.time_ns() // 1000
 
 
-class Stale(Exception):
-    """The kept head may be out of date; decide again with everything read afresh."""
-
-
 def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
     """Read the tape that a call writes; None when there is none yet."""
     row = tx.one(tx.statements.head, (call.tape,))
@@ -175,6 +170,8 @@ class Writing:
         self.written = False
         self._entries: list[tuple[Any, ...]] = []
         self._ops: list[Op] = []
+        self._sending = False
+        """Whether something is on its way, or got lost there."""
 
     @property
     def state(self) -> TapeState:
@@ -198,7 +195,7 @@ class Writing:
         """Forget what was added since; Stale if something of it was sent already."""
         head, entries, length, ops = mark
         if self._entries is not entries:
-            if self.head is not head:
+            if self._sending or self.head is not head:
                 raise Stale
             return
         self.head = head
@@ -307,11 +304,13 @@ class Writing:
         if not self._entries:
             return
         (entries, ops), database = self.hand_over(), self.shared.database
+        self._sending = True
         database.point("entry")
         for width, rows in groupby(entries, len):
             self.tx.many(inserts(self.tx, width), rows)
         database.point("view")
         apply(self.tx, self.tape_id, ops, self.head, self.ancestry)
+        self._sending = False
 
     def hand_over(self) -> tuple[list[tuple[Any, ...]], list[Op]]:
         """Return what is to be sent, for whoever sends it: rows of entries, and what they change in the view."""
