@@ -272,6 +272,41 @@ class TestTogether:
         assert sorted(contents(chat)[2:]) == [f"m{n}" for n in range(8)]
         assert store.verify().problems == []
 
+    def test_the_feed_keeps_the_order_of_each_tape(self, store: tape.Store, chat: tape.Tape) -> None:
+        """Entries with and without an actor go into the table by different statements, in the order of their seqs."""
+        with together(store) as group:
+            group.hold(lambda: chat.append(hello("held")))
+            for n in range(6):
+                actor = "me" if n % 2 else None
+                call = lambda n=n, actor=actor: chat.append(hello(f"m{n}"), actor=actor)  # noqa: E731
+                group.add(call, gate=gate_of(store, "t"))
+            group.run()
+        assert [entry.seq for entry in store.feed()] == list(range(1, 10))
+
+    def test_one_repeated_call_does_not_undo_the_others(self, store: tape.Store, chat: tape.Tape) -> None:
+        """A key that is taken makes the group run once more, still as one transaction."""
+        chat.append(hello("known"), key="k")
+        with together(store) as group:
+            group.hold(lambda: chat.append(hello("held")))
+            for n in range(6):
+                text, key = (f"m{n}", None) if n != 3 else ("known", "k")
+                call = lambda text=text, key=key: chat.append(hello(text), key=key)  # noqa: E731
+                group.add(call, gate=gate_of(store, "t"))
+            commits = [0]
+            usual = store._db.fault
+
+            def count(name: str) -> None:
+                commits[0] += name == "commit"
+                if usual is not None:
+                    usual(name)
+
+            store._db.fault = count
+            receipts = group.run()
+        assert [receipt.duplicate for receipt in receipts] == [False, False, False, True, False, False]
+        # The one that was held commits, too, but for PostgreSQL, where it is one statement.
+        assert commits[0] == (1 if store._db.postgres else 2)
+        assert store.verify().problems == []
+
 
 class TestFailures:
     def test_a_group_that_fails_is_run_one_by_one(self, store: tape.Store, chat: tape.Tape) -> None:
@@ -290,7 +325,7 @@ class TestFailures:
                     # The held one is past its entry; what comes next at this point is the group.
                     if name == point and group.commits + (point != "head") >= 1 and not failed[0] and held_is_over():
                         failed[0] += 1
-                        raise OSError("broken")
+                        raise store._db.driver_error("broken")
 
                 def held_is_over() -> bool:
                     return group._first is not None and group._first.done()
@@ -329,7 +364,6 @@ class TestFailures:
         assert gate._leader is last
         # The one that left may as well have been given the lead at that very moment; then it passes it on.
         gate.leave(last)
-        assert not gate.leads
         assert gate.enter(Ticket(()), 1)
         gone.wake()
         waiting[0].join(PATIENCE)
@@ -387,6 +421,29 @@ class TestTapes:
                 store.tape(f"other-{n}").append(hello("free"))
             group.run()
         assert contents(chat) == ["first", "held"]
+
+
+class TestInside:
+    def test_a_write_inside_a_write_is_refused_at_once(self, backend: Backend) -> None:
+        """A callback that writes where its own thread writes is told so, and others are not held up by it."""
+        told: list[Exception] = []
+
+        def counter(text: str) -> int:
+            if text == "nested":
+                try:
+                    store.tape("t").append(hello("inner"))
+                except tape.StoreFailed as error:
+                    told.append(error)
+            return len(text)
+
+        store = backend.open(counter=counter, timeout=20, blocks=[tape.BlockSpec("notes", max_tokens=100)])
+        chat: tape.Tape = store.tape("t")
+        chat.append(hello("first"))
+        began = time.monotonic()
+        chat.set_block("notes", "nested")
+        assert time.monotonic() - began < 10
+        assert told
+        assert contents(chat) == ["first"]
 
 
 class TestTasks:
@@ -450,6 +507,60 @@ class TestTasks:
 
         asyncio.run(asyncio.wait_for(work(), PATIENCE))
         assert contents(backend.open().tape("t")) == [f"m{n}" for n in range(5)]
+
+    def test_loops_do_not_wait_for_each_other(self, backend: Backend) -> None:
+        """A loop that is busy, or gone, holds up no write of another loop on the same store."""
+        inside, go = threading.Event(), threading.Event()
+
+        async def opened() -> tape.AsyncStore:
+            return await tape.open_async(backend.url, **backend.options)
+
+        store = asyncio.run(opened())
+
+        async def busy() -> None:
+            writing = asyncio.create_task(store.tape("t").append(hello("busy")))
+            await asyncio.sleep(0)
+            inside.set()
+            assert go.wait(PATIENCE)
+            await writing
+
+        other = threading.Thread(target=lambda: asyncio.run(busy()))
+        other.start()
+        assert inside.wait(PATIENCE)
+
+        async def free() -> None:
+            await store.tape("t").append(hello("free"))
+
+        asyncio.run(asyncio.wait_for(free(), PATIENCE))
+        go.set()
+        other.join(PATIENCE)
+        asyncio.run(store.close())
+        assert sorted(contents(backend.open().tape("t"))) == ["busy", "free"]
+
+    def test_whatever_a_callback_raises_ends_its_own_call(self, backend: Backend) -> None:
+        """SystemExit and StopIteration of a counter leave nobody waiting."""
+
+        def counter(text: str) -> int:
+            if text == "exit":
+                raise SystemExit(text)
+            if text == "stop":
+                raise StopIteration(text)
+            return len(text)
+
+        async def work() -> None:
+            blocks = [tape.BlockSpec("notes", max_tokens=100)]
+            async with tape.open_async(backend.url, counter=counter, blocks=blocks, **backend.options) as store:
+                chat = store.tape("t")
+                await chat.append(hello("first"))
+                calls = chat.set_block("notes", "stop"), chat.append(hello("a"))
+                outcomes = await asyncio.gather(*calls, return_exceptions=True)
+                assert [type(outcome) for outcome in outcomes] == [RuntimeError, tape.Receipt]
+                with pytest.raises(SystemExit):
+                    await chat.set_block("notes", "exit")
+                await chat.append(hello("b"))
+
+        asyncio.run(asyncio.wait_for(work(), PATIENCE))
+        assert contents(backend.open().tape("t")) == ["first", "a", "b"]
 
     def test_errors_are_told_to_the_task_that_made_them(self, backend: Backend) -> None:
         """A message that cannot be recorded, a wrong keyword and a moved head: the others are recorded."""

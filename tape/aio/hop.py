@@ -88,13 +88,14 @@ def hop_write(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
 
 
 def hop_to(
-    face: type[Face], method: Callable[Concatenate[Any, P], Any]
+    face: type[Face], method: Callable[Concatenate[Any, P], Any], *, writes: bool = False
 ) -> Callable[Concatenate[Hop, P], Coroutine[Any, Any, Face]]:
     """Return ``method`` to be awaited, with the tape or snapshot that it returns behind an async ``face``."""
 
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> Face:
-        return face(await self._write(lambda: method(self._inner, *args, **kwargs)), self._threads)
+        run = self._write if writes else self._read
+        return face(await run(lambda: method(self._inner, *args, **kwargs)), self._threads)
 
     return hopped
 

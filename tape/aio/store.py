@@ -52,9 +52,9 @@ class AsyncStore(Hop):
         """The owner whose tapes this store sees, or None for all."""
         return self._inner.owner
 
-    create = hop_to(AsyncTape, Store.create)
+    create = hop_to(AsyncTape, Store.create, writes=True)
     get = hop_to(AsyncTape, Store.get)
-    split = hop_to(AsyncTape, Store.split)
+    split = hop_to(AsyncTape, Store.split, writes=True)
 
     def tape(self, id: str) -> AsyncTape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""

@@ -53,8 +53,8 @@ class Threads:
         self.reads = ThreadPoolExecutor(count, thread_name_prefix="tape-read")
         self.writes = ThreadPoolExecutor(count, thread_name_prefix="tape-write")
         self._change = threading.Lock()
-        self._coming: dict[Any, list[_Write]] = {}
-        """The writes that came since the event loop last had nothing else to do."""
+        self._coming: dict[tuple[Any, asyncio.AbstractEventLoop], list[_Write]] = {}
+        """The writes that came since an event loop last had nothing else to do."""
         self._ready: dict[Any, list[_Write]] = {}
         """Those that the next free thread takes."""
         self._busy: set[Any] = set()
@@ -67,22 +67,20 @@ class Threads:
         database = handle._services.database
         lane = (database, handle.id if database.postgres else "")
         with self._change:
-            coming = self._coming.get(lane)
+            coming = self._coming.get((lane, loop))
             if coming is not None:
                 coming.append(one)
                 return future
-            self._coming[lane] = [one]
+            self._coming[lane, loop] = [one]
         # Not at once: tasks that are about to run may write as well.
-        loop.call_soon(self._start, lane)
+        loop.call_soon(self._start, lane, loop)
         return future
 
-    def _start(self, lane: Any) -> None:
-        """Give what came to a thread, or to the one that is at it."""
+    def _start(self, lane: Any, loop: asyncio.AbstractEventLoop) -> None:
+        """Give what came from a loop to a thread, or to the one that is at it."""
         with self._change:
-            coming = self._coming.pop(lane, [])
-            ready = self._ready.setdefault(lane, coming)
-            if ready is not coming:
-                ready += coming
+            ready = self._ready.setdefault(lane, [])
+            ready += self._coming.pop((lane, loop), [])
             if lane in self._busy or not ready:
                 return
             self._busy.add(lane)
@@ -92,26 +90,29 @@ class Threads:
             with self._change:
                 self._busy.discard(lane)
                 refused = self._ready.pop(lane, [])
-            for one in refused:
-                if not one.future.done():
-                    one.future.set_exception(closed(error))
+            _tell_all([(one, closed(error)) for one in refused])
 
     def _work(self, lane: Any) -> None:
+        """Record what is ready, some at a time: other work of this thread comes in between."""
         while True:
             with self._change:
-                ready = self._ready.get(lane)
-                if not ready:
-                    self._ready.pop(lane, None)
+                ready = self._ready.get(lane, [])
+                taken, self._ready[lane] = ready[:_MOST_TOGETHER], ready[_MOST_TOGETHER:]
+            _record([one for one in taken if not one.future.cancelled()])
+            with self._change:
+                if not self._ready[lane]:
+                    del self._ready[lane]
                     self._busy.discard(lane)
                     return
-                taken = ready[:_MOST_TOGETHER]
-                del ready[:_MOST_TOGETHER]
-            _record([one for one in taken if not one.future.cancelled()])
+            # If the threads are being shut down, the rest is done right here.
+            with contextlib.suppress(RuntimeError):
+                self.writes.submit(self._work, lane)
+                return
 
     def shutdown(self) -> None:
         """Run what was asked for, then stop."""
-        for lane in list(self._coming):
-            self._start(lane)
+        for lane, loop in list(self._coming):
+            self._start(lane, loop)
         self.writes.shutdown(wait=True)
         self.reads.shutdown(wait=True)
 
@@ -124,18 +125,28 @@ class Threads:
 def _record(writes: Sequence[_Write]) -> None:
     """Compose and record writes, and tell their tasks."""
     told: list[tuple[_Write, Any]] = []
-    composed = []
-    for one in writes:
-        try:
-            composed.append((one, one.compose(one.handle, *one.args, **one.kwargs)))
-        except Exception as error:
-            told.append((one, error))
-    full = [(one, request) for one, request in composed if request.intents]
-    told += [(one, one.result([])) for one, request in composed if not request.intents]
-    requests = [(one.handle._services.recorder, request.call, request.intents) for one, request in full]
-    for (one, _), outcome in zip(full, record_all(requests), strict=True):
-        told.append((one, outcome if isinstance(outcome, Exception) else one.result(outcome)))
-    for loop in {one.loop for one in writes}:
+    try:
+        composed = []
+        for one in writes:
+            try:
+                composed.append((one, one.compose(one.handle, *one.args, **one.kwargs)))
+            except Exception as error:
+                told.append((one, error))
+        full = [(one, request) for one, request in composed if request.intents]
+        told += [(one, one.result([])) for one, request in composed if not request.intents]
+        outcomes = record_all([(one.handle._services.recorder, each.call, each.intents) for one, each in full])
+        for (one, _), outcome in zip(full, outcomes, strict=True):
+            told.append((one, outcome if isinstance(outcome, Exception) else one.result(outcome)))
+    except BaseException as error:
+        # Of a callback of the caller's, or of this thread: nobody must wait for ever.
+        known = {id(one) for one, _ in told}
+        told += [(one, error) for one in writes if id(one) not in known]
+    _tell_all(told)
+
+
+def _tell_all(told: Sequence[tuple[_Write, Any]]) -> None:
+    """Let each event loop tell its own tasks."""
+    for loop in {one.loop for one, _ in told}:
         # A loop that was closed meanwhile has nobody who waits.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_tell, [(one.future, outcome) for one, outcome in told if one.loop is loop])
@@ -145,7 +156,10 @@ def _tell(told: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, outcome in told:
         if future.done():
             continue
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, StopIteration):
+            # No future takes it: inside a coroutine it would mean that this ended.
+            future.set_exception(RuntimeError("a callback raised StopIteration"))
+        elif isinstance(outcome, BaseException):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)

@@ -42,6 +42,7 @@ class _Guest(Database):
         self.statements = parent.statements
         self.fault = parent.fault
         self.postgres = parent.postgres
+        self.driver_error = parent.driver_error
         self.heads = {}
         self.wakeup = parent.wakeup
         self._closed = False

@@ -134,8 +134,10 @@ class PostgresDatabase(Database):
         finally:
             self._locks.give(tape)
 
-    def _gate(self, tape: str) -> Gate:
-        return self._gates.take(tape)
+    def _gate(self, tape: str) -> Gate | None:
+        # A callback of the caller's writes inside a write: it must not queue behind its own thread.
+        lock = self._locks[tape]
+        return None if lock is not None and owned(lock) else self._gates.take(tape)
 
     def _passed(self, tape: str) -> None:
         self._gates.give(tape)
@@ -166,8 +168,11 @@ class PostgresDatabase(Database):
                 raise told from error
         finally:
             self._give(connection, broken=broken)
-        if transaction.after_commit is not None:
-            transaction.after_commit()
+        done = transaction.after_commit
+        if done is not None:
+            # Dropped at once: it refers to what holds this transaction.
+            transaction.after_commit = None
+            done()
         return result
 
     def read(self, work: Callable[[Transaction], R]) -> R:

@@ -81,12 +81,6 @@ class Gate:
         self._began = self._took = 0.0
         """When the last shared transaction began, and how long it took, in seconds."""
 
-    @property
-    def leads(self) -> bool:
-        """Whether the calling thread is the one inside."""
-        leader = self._leader
-        return leader is not None and leader.thread == threading.get_ident()
-
     def enter(self, ticket: Ticket, patience: float) -> bool:
         """Queue until the ticket leads (True), or was run by another caller (False); StoreBusy after ``patience``."""
         with self._change:
@@ -173,6 +167,12 @@ class Named(Generic[T]):
             one, users = self._used.get(name) or (self._make(), 0)
             self._used[name] = (one, users + 1)
             return one
+
+    def __getitem__(self, name: str) -> T | None:
+        """Return what has this name, if somebody uses it."""
+        with self._change:
+            one = self._used.get(name)
+            return None if one is None else one[0]
 
     def give(self, name: str) -> None:
         """Say that one who took it does not need it any more."""

@@ -102,8 +102,9 @@ class SqliteDatabase(Database):
             if owned(lock):
                 lock.release()
 
-    def _gate(self, tape: str) -> Gate:
-        return self._sharing
+    def _gate(self, tape: str) -> Gate | None:
+        # A callback of the caller's writes inside a write or a read: it must not queue behind its own thread.
+        return None if owned(self._lock) else self._sharing
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a writing transaction on a caller's connection: in its turn, and after at most the store's timeout.

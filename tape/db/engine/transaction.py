@@ -156,12 +156,16 @@ def _told_to_each(error: Exception) -> Exception:
 
 
 def _leave(gate: Gate, ticket: Ticket) -> None:
-    """Leave a gate, also when a signal interrupts that."""
-    try:
-        gate.leave(ticket)
-    except BaseException:
-        gate.leave(ticket)
-        raise
+    """Leave a gate, however often a signal interrupts that."""
+    interrupted: BaseException | None = None
+    while True:
+        try:
+            gate.leave(ticket)
+            break
+        except BaseException as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 _ANY_SCHEMA = "tape any schema"
@@ -225,13 +229,10 @@ class Database(ABC):
         """
         gate = self._gate(tape)
         if gate is None:
-            return self.write(tape, lambda tx: together(tx, tasks, False))
+            return self._run_together(tape, tasks, together)
         ticket = Ticket(tasks)
         leads = True
         try:
-            if gate.leads:
-                # A callback of the caller's writes, which is for the engine to judge.
-                return self.write(tape, lambda tx: together(tx, tasks, False))
             leads = gate.enter(ticket, self.timeout)
             if leads:
                 return self._lead(gate, ticket, tape, together)
@@ -246,32 +247,37 @@ class Database(ABC):
         return list(ticket.outcomes)
 
     def _lead(self, gate: Gate, ticket: Ticket, tape: str, together: Together[T, R]) -> list[R | Exception]:
-        """Run the tasks of all who wait; a collision may be of one of them, so a second try looks at each closely."""
+        """Run the tasks of all who wait, and deal out what came of them."""
         group = gate.gather(ticket)
-        tasks = ticket.tasks
-        if group:
-            tasks = [*tasks, *(task for one in group for task in one.tasks)]
+        if not group:
+            return self._run_together(tape, ticket.tasks, together)
+        tasks = [task for one in (ticket, *group) for task in one.tasks]
         try:
-            try:
-                outcomes = self.write(tape, lambda tx: together(tx, tasks, False))
-            except Collision:
-                if len(tasks) == 1:
-                    raise
-                outcomes = self.write(tape, lambda tx: together(tx, tasks, True))
+            outcomes = self._run_together(tape, tasks, together)
         except Exception as error:
             for one in group:
                 one.outcomes = _told_to_each(error)
-            if len(tasks) > 1:
-                raise _told_to_each(error) from error
             raise
         end = len(ticket.tasks)
         for one in group:
             begin, end = end, end + len(one.tasks)
             one.outcomes = outcomes[begin:end]
-        return outcomes[: len(ticket.tasks)] if group else outcomes
+        return outcomes[: len(ticket.tasks)]
+
+    def _run_together(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
+        """Run tasks in one transaction. A collision may be that of one of them: a second try looks at each closely."""
+        if len(tasks) == 1:
+            return self.write(tape, lambda tx: together(tx, tasks, False))
+        try:
+            try:
+                return self.write(tape, lambda tx: together(tx, tasks, False))
+            except Collision:
+                return self.write(tape, lambda tx: together(tx, tasks, True))
+        except (Collision, Again, TapeError, Lost) as error:
+            raise _told_to_each(error) from error
 
     def _gate(self, tape: str) -> Gate | None:
-        """Return where those queue who would write ``tape``; None if nobody else can."""
+        """Return where those queue who would write ``tape``; None if there is no queue for the calling thread."""
         return None
 
     def _passed(self, tape: str) -> None:  # noqa: B027

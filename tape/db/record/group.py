@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from tape.core.records import Receipt
@@ -20,7 +21,6 @@ from tape.db.engine.transaction import Stale, Transaction
 from tape.db.record.attempt import Task, afresh, alone, on_kept_head
 from tape.db.record.projection import apply
 from tape.db.record.writing import Call, Heads, Shared, Writing, inserts, keep
-from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.errors import StoreBusy, StoreFailed
 
 __all__ = ["Group", "together"]
@@ -81,17 +81,18 @@ class Group:
 
     def afresh(self, task: Task) -> list[Receipt] | Exception:
         """Decide a task with everything read afresh, inside a savepoint; return why it cannot be recorded, if so."""
-        shared, tape = task.shared, task.call.tape
+        shared, tape, database = task.shared, task.call.tape, task.shared.database
         writing = self._open.pop((shared.owner, tape), None)
         if writing is not None and writing.written:
             writing.move_head()
             self._heads[shared.owner, tape] = writing.state
-        inner = Shared(shared.database, shared.owner, shared.clock, self._heads)
+        inner = Shared(database, shared.owner, shared.clock, self._heads)
         try:
-            return Joined(self._tx, shared.database).write(tape, partial(afresh, inner, task))
-        except (StoreFailed, StoreBusy):
-            raise
+            return Joined(self._tx, database).write(tape, partial(afresh, inner, task))
         except Exception as refusal:
+            if isinstance(refusal, StoreFailed | StoreBusy) and isinstance(refusal.__cause__, database.driver_error):
+                # The database itself is in trouble, not this task.
+                raise
             return refusal
 
     def send(self) -> None:
@@ -100,22 +101,20 @@ class Group:
         if not writings:
             return
         tx, sql, database = self._tx, self._tx.statements, writings[0].shared.database
-        bare: list[tuple[Any, ...]] = []
-        full: list[tuple[Any, ...]] = []
+        entries: list[tuple[Any, ...]] = []
         opened: list[tuple[Any, ...]] = []
         others: list[tuple[Writing, list[Op]]] = []
         for writing in writings:
-            entries, ops = writing.hand_over()
-            for row in entries:
-                (bare if len(row) == len(BARE_COLUMNS) else full).append(row)
+            rows, ops = writing.hand_over()
+            entries += rows
             if all(type(op) is OpenRow and op.place.tape is None for op in ops):
                 opened += [writing.opens(op) for op in ops if type(op) is OpenRow]
             else:
                 others.append((writing, ops))
         database.point("entry")
-        for rows in (bare, full):
-            if rows:
-                tx.many(inserts(tx, len(rows[0])), rows)
+        # In their order, since that is the order of the feed.
+        for width, run in groupby(entries, len):
+            tx.many(inserts(tx, width), run)
         database.point("view")
         if opened:
             tx.many(sql.open_row, opened)

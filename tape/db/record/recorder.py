@@ -68,9 +68,7 @@ class Recorder:
             return outcome
 
         receipts = self._retry((task.call.tape,), task, attempt)
-        took = time.monotonic() - began
-        if took > self._slow or verbose():
-            self._tell(task.call, receipts, took)
+        self.tell(task, receipts, time.monotonic() - began)
         return receipts
 
     def several(self, tapes: Sequence[str], key: str, work: Callable[[Transaction, Opener], R]) -> R:
@@ -135,9 +133,10 @@ class Recorder:
                 return TapeNotFound(tape)
         return Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}")
 
-    def _tell(self, call: Call, receipts: list[Receipt], took: float) -> None:
+    def tell(self, task: Task, receipts: list[Receipt], took: float) -> None:
+        """Log a call that took long, and what it recorded if everything is to be logged."""
         if took > self._slow:
-            log.warning("tape.slow", tape=call.tape, seconds=round(took, 3), entries=len(receipts))
+            log.warning("tape.slow", tape=task.call.tape, seconds=round(took, 3), entries=len(receipts))
         if verbose():
             for receipt in receipts:
                 log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
@@ -171,6 +170,7 @@ def record_all(
         return []
     tasks = [recorder.task(call, intents) for recorder, call, intents in requests]
     outcomes: list[list[Receipt] | Exception]
+    began = time.monotonic()
     try:
         outcomes = tasks[0].shared.database.share(tasks[0].call.tape, tasks, together)
     except Exception as error:
@@ -181,6 +181,8 @@ def record_all(
                 outcomes[index] = recorder.finish(task, lambda outcome=outcome: outcome)  # type: ignore[misc]
             except Exception as error:
                 outcomes[index] = error
+        else:
+            recorder.tell(task, outcome, time.monotonic() - began)
     return outcomes
 
 

@@ -303,8 +303,8 @@ class Writing:
         """Send what is pending, so that a question to the database sees it."""
         if not self._entries:
             return
-        (entries, ops), database = self.hand_over(), self.shared.database
         self._sending = True
+        (entries, ops), database = self.hand_over(), self.shared.database
         database.point("entry")
         for width, rows in groupby(entries, len):
             self.tx.many(inserts(self.tx, width), rows)
