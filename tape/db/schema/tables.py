@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.schema import SchemaItem
 
 from tape.core.entries.payloads import KINDS
@@ -49,6 +48,19 @@ def _recorded() -> list[sa.Column[Any]]:
         _number("head_tape"),
         _number("lane"),
         _number("ordinal"),
+    ]
+
+
+def _words() -> list[SchemaItem]:
+    """Return what PostgreSQL keeps of a text beside its place: its words, and the order of the feed."""
+    # Not at the top: a store on SQLite has no need of this dialect, whose import takes as long as opening the store.
+    from sqlalchemy.dialects.postgresql import TSVECTOR
+
+    return [
+        _number("xid"),
+        sa.Column("words", TSVECTOR, nullable=False),
+        sa.Index("tape_texts_feed", "xid", "position"),
+        sa.Index("tape_texts_words", "words", postgresql_using="gin", postgresql_with={"fastupdate": "off"}),
     ]
 
 
@@ -367,18 +379,7 @@ class Tables:
             _number("origin"),
             _number("lane"),
             _number("ordinal"),
-            *(
-                (
-                    _number("xid"),
-                    sa.Column("words", TSVECTOR, nullable=False),
-                    sa.Index("tape_texts_feed", "xid", "position"),
-                    sa.Index(
-                        "tape_texts_words", "words", postgresql_using="gin", postgresql_with={"fastupdate": "off"}
-                    ),
-                )
-                if postgres
-                else (sa.Index("tape_texts_tape", "tape_id", "seq"),)
-            ),
+            *(_words() if postgres else [sa.Index("tape_texts_tape", "tape_id", "seq")]),
             sa.Column("excerpt", sa.LargeBinary),
             rowid=True,
         )
