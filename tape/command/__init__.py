@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import tape
+
 __all__ = ["main"]
 
 _NEEDED = ("typer", "rich")
@@ -15,6 +17,11 @@ _NEEDED = ("typer", "rich")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with ``arguments``, or those of the process, and exit with its status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments) == ["--version"]:
+        # Scripts ask for it often, and for nothing else it could be had so cheaply.
+        print(f"tape {tape.__version__}")
+        sys.exit(0)
     try:
         import rich
         import typer  # noqa: F401
