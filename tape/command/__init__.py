@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import tape
+from tape.command.loading import begin_loading
 
 __all__ = ["main"]
 
@@ -17,20 +18,18 @@ _NEEDED = ("typer", "rich")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with ``arguments``, or those of the process, and exit with its status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        arguments = sys.argv[1:]
+        begin_loading()
     if list(arguments) == ["--version"]:
-        # Scripts ask for it often, and for nothing else it could be had so cheaply.
+        # Scripts and prompts ask for it, and it needs nothing that would have to be loaded.
         print(f"tape {tape.__version__}")
         sys.exit(0)
-    try:
-        import rich
-        import typer  # noqa: F401
+    from importlib.util import find_spec
 
-        del rich
-    except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
-            raise
-        print(f"tape: {error.name} is not installed: run: pip install 'tape-store[cli]'", file=sys.stderr)
+    missing = next((name for name in _NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        print(f"tape: {missing} is not installed: run: pip install 'tape-store[cli]'", file=sys.stderr)
         sys.exit(1)
     from tape.command.app import run
 

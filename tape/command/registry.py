@@ -19,6 +19,7 @@ from typer.main import get_command
 import tape
 from tape.command.arguments import json_object
 from tape.command.exit_codes import USAGE, Failure, judge, words
+from tape.command.loading import end_loading
 from tape.command.values import PlainCommand, PlainGroup
 
 __all__ = ["SECTIONS", "ReaderGone", "app", "command", "complete_tape", "declared", "one_of"]
@@ -223,6 +224,7 @@ def command(
         def run(context: typer.Context, **arguments: Any) -> None:
             from tape.command.session import Session
 
+            end_loading()
             above = context.obj if isinstance(context.obj, dict) else {}
             picked = {title: arguments.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
             arguments.pop("debug", None)
