@@ -16,21 +16,27 @@ __all__ = ["PlainCommand", "PlainGroup"]
 def _take_plainly(param: Any, annotation: Any) -> None:
     """Let a parameter take texts, whole numbers and what was not given without converting it."""
     wanted, declared = get_args(annotation) or (None, None)
+    many = param.multiple or param.nargs == -1
     texts, numbers = wanted in (str, str | None), wanted in (int, int | None)
+    lists = wanted in (list[str], list[str] | None)
     convert = param.process_value
 
     def fits(value: Any) -> bool:
         if type(value) is int and numbers:
             least, most = declared.min, declared.max
             return (least is None or value >= least) and (most is None or value <= most)
-        return type(value) is str and texts
+        return (texts and type(value) is str) or (lists and type(value) is list and set(map(type, value)) == {str})
 
     def process(context: Any, value: Any) -> Any:
-        if value is None and not param.required:
-            nothing = () if param.multiple or param.nargs == -1 else None
+        if value is None and (context.resilient_parsing or not param.required):
+            # While a shell completes a line, what must be given may still be missing.
+            nothing = () if many else None
             return nothing if param.callback is None else param.callback(context, param, nothing)
-        typed = numbers and type(value) is str and value.isascii() and value.isdigit() and len(value) < 19
-        plain = int(value) if typed else value
+        plain = value
+        if numbers and type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
+            plain = int(value)
+        elif lists and type(value) is tuple:
+            plain = list(value)
         return plain if param.callback is None and fits(plain) else convert(context, value)
 
     param.process_value = process
