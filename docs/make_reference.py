@@ -20,9 +20,8 @@ import msgspec
 import typer.main
 
 import tape
-import tape.command.app
 import tape.transcripts
-from tape.command.registry import EXAMPLES, app
+from tape.command.registry import app, declared
 from tape.db import rls
 
 PAGE = Path(__file__).with_name("reference.md")
@@ -110,7 +109,7 @@ def command() -> str:
     pieces = [_COMMAND.strip(), "### Every command", _arguments(everywhere)]
     for name, one in commands.items():
         own = [argument for argument in one.params if argument.name not in shared]
-        examples = "\n".join(EXAMPLES[name])
+        examples = "\n".join(declared(name).examples)
         pieces += [f"### tape {name}", str(one.help), *([_arguments(own)] if own else []), f"```text\n{examples}\n```"]
     return _part("The command", pieces)
 

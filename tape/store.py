@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import sqlalchemy as sa
 
@@ -24,27 +24,21 @@ from tape.db.engine.connect import parse_url
 from tape.db.engine.guests import Bound, Joined, check_transactional, open_database
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.feed import Feed, check_position, rebase_restored
-from tape.db.forks.branching import Branching
-from tape.db.forks.split import split
-from tape.db.maintain.purge import Purging
-from tape.db.maintain.rebuild import rebuild
-from tape.db.maintain.verify import check_receipt, verify
-from tape.db.read.catalog import Catalog
 from tape.db.read.memory import Settings
 from tape.db.read.reader import Reader
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, system_clock
 from tape.db.schema.migrate import migrate
-from tape.db.search.search import Searcher
-from tape.db.transfer.exporter import Exporter
-from tape.db.transfer.files import File, Progress
-from tape.db.transfer.importer import Importer
 from tape.errors import InvalidEntry, TapeNotFound
 from tape.handles.consumer import Consumer, check_timeout
 from tape.handles.options import WriteOptions, call_of, encode_meta, list_options
 from tape.handles.services import Services
 from tape.handles.tape import Tape
-from tape.tools import Toolset, store_tools
+
+if TYPE_CHECKING:
+    from tape.db.search.search import Searcher
+    from tape.db.transfer.files import File, Progress
+    from tape.tools import Toolset
 
 __all__ = ["Store", "open"]
 
@@ -115,16 +109,8 @@ class Store:
         self._slow = slow
         self._recorder = Recorder(database, owner=owner, clock=clock, keep_heads=not bound, slow=slow)
         self._reader = Reader(database, owner=owner, settings=settings)
-        self._branching = Branching(self._recorder, settings)
         self._feed = Feed(database, owner=owner)
-        self._searcher = Searcher(database, owner=owner)
-        self._catalog = Catalog(database, owner, self._searcher.index)
-        self._exporter = Exporter(database, owner)
-        self._importer = Importer(self._recorder)
-        self._purging = Purging(database, owner, self._recorder, self._catalog, self._searcher.index)
-        self._services = Services(
-            database, owner, clock, self._recorder, self._reader, self._branching, self._searcher, self._feed
-        )
+        self._services = Services(database, owner, clock, self._recorder, self._reader, self._feed)
 
     def __enter__(self) -> Store:
         return self
@@ -136,6 +122,10 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<tape.Store {self._db.engine.url!r}>"
+
+    @property
+    def _searcher(self) -> Searcher:
+        return self._services.searcher
 
     @property
     def owner(self) -> str | None:
@@ -217,7 +207,7 @@ class Store:
             if filters[name] is not None:
                 filters[name] = strict.identifier(filters[name], name)
         self._services.log_administrative("list", owner=owner)
-        return self._catalog.page(filters, limit, cursor, order)
+        return self._services.catalog.page(filters, limit, cursor, order)
 
     def tape(self, id: str) -> Tape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""
@@ -304,6 +294,8 @@ class Store:
         that is gone without having been purged is found, too. ``progress`` is called with the entries done and the
         entries in all.
         """
+        from tape.db.maintain.verify import check_receipt, verify
+
         strict.callback(progress, "progress")
         if id is not None:
             return self.tape(id)._verify(against, progress)
@@ -325,6 +317,8 @@ class Store:
         owners. Of all tapes, one whose entries cannot be read keeps its view and is not counted; ``verify`` names it,
         and ``skipped`` is called with the problem. ``progress`` is called as in ``verify``.
         """
+        from tape.db.maintain.rebuild import rebuild
+
         strict.callback(progress, "progress")
         strict.callback(skipped, "skipped")
         if id is not None:
@@ -341,6 +335,8 @@ class Store:
         readable: its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
         With the key of an earlier call the tape that it made comes back.
         """
+        from tape.db.forks.split import split
+
         call = call_of(strict.identifier(id, "id"), **options)
         successor = split(
             self._recorder,
@@ -358,7 +354,7 @@ class Store:
         one. What stays is a tombstone: id, last seq and hash. The id is refused afterwards. Raises TapeInUse while
         another tape inherits from it or links to it.
         """
-        return self._purging.purge(strict.identifier(id, "id"), forks=strict.flag(forks, "forks"))
+        return self._services.purging.purge(strict.identifier(id, "id"), forks=strict.flag(forks, "forks"))
 
     def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
         """Purge tapes that were last written before a moment or longer ago than a time; by default only tells which.
@@ -381,7 +377,7 @@ class Store:
         else:
             raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
         self._services.log_administrative("retain")
-        return self._purging.retain(limit, status, dry_run=dry_run)
+        return self._services.purging.retain(limit, status, dry_run=dry_run)
 
     def export(self, id: str, file: File, *, family: bool = False, progress: Progress | None = None) -> Transfer:
         """Write a tape to a file of JSON lines, with its ancestors up to the fork points, or with its whole ``family``.
@@ -392,7 +388,7 @@ class Store:
         strict.callback(progress, "progress")
         id = strict.identifier(id, "id")
         self._services.log_administrative("export", tape=id)
-        return self._exporter.export(id, file, family=strict.flag(family, "family"), progress=progress)
+        return self._services.exporter.export(id, file, family=strict.flag(family, "family"), progress=progress)
 
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
         """Take in an exported file: all of it, or nothing.
@@ -403,7 +399,7 @@ class Store:
         both readings of the file.
         """
         strict.callback(progress, "progress")
-        return self._importer.import_(file, progress, reuse=strict.flag(reuse, "reuse"))
+        return self._services.importer.import_(file, progress, reuse=strict.flag(reuse, "reuse"))
 
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy a live SQLite store to a file, while others read and write it.
@@ -421,15 +417,17 @@ class Store:
         With ``id`` it is that tape's last check and head, otherwise the newest check of any. Scans nothing. A
         database that cannot be reached is reported as ``ok=False``, not raised.
         """
-        return self._catalog.health(None if id is None else strict.identifier(id, "id"))
+        return self._services.catalog.health(None if id is None else strict.identifier(id, "id"))
 
     def stats(self) -> Stats:
         """Count the tapes, entries, messages and bytes; reads the size of every entry, so it takes its time."""
         self._services.log_administrative("stats")
-        return self._catalog.stats()
+        return self._services.catalog.stats()
 
     def tools(self) -> Toolset:
         """Return the tools that let a model search all tapes that this store sees: of one owner, if it has one."""
+        from tape.tools import store_tools
+
         return store_tools(self.search)
 
     def scoped(self, owner: str) -> Store:

@@ -17,7 +17,7 @@ from support.shell import Done, Shell, family, tape_command
 
 import tape
 from tape.command.app import run
-from tape.command.registry import EXAMPLES, SECTIONS
+from tape.command.registry import SECTIONS, declared
 from tape.core.entries.payloads import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,7 +47,7 @@ class TestHelp:
         page = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
         assert f"\n### tape {name}\n" in page
 
-    @pytest.mark.parametrize(("name", "example"), [(name, one) for name in NAMES for one in EXAMPLES[name]])
+    @pytest.mark.parametrize(("name", "example"), [(name, one) for name in NAMES for one in declared(name).examples])
     def test_every_example_can_be_typed(self, name: str, example: str) -> None:
         """An example calls the command, with options that it has."""
         words = shlex.split(next(part for part in example.replace("&&", "|").split("|") if "tape " in part))

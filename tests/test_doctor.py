@@ -20,8 +20,8 @@ from support.make_old_store import DATA
 from support.shell import Shell, family, tape_command
 
 import tape
+from tape.command import findings as examination
 from tape.command.session import Session
-from tape.command.verbs import doctor
 from tape.core.records import IndexProblem, ViewProblem
 from tape.db.engine.connect import parse_url, sqlite_loses_pages
 from tape.db.engine.file_lock import FileLock
@@ -54,7 +54,7 @@ class TestHealthy:
         with pytest.raises(ZeroDivisionError):
             long_ago.import_(io.BytesIO(out.getvalue()), reuse=True)
         told = findings(fresh("doctor", "--quick", "--json"))["purges"]
-        assert (told["level"], told["mend"]) == ("warning", doctor.FINISH)
+        assert (told["level"], told["mend"]) == ("warning", examination.FINISH)
         assert "left rows of 1 tape, which nobody sees" in told["what"]
         assert fresh(*told["mend"].split()[1:]).code == 0
         assert findings(fresh("doctor", "--quick", "--json"))["purges"]["level"] == "ok"
@@ -193,12 +193,12 @@ class TestThresholds:
     )
     def test_the_fault_of_sqlite(self, version: str, level: str) -> None:
         """A version that can lose pages is a warning; PostgreSQL never is."""
-        assert doctor.engine_finding("SQLite", version).level == level
-        assert doctor.engine_finding("PostgreSQL", "3.40").level == "ok"
+        assert examination.engine_finding("SQLite", version).level == level
+        assert examination.engine_finding("PostgreSQL", "3.40").level == "ok"
 
     def test_a_long_log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A long write-ahead log is a warning, and --checkpoint folds it in, unless a reader keeps it."""
-        monkeypatch.setattr(doctor, "LONG_WAL", 1_000)
+        monkeypatch.setattr(examination, "LONG_WAL", 1_000)
         file = str(tmp_path / "a.db")
         with tape.open(file) as store:
             store.create("c", messages=[{"role": "user", "content": "x" * 500}] * 20)
@@ -209,7 +209,7 @@ class TestThresholds:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM tape_entries").fetchone()
             store.get("c").append(role="user", content="y")
-            monkeypatch.setattr(doctor, "PATIENCE", 0.1)
+            monkeypatch.setattr("tape.command.verbs.doctor._PATIENCE", 0.1)
             held = tape_command("-s", file, "doctor", "--checkpoint", "--json")
             assert held.err == "a reader keeps the write-ahead log: end it, then try again\n"
             reader.close()
@@ -235,7 +235,7 @@ class TestThresholds:
     def test_an_index_that_is_behind(self, fresh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """An index far behind is a note, and a search catches up."""
         family(fresh.backend.open())
-        monkeypatch.setattr(doctor, "LONG_LAG", 5)
+        monkeypatch.setattr(examination, "LONG_LAG", 5)
         found = findings(fresh("doctor", "--quick", "--json"))["index"]
         assert (found["level"], found["mend"]) == ("note", "tape search anything")
         fresh(*found["mend"].split()[1:])
@@ -248,7 +248,7 @@ class TestThresholds:
         def interrupted(*args: object) -> None:
             raise KeyboardInterrupt
 
-        store._purging._empty = interrupted  # type: ignore[method-assign,assignment]
+        store._services.purging._empty = interrupted  # type: ignore[method-assign,assignment]
         for name in ("a", "b"):
             store.create(name, messages=[{"role": "user", "content": "x"}])
             with pytest.raises(KeyboardInterrupt):
@@ -257,7 +257,7 @@ class TestThresholds:
         told = [one for one in fresh("doctor", "--quick", "--json").json["findings"] if one["check"] == "purges"]
         assert [(one["level"], one["mend"]) for one in told] == [
             ("warning", "tape purge a"),
-            ("warning", doctor.FINISH),
+            ("warning", examination.FINISH),
         ]
         for one in told:
             assert fresh(*one["mend"].split()[1:]).code == 0
@@ -271,7 +271,7 @@ class TestThresholds:
         if not backend.postgres:
             assert oldest_transaction(store._db) is None
             return
-        monkeypatch.setattr(doctor, "LONG_TRANSACTION", 0.0)
+        monkeypatch.setattr(examination, "LONG_TRANSACTION", 0.0)
         raw = backend.raw()
         raw.execute("BEGIN")
         raw.execute("SELECT txid_current()")
@@ -315,14 +315,14 @@ class TestThresholds:
 
     def test_a_prepared_transaction_is_named(self) -> None:
         """One that was prepared has no process to end, so it is rolled back by its name."""
-        found = doctor.transaction_finding(Oldest(0, 90.0, "prepared", "db", "it's"))
+        found = examination.transaction_finding(Oldest(0, 90.0, "prepared", "db", "it's"))
         assert found.mend == """psql -d db -c "ROLLBACK PREPARED 'it''s'\""""
         assert "the feed waits for it" in found.what
 
     def test_a_short_transaction_is_fine(self) -> None:
         """A transaction of a few seconds is work, not a fault."""
-        assert doctor.transaction_finding(Oldest(1, 5.0, "active", "app")).level == "ok"
-        assert doctor.transaction_finding(None).level == "ok"
+        assert examination.transaction_finding(Oldest(1, 5.0, "active", "app")).level == "ok"
+        assert examination.transaction_finding(None).level == "ok"
 
 
 class TestLooking:

@@ -127,8 +127,8 @@ class TestNames:
         modules = {module.name for module in pkgutil.iter_modules(tape.__path__)}
         found = {
             name
-            for name, value in vars(tape).items()
-            if not name.startswith("_") and not (isinstance(value, types.ModuleType) and name in modules)
+            for name in dir(tape)
+            if not name.startswith("_") and not (isinstance(getattr(tape, name), types.ModuleType) and name in modules)
         }
         assert found == set(tape.__all__)
         assert len(tape.__all__) == len(set(tape.__all__))

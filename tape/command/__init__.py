@@ -8,6 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import tape
+from tape.command.loading import begin_loading
+
 __all__ = ["main"]
 
 _NEEDED = ("typer", "rich")
@@ -15,15 +18,18 @@ _NEEDED = ("typer", "rich")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with ``arguments``, or those of the process, and exit with its status."""
-    try:
-        import rich
-        import typer  # noqa: F401
+    if arguments is None:
+        arguments = sys.argv[1:]
+        begin_loading()
+    if list(arguments) == ["--version"]:
+        # Scripts and prompts ask for it, and it needs nothing that would have to be loaded.
+        print(f"tape {tape.__version__}")
+        sys.exit(0)
+    from importlib.util import find_spec
 
-        del rich
-    except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
-            raise
-        print(f"tape: {error.name} is not installed: run: pip install 'tape-store[cli]'", file=sys.stderr)
+    missing = next((name for name in _NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        print(f"tape: {missing} is not installed: run: pip install 'tape-store[cli]'", file=sys.stderr)
         sys.exit(1)
     from tape.command.app import run
 

@@ -1,9 +1,8 @@
-"""The whole command: every module that declares some of it, and the one place where errors become a line and a code."""
+"""One run of the whole command: the one place where errors become a line and a code."""
 
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import re
 import sys
@@ -18,17 +17,13 @@ import tape
 from tape.command.exit_codes import FAILED, INTERRUPTED, OK, USAGE, Failure, judge, words
 from tape.command.output import clean
 from tape.command.registry import ReaderGone, app
-from tape.command.verbs import demo, doctor, find, maintain, move, read, replay, write
 
 __all__ = ["run"]
-
-_DECLARED = (find, read, replay, write, move, maintain, doctor, demo)
-"""The modules whose import declares the commands."""
 
 
 @functools.cache
 def _built() -> Any:
-    """Return the tree of commands, which takes longer to build than most of them take to run."""
+    """Return the command with all of its own; each of those is made when it is asked for."""
     return get_command(app)
 
 
@@ -42,17 +37,14 @@ def _stand_in() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code. Nothing but an exit code leaves this function."""
-    arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     _stand_in()
-    logger = logging.getLogger("tape")
     if debug:
+        import logging
+
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
-    elif not logger.handlers:
-        # Without a handler Python would print the library's warnings among the output.
-        logger.addHandler(logging.NullHandler())
     try:
         code = _built().main(args=list(arguments), prog_name="tape", standalone_mode=False)
         sys.stdout.flush()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
+import functools
 
 import tape
-from tape.db.engine.connect import LeftoverLog, Unreachable
 
 __all__ = [
     "DAMAGED",
@@ -46,25 +45,30 @@ class Failure(Exception):
         self.code = code
 
 
-_JUDGED: list[tuple[type[tape.TapeError], int, str | None]] = [
-    # A class stands before the one it derives from.
-    (tape.InvalidEntry, USAGE, None),
-    (tape.TapeNotFound, NOT_FOUND, "see: tape ls"),
-    (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
-    (tape.Corrupt, DAMAGED, "see: tape verify TAPE"),
-    (tape.ImportFailed, DAMAGED, "nothing was imported; export the tape again"),
-    (tape.SchemaTooNew, SCHEMA, None),
-    (tape.StoreBusy, UNAVAILABLE, "try again"),
-    (tape.CommitUnknown, UNAVAILABLE, "run the same command again with --key"),
-    (Unreachable, UNAVAILABLE, "check the address, and that the server runs"),
-    (LeftoverLog, FAILED, None),
-    (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
-    (tape.HeadMoved, FAILED, "read the tape again, then decide"),
-    (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
-    (tape.MergeConflict, FAILED, "choose with --on-conflict ours or theirs"),
-    (tape.TapeInUse, FAILED, "purge those first, or add --forks"),
-    (tape.BudgetExceeded, FAILED, "raise --budget"),
-]
+@functools.cache
+def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
+    """Return what each error comes to. A class stands before the one it derives from."""
+    # Not at the top, as it loads SQLAlchemy: whoever has an error of the store to judge has loaded it before.
+    from tape.db.engine.connect import LeftoverLog, Unreachable
+
+    return [
+        (tape.InvalidEntry, USAGE, None),
+        (tape.TapeNotFound, NOT_FOUND, "see: tape ls"),
+        (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
+        (tape.Corrupt, DAMAGED, "see: tape verify TAPE"),
+        (tape.ImportFailed, DAMAGED, "nothing was imported; export the tape again"),
+        (tape.SchemaTooNew, SCHEMA, None),
+        (tape.StoreBusy, UNAVAILABLE, "try again"),
+        (tape.CommitUnknown, UNAVAILABLE, "run the same command again with --key"),
+        (Unreachable, UNAVAILABLE, "check the address, and that the server runs"),
+        (LeftoverLog, FAILED, None),
+        (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
+        (tape.HeadMoved, FAILED, "read the tape again, then decide"),
+        (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
+        (tape.MergeConflict, FAILED, "choose with --on-conflict ours or theirs"),
+        (tape.TapeInUse, FAILED, "purge those first, or add --forks"),
+        (tape.BudgetExceeded, FAILED, "raise --budget"),
+    ]
 
 
 def words(error: tape.TapeError) -> str:
@@ -80,10 +84,12 @@ def words(error: tape.TapeError) -> str:
 
 def judge(error: tape.TapeError) -> tuple[int, str | None]:
     """Return the exit code of a library's error, and the next step, if there is one."""
+    import sqlite3
+
     cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
     if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DAMAGED, "see: tape doctor"
-    for kind, code, hint in _JUDGED:
+    for kind, code, hint in _judged():
         if isinstance(error, kind):
             return code, hint
     return FAILED, None

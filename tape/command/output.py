@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 __all__ = ["Line", "Out", "clean", "columns", "count", "cut", "flat", "moment", "progress", "size", "width"]
 
 Line = str | Sequence[str | tuple[str, str]]
@@ -158,6 +156,8 @@ class Out:
 
     def _encoded(self, value: Any, indent: int | None) -> str:
         utf8 = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf8")
+        import msgspec
+
         text = json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=indent, ensure_ascii=not utf8)
         # They stand in strings only, where an escape is the same character.
         return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,37 +1,98 @@
-"""Declaring commands: the options that all of them share, the examples in every help, and the call with a session."""
+"""Declaring commands: the options that all of them share, the examples in every help, and the call with a session.
+
+A command's module is loaded when the command is asked for, and loads the store when the command runs: help and
+completion do without it.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.main import get_command
 
 import tape
 from tape.command.arguments import json_object
 from tape.command.exit_codes import USAGE, Failure, judge, words
-from tape.command.session import Session
+from tape.command.loading import end_loading
+from tape.command.values import PlainCommand, PlainGroup
 
-__all__ = ["EXAMPLES", "SECTIONS", "ReaderGone", "app", "command", "complete_tape", "one_of"]
+__all__ = ["SECTIONS", "ReaderGone", "app", "command", "complete_tape", "declared", "one_of"]
 
-SECTIONS: dict[str, list[str]] = {
-    title: [] for title in ("Find a tape", "Read a tape", "Write to a tape", "Move and keep", "Tend a store", "Learn")
+SECTIONS: dict[str, dict[str, str]] = {
+    "Find a tape": dict.fromkeys(("ls", "info", "search", "anchors", "tree", "stats"), "find"),
+    "Read a tape": dict.fromkeys(("log", "show", "cat", "context", "diff", "follow"), "read") | {"replay": "replay"},
+    "Write to a tape": dict.fromkeys(("append", "retract", "handoff", "fork", "merge", "discard"), "write"),
+    "Move and keep": dict.fromkeys(("export", "import", "backup"), "move"),
+    "Tend a store": dict.fromkeys(("verify", "rebuild", "purge", "retain", "migrate"), "maintain")
+    | {"doctor": "doctor"},
+    "Learn": {"demo": "demo"},
 }
-"""The commands by what they are for, in the order of the help."""
-EXAMPLES: dict[str, Sequence[str]] = {}
-"""The example calls in the help of each command."""
+"""The commands by what they are for, in the order of the help; each with its module under ``verbs``."""
+
+_MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}
+
+
+class _Declared(NamedTuple):
+    """What a module says of a command: the function that Typer reads and calls, and the example calls in its help."""
+
+    run: Callable[..., None]
+    examples: Sequence[str]
+
+
+_declared: dict[str, _Declared] = {}
+
+
+def declared(name: str) -> _Declared:
+    """Return what is declared of a command, loading its module if need be."""
+    if name not in _declared:
+        importlib.import_module(f"tape.command.verbs.{_MODULES[name]}")
+    return _declared[name]
+
+
+class _Commands(Mapping[str, Any]):
+    """Every command by its name, as Typer makes it. Making all of them takes longer than most take to run."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made and name in _MODULES:
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            run, examples = declared(name)
+            shown = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
+            alone.command(name, epilog=shown, cls=PlainCommand)(run)
+            self._made[name] = made = cast(PlainCommand, get_command(alone))
+            made.annotations = run.__annotations__
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
 
 
 class ReaderGone(Exception):
     """The reader of the output closed it. Typer would report a failure if it saw the BrokenPipeError itself."""
 
 
-class _Sections(TyperGroup):
+class _Sections(PlainGroup):
     """The list of commands, by sections."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
+        self.annotations = inspect.get_annotations(tape_command, eval_str=True)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, without making them."""
+        return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each section with the first sentence of their help."""
@@ -84,6 +145,8 @@ def tape_command(
 
 def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of tapes that begin with the word being typed; none when the store cannot be read."""
+    from tape.command.session import Session
+
     above = (context.parent.params if context.parent is not None else {}) or {}
     options = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
     try:
@@ -135,7 +198,7 @@ def _check_numbers(arguments: dict[str, Any]) -> None:
 
 
 def command(
-    section: str, *examples: str, name: str | None = None, data: bool = True, writes: Sequence[str] = ()
+    *examples: str, name: str | None = None, data: bool = True, writes: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command that is called with a Session and its own arguments.
 
@@ -145,8 +208,9 @@ def command(
 
     def declare(work: Callable[..., None]) -> Callable[..., None]:
         called = name or work.__name__.rstrip("_")
-        SECTIONS[section].append(called)
-        EXAMPLES[called] = examples
+        given, *_ = inspect.signature(work).parameters
+        # The class is known to the type checker only, so that help does not load the store.
+        del work.__annotations__[given]
         signature = inspect.signature(work, eval_str=True)
         _, *parameters = signature.parameters.values()
         parameters = [
@@ -158,6 +222,9 @@ def command(
 
         @functools.wraps(work)
         def run(context: typer.Context, **arguments: Any) -> None:
+            from tape.command.session import Session
+
+            end_loading()
             above = context.obj if isinstance(context.obj, dict) else {}
             picked = {title: arguments.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
             arguments.pop("debug", None)
@@ -182,8 +249,7 @@ def command(
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         del run.__wrapped__
-        shown = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
-        app.command(called, epilog=shown)(run)
+        _declared[called] = _Declared(run, examples)
         return work
 
     return declare

@@ -3,31 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from msgspec import Struct
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database
 from tape.db.feed.feed import Feed
-from tape.db.forks.branching import Branching
 from tape.db.read.reader import Reader
 from tape.db.record.recorder import Recorder
-from tape.db.search.search import Searcher
+
+if TYPE_CHECKING:
+    from tape.db.forks.branching import Branching
+    from tape.db.maintain.purge import Purging
+    from tape.db.read.catalog import Catalog
+    from tape.db.search.search import Searcher
+    from tape.db.transfer.exporter import Exporter
+    from tape.db.transfer.importer import Importer
 
 __all__ = ["Services"]
 
 
-class Services(Struct, frozen=True):
-    """The services of one store: each does one kind of work on its database, for its owner."""
+class Services:
+    """The services of one store: each does one kind of work on its database, for its owner.
 
-    database: Database
-    owner: str | None
-    clock: Callable[[], int]
-    recorder: Recorder
-    reader: Reader
-    branching: Branching
-    searcher: Searcher
-    feed: Feed
+    What a program may never need is loaded and made when it is first used.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        owner: str | None,
+        clock: Callable[[], int],
+        recorder: Recorder,
+        reader: Reader,
+        feed: Feed,
+    ) -> None:
+        self.database = database
+        self.owner = owner
+        self.clock = clock
+        self.recorder = recorder
+        self.reader = reader
+        self.feed = feed
+
+    @cached_property
+    def branching(self) -> Branching:
+        """Forks, merges and discards."""
+        from tape.db.forks.branching import Branching
+
+        return Branching(self.recorder, self.reader.settings)
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """Search, and its index."""
+        from tape.db.search.search import Searcher
+
+        return Searcher(self.database, owner=self.owner)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Listings, counts and health."""
+        from tape.db.read.catalog import Catalog
+        from tape.db.search.index import Index
+
+        return Catalog(self.database, self.owner, Index(self.database))
+
+    @cached_property
+    def purging(self) -> Purging:
+        """Purges and retention."""
+        from tape.db.maintain.purge import Purging
+
+        return Purging(self.database, self.owner, self.recorder, self.catalog, self.searcher.index)
+
+    @cached_property
+    def exporter(self) -> Exporter:
+        """Exports."""
+        from tape.db.transfer.exporter import Exporter
+
+        return Exporter(self.database, self.owner)
+
+    @cached_property
+    def importer(self) -> Importer:
+        """Imports."""
+        from tape.db.transfer.importer import Importer
+
+        return Importer(self.recorder)
 
     def log_administrative(self, call: str, **facts: str | None) -> None:
         """Log a call that looks across owners."""

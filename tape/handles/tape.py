@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -21,8 +21,6 @@ from tape.core.merge import divergence
 from tape.core.merge.diff import Diff, compare
 from tape.core.plan.intents import Plain, Relabel, SetStatus
 from tape.core.records import Lineage, MergeReceipt, Receipt, Report
-from tape.db.maintain.stored_tape import Progress
-from tape.db.maintain.verify import check_receipt, verify
 from tape.db.read.recall import CONTEXT, Recalled
 from tape.db.record.writing import Call
 from tape.errors import HeadMoved, InvalidEntry, TapeError, TapeNotFound
@@ -34,7 +32,10 @@ from tape.handles.recorded import Request, recorded
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
 from tape.new_ids import keyed
-from tape.tools import Toolset, tape_tools
+
+if TYPE_CHECKING:
+    from tape.db.maintain.stored_tape import Progress
+    from tape.tools import Toolset
 
 __all__ = ["Fork", "Tape"]
 
@@ -62,6 +63,8 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
 
     def tools(self) -> Toolset:
         """Return the tools that let a model read its own tape and keep notes; only those that apply are there."""
+        from tape.tools import tape_tools
+
         return tape_tools(self)
 
     def verify(self, *, against: Receipt | None = None) -> Report:
@@ -69,6 +72,8 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         return self._verify(against, None)
 
     def _verify(self, against: Receipt | None, progress: Progress | None) -> Report:
+        from tape.db.maintain.verify import check_receipt, verify
+
         if not self._reader.exists(self._id):
             raise TapeNotFound(self._id)
         if against is not None:

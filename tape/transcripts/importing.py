@@ -10,18 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct
 
 from tape.core import strict
 from tape.core.records import Page, Receipt
 from tape.errors import HeadMoved, ImportFailed, InvalidEntry, ProvenanceConflict, TapeNotFound, UnknownMessage
-from tape.handles.tape import Tape
-from tape.store import Store
 from tape.transcripts import anthropic, claude_code, codex, langgraph, openai
 from tape.transcripts.lines import digest
 from tape.transcripts.steps import Event, Message, Restart, Start, Step, Title, Used
+
+if TYPE_CHECKING:
+    from tape.handles.tape import Tape
+    from tape.store import Store
 
 __all__ = ["FORMATS", "ImportedTranscript", "TapeTaken", "import_transcript"]
 

@@ -32,7 +32,7 @@ Program = Callable[..., None]
 """A top-level function that takes the open store, or if it is to open the store itself the address and the options."""
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["tape", "alembic.command", "psycopg"])
+_server.set_forkserver_preload(["tape.store", "alembic.command", "psycopg"])
 
 
 def scaled(count: int) -> int:

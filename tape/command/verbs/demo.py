@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,13 +12,14 @@ from tape import demo as stories
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean
 from tape.command.registry import command
-from tape.command.session import Session
-from tape.db.engine.connect import is_memory
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
 
 __all__ = ["demo"]
 
 
-@command("Learn", "tape demo", "tape demo lisbon.db && tape --store lisbon.db log Lisbon --graph", data=False)
+@command("tape demo", "tape demo lisbon.db && tape --store lisbon.db log Lisbon --graph", data=False)
 def demo(
     session: Session,
     path: Annotated[
@@ -26,11 +27,13 @@ def demo(
     ] = None,
 ) -> None:
     """Tell a short story on a real store, every claim of it checked."""
+    from tape.db.engine.connect import is_memory
+
     if path is None:
         stories.main([])
         return
     # The store of the environment is not used: a demo must not write into a real store.
-    place = Session(path, session.schema, None)
+    place = type(session)(path, session.schema, None)
     state = place.look()
     file = place.url.get_backend_name() == "sqlite"
     if is_memory(place.url):

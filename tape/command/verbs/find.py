@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,14 +12,15 @@ from tape.command.arguments import at_moment, check_choice
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import Line, clean, columns, count, cut, flat, moment, size
 from tape.command.registry import command, complete_tape, one_of
-from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.show.describe import label, message_line
 from tape.core.view.fold import CLOSED
 
+if TYPE_CHECKING:
+    from tape.command.session import Session
+
 __all__ = ["anchors", "info", "ls", "search", "stats", "tree"]
 
-SECTION = "Find a tape"
 ORDERS = ("created", "updated")
 STATUSES = ("active", *sorted(CLOSED))
 
@@ -35,7 +36,6 @@ AtOption = Annotated[
 
 
 @command(
-    SECTION,
     "tape ls",
     "tape ls --status active --agent planner",
     "tape ls --since 2d --order updated --json | jq -r '.tapes[].id'",
@@ -83,7 +83,7 @@ def ls(
         session.out.note(session.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
 
 
-@command(SECTION, "tape info chat-1", "tape info chat-1 --json | jq .usage")
+@command("tape info chat-1", "tape info chat-1 --json | jq .usage")
 def info(session: Session, tape_: TapeArgument) -> None:
     """Show what is known of a tape: its status, its family, its last anchor, what it used."""
     with session.open() as store:
@@ -134,7 +134,6 @@ def info(session: Session, tape_: TapeArgument) -> None:
 
 
 @command(
-    SECTION,
     "tape search 'night train'",
     "tape search 'time*' --tape chat-1 --role tool",
     "tape search refund --since 7d --json | jq -r '.[].tape' | sort -u",
@@ -176,7 +175,7 @@ def search(
         session.out.note("nothing found")
 
 
-@command(SECTION, "tape anchors chat-1", "tape anchors chat-1 --limit 5 --json")
+@command("tape anchors chat-1", "tape anchors chat-1 --limit 5 --json")
 def anchors(
     session: Session,
     tape_: TapeArgument,
@@ -199,7 +198,7 @@ def anchors(
         session.out.note("no anchors")
 
 
-@command(SECTION, "tape tree chat-1", "tape tree chat-1 --at 12", "tape tree chat-1 --forks")
+@command("tape tree chat-1", "tape tree chat-1 --at 12", "tape tree chat-1 --forks")
 def tree(
     session: Session,
     tape_: TapeArgument,
@@ -273,7 +272,7 @@ def _print_family(session: Session, chat: tape.Tape) -> None:
         waiting += reversed(below.get(down.tape, []))
 
 
-@command(SECTION, "tape stats", "tape stats --json | jq .entries")
+@command("tape stats", "tape stats --json | jq .entries")
 def stats(session: Session) -> None:
     """Count the tapes, entries, messages and bytes of a store."""
     with session.open() as store:

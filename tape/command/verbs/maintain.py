@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,19 +13,15 @@ from tape.command.arguments import check_choice, span
 from tape.command.exit_codes import DAMAGED, FAILED, NOT_FOUND, SCHEMA, USAGE, Failure
 from tape.command.output import clean, count, progress
 from tape.command.registry import command, complete_tape
-from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.verbs.find import STATUSES
 from tape.core.records import IndexProblem, ViewProblem
-from tape.db.engine.connect import is_memory
-from tape.db.maintain.inspect import missing_guards
-from tape.db.maintain.repair import restore_guards
-from tape.db.schema.migrate import KNOWN
-from tape.db.schema.tables import REVISION
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
 
 __all__ = ["migrate", "purge", "rebuild", "retain", "verify"]
 
-SECTION = "Tend a store"
 
 _MOST = 20
 
@@ -35,7 +31,6 @@ AnyTape = Annotated[
 
 
 @command(
-    SECTION,
     "tape verify",
     "tape verify chat-1",
     "tape verify chat-1 --seq 12 --hash 9f3c...",
@@ -99,7 +94,7 @@ def _advice(report: tape.Report) -> str:
     return "entries are damaged: restore them from a backup or an export"
 
 
-@command(SECTION, "tape rebuild chat-1", "tape rebuild --json")
+@command("tape rebuild chat-1", "tape rebuild --json")
 def rebuild(session: Session, tape_: AnyTape = None) -> None:
     """Make the view anew from the entries, of one tape or of all (then with the search index)."""
     with session.open() as store, progress("rebuilding") as bar:
@@ -125,7 +120,7 @@ def _confirm(question: str, yes: bool) -> None:
         raise Failure("nothing was purged", None, FAILED)
 
 
-@command(SECTION, "tape purge chat-1", "tape purge chat-1 --forks --yes")
+@command("tape purge chat-1", "tape purge chat-1 --forks --yes")
 def purge(
     session: Session,
     tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id, in full.", autocompletion=complete_tape)],
@@ -146,7 +141,7 @@ def purge(
     _print_purged(session, done)
 
 
-@command(SECTION, "tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")
+@command("tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")
 def retain(
     session: Session,
     older_than: Annotated[str, typer.Option(metavar="SPAN", help="Not written for so long: 12h, 30d, 8w.")],
@@ -177,7 +172,7 @@ def _print_purged(session: Session, done: tape.Retention) -> None:
     session.out.note(f"{verb} {count(len(done.tapes), 'tape')}, {count(done.entries, 'entry')}")
 
 
-@command(SECTION, "tape migrate --check", "tape migrate", "tape --store new.db migrate --create")
+@command("tape migrate --check", "tape migrate", "tape --store new.db migrate --create")
 def migrate(
     session: Session,
     check: Annotated[
@@ -186,6 +181,12 @@ def migrate(
     create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
 ) -> None:
     """Bring a store's schema to this release, and put back missing guards. With --check it only tells."""
+    from tape.db.engine.connect import is_memory
+    from tape.db.maintain.inspect import missing_guards
+    from tape.db.maintain.repair import restore_guards
+    from tape.db.schema.migrate import KNOWN
+    from tape.db.schema.tables import REVISION
+
     state = session.usable()
     if is_memory(session.url):
         raise session.absent()

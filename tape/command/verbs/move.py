@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,15 +17,15 @@ from tape.command.arguments import check_choice
 from tape.command.exit_codes import DAMAGED, NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, count, progress, size
 from tape.command.registry import command, one_of
-from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.verbs.find import TapeArgument
 from tape.transcripts import FORMATS, import_transcript
 from tape.transcripts.importing import TapeTaken
 
-__all__ = ["backup", "export", "import_"]
+if TYPE_CHECKING:
+    from tape.command.session import Session
 
-SECTION = "Move and keep"
+__all__ = ["backup", "export", "import_"]
 
 
 def _check_target(path: str, force: bool) -> Path:
@@ -48,7 +48,6 @@ def _print_transfer(session: Session, verb: str, done: tape.Transfer) -> None:
 
 
 @command(
-    SECTION,
     "tape export chat-1 chat-1.jsonl",
     "tape export chat-1 family.jsonl --family",
     "tape export chat-1 - | gzip > chat-1.jsonl.gz",
@@ -87,7 +86,6 @@ def export(
 
 
 @command(
-    SECTION,
     "tape import chat-1.jsonl",
     "zcat chat-1.jsonl.gz | tape import -",
     "tape import --from claude-code session.jsonl",
@@ -176,7 +174,7 @@ def _import_transcript(session: Session, source: str, file: str, into: str | Non
         session.out.line([(clean(imported.tape), "seq"), f" {count(imported.added, 'entry')} added{known_before}"])
 
 
-@command(SECTION, "tape backup before-upgrade.db", "tape --store agent.db backup agent-copy.db --force")
+@command("tape backup before-upgrade.db", "tape --store agent.db backup agent-copy.db --force")
 def backup(
     session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")],

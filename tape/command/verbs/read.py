@@ -6,7 +6,7 @@ import itertools
 import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -16,7 +16,6 @@ from tape.command.arguments import at_moment, check_choice
 from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, flat, moment
 from tape.command.registry import command, one_of
-from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.show.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
 from tape.command.show.history import backwards, drawn, recent
@@ -24,11 +23,12 @@ from tape.command.verbs.find import AtOption, TapeArgument
 from tape.core.context.manifest import Repair
 from tape.core.entries import payloads
 from tape.core.merge.diff import align
-from tape.db.maintain.inspect import feed_now
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
 
 __all__ = ["cat", "context", "context_lines", "diff", "follow", "log", "show"]
 
-SECTION = "Read a tape"
 
 _FORMATS = ("openai", "anthropic", "text")
 
@@ -52,7 +52,6 @@ def _known_kinds(kinds: list[str] | None) -> frozenset[str] | None:
 
 
 @command(
-    SECTION,
     "tape log chat-1 --oneline",
     "tape log chat-1 --graph",
     "tape log chat-1 --kind revise --kind retract --since 2h",
@@ -120,7 +119,7 @@ def _print_graph(
         session.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
 
 
-@command(SECTION, "tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
+@command("tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
 def show(
     session: Session,
     tape_: TapeArgument,
@@ -149,7 +148,7 @@ def show(
         session.out.lines(changed)
 
 
-@command(SECTION, "tape cat chat-1", "tape cat chat-1 --at 12", "tape cat chat-1 --last 5 --json | jq '.[].message'")
+@command("tape cat chat-1", "tape cat chat-1 --at 12", "tape cat chat-1 --last 5 --json | jq '.[].message'")
 def cat(
     session: Session,
     tape_: TapeArgument,
@@ -173,7 +172,6 @@ def cat(
 
 
 @command(
-    SECTION,
     "tape context chat-1 --budget 8000",
     "tape context chat-1 --at 12 --format anthropic",
     "tape context chat-1 --manifest --json | jq .excluded",
@@ -296,7 +294,7 @@ def _print_recalled(session: Session, chat: tape.Tape, seq: int) -> None:
     session.out.json(shown)
 
 
-@command(SECTION, "tape diff chat-1@4 chat-1@9", "tape diff chat-1@booking @20", "tape diff worked failed --json")
+@command("tape diff chat-1@4 chat-1@9", "tape diff chat-1@booking @20", "tape diff worked failed --json")
 def diff(
     session: Session,
     a: Annotated[
@@ -334,7 +332,6 @@ def _root(chat: tape.Tape) -> str:
 
 
 @command(
-    SECTION,
     "tape follow",
     "tape follow --tape chat-1 --kind append",
     "tape follow --all --timeout 1 --json | jq -r .kind | sort | uniq -c",
@@ -358,6 +355,8 @@ def follow(
         only = None if tape_ is None else session.find(store, tape_).id
         start = 0 if everything else after
         if start is None:
+            from tape.db.maintain.inspect import feed_now
+
             with session.database() as database:
                 start = feed_now(database)
         entries = (

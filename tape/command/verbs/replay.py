@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import UNSET
@@ -14,13 +14,15 @@ import tape
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import Line, clean, count, cut, flat
 from tape.command.registry import command
-from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.show.describe import changes, entry_lines, message_lines, oneline
 from tape.command.show.stepper import HELP, Shown, Stepper
 from tape.command.verbs.find import TapeArgument
-from tape.command.verbs.read import SECTION, context_lines
+from tape.command.verbs.read import context_lines
 from tape.core.entries import payloads
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
 
 __all__ = ["effect", "replay"]
 
@@ -29,7 +31,6 @@ _ALONE = ("open", "state", "block", "usage", "event", "fork", "status", "label",
 
 
 @command(
-    SECTION,
     "tape replay chat-1",
     "tape replay chat-1 --from 8 --to 12",
     "tape replay chat-1 --at 8",

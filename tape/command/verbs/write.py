@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,13 +12,14 @@ from tape.command.arguments import check_choice, json_object, json_value, point
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean, count
 from tape.command.registry import command, one_of
-from tape.command.session import Session
 from tape.command.show import json_shapes
 from tape.command.verbs.find import TapeArgument
 
+if TYPE_CHECKING:
+    from tape.command.session import Session
+
 __all__ = ["append", "discard", "fork", "handoff", "merge", "retract"]
 
-SECTION = "Write to a tape"
 
 _STRATEGIES = ("replay", "squash", "link")
 _SIDES = ("fail", "ours", "theirs")
@@ -37,7 +38,6 @@ def _print_receipt(session: Session, receipt: tape.Receipt) -> None:
 
 
 @command(
-    SECTION,
     "tape append chat-1 'And a hotel, please.' --role user --key web-8",
     "echo 'Found three.' | tape append chat-1 - --role assistant",
     """tape append chat-1 --message '{"role": "tool", "tool_call_id": "c1", "content": "ok"}'""",
@@ -80,7 +80,7 @@ def append(
     _print_receipt(session, receipt)
 
 
-@command(SECTION, "tape retract chat-1 m7 --reason 'wrong customer'", "tape retract chat-1 m7 m8 --json", writes=_KEYED)
+@command("tape retract chat-1 m7 --reason 'wrong customer'", "tape retract chat-1 m7 m8 --json", writes=_KEYED)
 def retract(
     session: Session,
     options: dict[str, Any],
@@ -95,7 +95,6 @@ def retract(
 
 
 @command(
-    SECTION,
     "tape handoff chat-1 booking --summary 'Dates fixed' --next 'book a hotel'",
     "tape handoff chat-1 review --summary 'Draft done' --phase review --to editor --json",
     writes=_KEYED,
@@ -123,7 +122,6 @@ def handoff(
 
 
 @command(
-    SECTION,
     "tape fork chat-1 --name hotels",
     "tape fork chat-1 --at 12 --id what-if",
     "tape fork chat-1 --at booking --json | jq -r .id",
@@ -149,7 +147,6 @@ def fork(
 
 
 @command(
-    SECTION,
     "tape merge chat-1 hotels",
     "tape merge chat-1 hotels --strategy squash --summary 'The Tejo, room 12.'",
     """tape merge chat-1 hotels --strategy squash --fields '{"role": "tool", "tool_call_id": "c1"}'""",
@@ -198,7 +195,7 @@ def merge(
     session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), f" {', '.join(facts)}"])
 
 
-@command(SECTION, "tape discard what-if --reason 'no better'", "tape discard what-if --json", writes=_KEYED)
+@command("tape discard what-if --reason 'no better'", "tape discard what-if --json", writes=_KEYED)
 def discard(
     session: Session,
     options: dict[str, Any],

@@ -68,7 +68,16 @@ _TYPES: dict[str, type[Payload]] = {cls.kind: cls for cls in (*_MESSAGES, *_MEMO
 KINDS = tuple(_TYPES)
 """The names of all kinds. The database checks them too."""
 
-_decoders = {kind: msgspec.json.Decoder(cls).decode for kind, cls in _TYPES.items()}
+
+class _Decoders(dict[str, Callable[[bytes], Payload]]):
+    """What reads the payloads of each kind, made when the first of them is read."""
+
+    def __missing__(self, kind: str) -> Callable[[bytes], Payload]:
+        made = self[kind] = msgspec.json.Decoder(_TYPES[kind]).decode
+        return made
+
+
+_decoders = _Decoders()
 _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 encode = msgspec.json.Encoder().encode

@@ -8,12 +8,12 @@ files cost a fixed number each, however large they are. A caller's own counter r
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from tape.core.late import late_pattern
 from tape.core.messages.media import read_data_url
 
 __all__ = ["MEDIA_TOKENS", "MESSAGE_TOKENS", "Counter", "estimate", "message_tokens", "reported"]
@@ -25,7 +25,7 @@ MESSAGE_TOKENS = 4
 MEDIA_TOKENS = 1_000
 """What a picture, sound, video or file costs, whatever its size."""
 
-_WIDE = re.compile(
+_WIDE = late_pattern(
     "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 )
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from tape.core.late import late_pattern
+
 __all__ = [
     "ASCII_WORD",
     "EXCERPT",
@@ -69,10 +71,10 @@ _UNSPACED = (
     "\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb\uf900-\ufad9\uff66-\uffdc\U00020000-\U0003ffff"
 )
 ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_RUNS = re.compile(rf"(?P<run>[{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{_MARK}])*")
+_RUNS = late_pattern(rf"(?P<run>[{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{_MARK}])*")
 _ACCENTS = re.compile("[\u0300-\u036f]")
-IN_RUN = re.compile(f"[{_UNSPACED}]")
-NO_WORD = re.compile(rf"[^\w{_MARK}{_UNSPACED}]|_")
+IN_RUN = late_pattern(f"[{_UNSPACED}]")
+NO_WORD = late_pattern(rf"[^\w{_MARK}{_UNSPACED}]|_")
 _CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 
 # Private-use characters are no letters, so what begins with one can never be a word of a text or a query.

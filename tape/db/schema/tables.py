@@ -10,10 +10,12 @@ changes. That keeps appends cheap and lets the tables be distributed by tape.
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, overload
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.schema import SchemaItem
 
 from tape.core.entries.payloads import KINDS
@@ -52,22 +54,85 @@ def _recorded() -> list[sa.Column[Any]]:
     ]
 
 
+def _words() -> list[SchemaItem]:
+    """Return what PostgreSQL keeps of a text beside its place: its words, and the order of the feed."""
+    # Not at the top: a store on SQLite has no need of this dialect, whose import takes as long as opening the store.
+    from sqlalchemy.dialects.postgresql import TSVECTOR
+
+    return [
+        _number("xid"),
+        sa.Column("words", TSVECTOR, nullable=False),
+        sa.Index("tape_texts_feed", "xid", "position"),
+        sa.Index("tape_texts_words", "words", postgresql_using="gin", postgresql_with={"fastupdate": "off"}),
+    ]
+
+
+_making = threading.Lock()
+"""Held while a table is made, and while the process forks, so that no child inherits half a table."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
+
+
+class _table:  # noqa: N801
+    """A table that is made of its columns when it is first used: together they take longer than opening a store."""
+
+    rowid = False
+
+    def __init__(self, declare: Callable[[Tables], Iterable[SchemaItem]]) -> None:
+        self._declare = declare
+        self.__doc__ = declare.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, tables: None, owner: type) -> _table: ...
+
+    @overload
+    def __get__(self, tables: Tables, owner: type) -> sa.Table: ...
+
+    def __get__(self, tables: Tables | None, owner: type) -> _table | sa.Table:
+        if tables is None:
+            return self
+        with _making:
+            if self._name not in vars(tables):
+                items = self._declare(tables)
+                # From now on the instance has it, so that Python no longer asks here.
+                vars(tables)[self._name] = sa.Table(
+                    f"tape_{self._name}", tables.made, *items, sqlite_with_rowid=self.rowid
+                )
+        made: sa.Table = vars(tables)[self._name]
+        return made
+
+
+class _rowid_table(_table):  # noqa: N801
+    """A table that SQLite stores by a number of its own."""
+
+    rowid = True
+
+
 class Tables:
     """The tables of one store, in the given PostgreSQL schema if there is one."""
 
     def __init__(self, dialect: str, schema: str | None = None) -> None:
         self.schema = schema
         self.postgres = dialect == "postgresql"
-        self.metadata = sa.MetaData(schema=schema)
-        self._tapes()
-        self._entries()
-        self._messages()
-        self._tool_calls()
-        self._marks()
-        self._families()
-        self._upkeep()
-        self._following()
-        self.view = (
+        self.made = sa.MetaData(schema=schema)
+        """The tables that were used so far."""
+
+    @property
+    def metadata(self) -> sa.MetaData:
+        """All tables."""
+        for name, declared in vars(Tables).items():
+            if isinstance(declared, _table):
+                getattr(self, name)
+        return self.made
+
+    @property
+    def view(self) -> tuple[sa.Table, ...]:
+        """Every table that ``rebuild`` empties and fills again."""
+        return (
             self.live,
             self.past,
             self.lanes,
@@ -82,23 +147,19 @@ class Tables:
             self.compactions,
             self.labels,
         )
-        """Every table that ``rebuild`` empties and fills again."""
 
-    def _table(self, name: str, *columns: sa.Column[object] | SchemaItem, rowid: bool = False) -> sa.Table:
-        return sa.Table(name, self.metadata, *columns, sqlite_with_rowid=rowid)
-
-    def _tapes(self) -> None:
-        """Tapes and their heads, and the version of the schema."""
-        # As Alembic makes it, so that a new database and an upgraded one have the same catalog.
-        self.version = self._table(
-            "tape_version",
+    @_rowid_table
+    def version(self) -> list[SchemaItem]:
+        """The version of the schema, as Alembic makes it: a new database and an upgraded one have the same catalog."""
+        return [
             sa.Column("version_num", sa.String(32), nullable=False),
             sa.PrimaryKeyConstraint("version_num", name="tape_version_pkc"),
-            rowid=True,
-        )
+        ]
 
-        self.tapes = self._table(
-            "tape_tapes",
+    @_rowid_table
+    def tapes(self) -> list[SchemaItem]:
+        """What rarely changes of a tape."""
+        return [
             sa.Column("id", _BIG, primary_key=True, autoincrement=True),
             sa.Column("tape", _ID, nullable=False, unique=True),
             sa.Column("owner", _ID),
@@ -115,11 +176,12 @@ class Tables:
             sa.Index("tape_tapes_owner", "owner", "id"),
             sa.Index("tape_tapes_agent", "agent", "id"),
             sa.Index("tape_tapes_status", "status", "id"),
-            rowid=True,
-        )
+        ]
 
-        self.heads = self._table(
-            "tape_heads",
+    @_rowid_table
+    def heads(self) -> list[SchemaItem]:
+        """What every append changes of a tape."""
+        return [
             _number("tape_id", primary_key=True),
             _number("seq"),
             sa.Column("hash", sa.LargeBinary, nullable=False),
@@ -134,14 +196,13 @@ class Tables:
             _number("last_message"),
             _number("aliased"),
             _number("xid"),
-            rowid=True,
-        )
+        ]
 
-    def _entries(self) -> None:
+    @_rowid_table
+    def entries(self) -> list[SchemaItem]:
         """What is recorded."""
         postgres = self.postgres
-        self.entries = self._table(
-            "tape_entries",
+        return [
             # SQLite clusters the table by this number, which makes it the cheapest key there is and the order of the
             # feed. PostgreSQL needs no index on it, and a distributed table could not have one without the tape.
             sa.Column("position", _BIG, sa.Identity(always=True), primary_key=not postgres, nullable=False),
@@ -154,27 +215,26 @@ class Tables:
             # index to find an entry by its seq, and with this one it would read the whole tape for each.
             sa.UniqueConstraint(*(("key", "tape_id") if postgres else ("tape_id", "key")), name="tape_entries_key"),
             sa.CheckConstraint(f"kind IN ({', '.join(repr(kind) for kind in KINDS)})", name="tape_entries_kind"),
-            rowid=True,
-        )
-
-        if postgres:
             # The order of the feed. SQLite has it in the rowid.
-            sa.Index("tape_entries_feed", self.entries.c.xid, self.entries.c.position)
+            *([sa.Index("tape_entries_feed", "xid", "position")] if postgres else []),
+        ]
 
-    def _messages(self) -> None:
-        """The view of messages: what holds, what held, lanes and ids."""
-        self.live = self._table(
-            "tape_live",
+    @_table
+    def live(self) -> list[SchemaItem]:
+        """The bodies that hold, at their places."""
+        return [
             _number("tape_id", primary_key=True),
             _number("lane", primary_key=True),
             _number("ordinal", primary_key=True),
             _number("placed"),
             _number("since"),
             _number("body"),
-        )
+        ]
 
-        self.past = self._table(
-            "tape_past",
+    @_table
+    def past(self) -> list[SchemaItem]:
+        """The bodies that held, until when, and why they ended."""
+        return [
             _number("tape_id", primary_key=True),
             _number("lane", primary_key=True),
             _number("ordinal", primary_key=True),
@@ -183,10 +243,12 @@ class Tables:
             _number("body"),
             _number("until"),
             sa.Column("why", sa.Text, nullable=False),
-        )
+        ]
 
-        self.lanes = self._table(
-            "tape_lanes",
+    @_table
+    def lanes(self) -> list[SchemaItem]:
+        """Where each lane branches off."""
+        return [
             _number("tape_id", primary_key=True),
             _number("lane", primary_key=True),
             _number("base_tape"),
@@ -195,29 +257,33 @@ class Tables:
             # Not the tape first: most tapes have one lane, so PostgreSQL would take this index as gladly as the key to
             # look up a lane, and then read every lane of a tape that has thousands.
             sa.Index("tape_lanes_base", "base_lane", "tape_id", "base_ordinal"),
-        )
+        ]
 
-        self.aliases = self._table(
-            "tape_aliases",
+    @_table
+    def aliases(self) -> list[SchemaItem]:
+        """Other ids of messages."""
+        return [
             _number("tape_id", primary_key=True),
             sa.Column("id", _ID, primary_key=True),
             _number("seq"),
-        )
+        ]
 
-    def _tool_calls(self) -> None:
-        """The view of tool calls and their results."""
-        self.calls = self._table(
-            "tape_calls",
+    @_table
+    def calls(self) -> list[SchemaItem]:
+        """The tool calls that messages make."""
+        return [
             _number("tape_id", primary_key=True),
             sa.Column("call", _ID, primary_key=True),
             _number("seq", primary_key=True),
             _number("lane"),
             _number("ordinal"),
             _number("place_tape", server_default="0"),
-        )
+        ]
 
-        self.answers = self._table(
-            "tape_answers",
+    @_table
+    def answers(self) -> list[SchemaItem]:
+        """The results of tool calls, each with the message that made the call."""
+        return [
             _number("tape_id", primary_key=True),
             _number("maker_tape", primary_key=True),
             _number("maker_lane", primary_key=True),
@@ -225,12 +291,12 @@ class Tables:
             _number("lane", primary_key=True),
             _number("ordinal", primary_key=True),
             sa.Column("call", _ID, primary_key=True),
-        )
+        ]
 
-    def _marks(self) -> None:
-        """The view of what stands beside messages: anchors, clears, slots and summaries."""
-        self.anchors = self._table(
-            "tape_anchors",
+    @_table
+    def anchors(self) -> list[SchemaItem]:
+        """Anchors and handoffs."""
+        return [
             _number("tape_id", primary_key=True),
             _number("seq", primary_key=True),
             sa.Column("name", _ID, nullable=False),
@@ -239,10 +305,12 @@ class Tables:
             _number("ordinal"),
             sa.Index("tape_anchors_place", "tape_id", "head_tape", "lane", "ordinal", "seq"),
             sa.Index("tape_anchors_name", "name", "tape_id", "seq"),
-        )
+        ]
 
-        self.clears = self._table(
-            "tape_clears",
+    @_table
+    def clears(self) -> list[SchemaItem]:
+        """Clears, each with what it hides."""
+        return [
             _number("tape_id", primary_key=True),
             _number("seq", primary_key=True),
             _number("head_tape"),
@@ -251,18 +319,22 @@ class Tables:
             _number("hidden"),
             _number("touched"),
             _number("until", null=True),
-        )
+        ]
 
-        self.slots = self._table(
-            "tape_slots",
+    @_table
+    def slots(self) -> list[SchemaItem]:
+        """State, blocks and the prompt, and since when each holds."""
+        return [
             _number("tape_id", primary_key=True),
             sa.Column("slot", _ID, primary_key=True),
             _number("since", primary_key=True),
             _number("until", null=True),
-        )
+        ]
 
-        self.compactions = self._table(
-            "tape_compactions",
+    @_table
+    def compactions(self) -> list[SchemaItem]:
+        """Summaries, and what became of what they cover."""
+        return [
             _number("tape_id", primary_key=True),
             _number("origin", primary_key=True),
             _number("seq", primary_key=True),
@@ -276,12 +348,12 @@ class Tables:
             _number("loose"),
             _number("until", null=True),
             sa.Index("tape_compactions_place", "tape_id", "head_tape", "lane", "ordinal"),
-        )
+        ]
 
-    def _families(self) -> None:
-        """The view of forks and labels."""
-        self.forks = self._table(
-            "tape_forks",
+    @_table
+    def forks(self) -> list[SchemaItem]:
+        """Where each fork was forked off, and what became of it."""
+        return [
             _number("tape_id", primary_key=True),
             _number("parent_id"),
             _number("seq"),
@@ -290,10 +362,12 @@ class Tables:
             _number("merged"),
             _number("merge_seq"),
             sa.Index("tape_forks_parent", "parent_id"),
-        )
+        ]
 
-        self.overrides = self._table(
-            "tape_overrides",
+    @_table
+    def overrides(self) -> list[SchemaItem]:
+        """What forks made of inherited messages."""
+        return [
             _number("tape_id", primary_key=True),
             _number("origin", primary_key=True),
             _number("lane", primary_key=True),
@@ -304,20 +378,21 @@ class Tables:
             _number("body", null=True),
             _number("until", null=True),
             sa.Column("why", sa.Text, nullable=False),
-        )
+        ]
 
-        self.labels = self._table(
-            "tape_labels",
+    @_table
+    def labels(self) -> list[SchemaItem]:
+        """The labels of tapes."""
+        return [
             _number("tape_id", primary_key=True),
             sa.Column("label", _ID, primary_key=True),
             sa.Index("tape_labels_label", "label", "tape_id"),
-        )
+        ]
 
-    def _upkeep(self) -> None:
-        """What maintenance keeps: tombstones, checks and imports."""
-        # What is left of a purged tape, beside its rows in tapes and heads and its last entry.
-        self.tombstones = self._table(
-            "tape_tombstones",
+    @_table
+    def tombstones(self) -> list[SchemaItem]:
+        """What is left of a purged tape, beside its rows in tapes and heads and its last entry."""
+        return [
             _number("tape_id", primary_key=True),
             sa.Column("tape", _ID, nullable=False),
             sa.Column("owner", _ID),
@@ -326,73 +401,68 @@ class Tables:
             _number("stamp"),
             _number("emptied"),
             sa.Index("tape_tombstones_tape", "tape"),
-        )
+        ]
 
-        # Up to where a tape was last found intact.
-        self.checks = self._table(
-            "tape_checks",
+    @_table
+    def checks(self) -> list[SchemaItem]:
+        """Up to where a tape was last found intact."""
+        return [
             _number("tape_id", primary_key=True),
             _number("seq"),
             sa.Column("hash", sa.LargeBinary, nullable=False),
             _number("stamp"),
             sa.Index("tape_checks_stamp", "stamp"),
-        )
+        ]
 
-        # Up to where a tape came from another store: what it cites of tapes that stayed there is not missing.
-        self.imports = self._table(
-            "tape_imports",
+    @_table
+    def imports(self) -> list[SchemaItem]:
+        """Up to where a tape came from another store: what it cites of tapes that stayed there is not missing."""
+        return [
             _number("tape_id", primary_key=True),
             _number("seq"),
-        )
+        ]
 
-        # The entries of an import that is under way, in the columns of the entries that they will be.
-        self.arrivals = self._table(
-            "tape_arrivals",
+    @_table
+    def arrivals(self) -> list[SchemaItem]:
+        """The entries of an import that is under way, in the columns of the entries that they will be."""
+        return [
             _number("tape_id", primary_key=True),
             _number("seq", primary_key=True),
             *_recorded(),
-        )
+        ]
 
-    def _following(self) -> None:
-        """The feed and the search index."""
-        postgres = self.postgres
-        self.epoch = self._table("tape_epoch", _number("base"), rowid=True)
+    @_rowid_table
+    def epoch(self) -> list[SchemaItem]:
         """What is added to every transaction id, so that they go on rising in a database that was restored."""
+        return [
+            _number("base"),
+        ]
 
-        self.texts = self._table(
-            "tape_texts",
+    @_rowid_table
+    def texts(self) -> list[SchemaItem]:
+        """The bodies that are indexed, each with its message's place, and the beginning of those that are long.
+
+        On SQLite the words are in a table beside it.
+        """
+        postgres = self.postgres
+        return [
             _number("position", primary_key=not postgres),
             _number("tape_id", primary_key=postgres),
             _number("seq", primary_key=postgres),
             _number("origin"),
             _number("lane"),
             _number("ordinal"),
-            *(
-                (
-                    _number("xid"),
-                    sa.Column("words", TSVECTOR, nullable=False),
-                    sa.Index("tape_texts_feed", "xid", "position"),
-                    sa.Index(
-                        "tape_texts_words", "words", postgresql_using="gin", postgresql_with={"fastupdate": "off"}
-                    ),
-                )
-                if postgres
-                else (sa.Index("tape_texts_tape", "tape_id", "seq"),)
-            ),
+            *(_words() if postgres else [sa.Index("tape_texts_tape", "tape_id", "seq")]),
             sa.Column("excerpt", sa.LargeBinary),
-            rowid=True,
-        )
-        """The bodies that are indexed, each with its message's place, and the beginning of those that are long.
+        ]
 
-        On SQLite the words are in a table beside it.
-        """
-
-        self.consumers = self._table(
-            "tape_consumers",
+    @_table
+    def consumers(self) -> list[SchemaItem]:
+        """How far each reader of the feed has come; the search index is one of them."""
+        return [
             sa.Column("owner", _ID, primary_key=True),
             sa.Column("name", _ID, primary_key=True),
             _number("xid"),
             _number("position"),
             _number("version"),
-        )
-        """How far each reader of the feed has come; the search index is one of them."""
+        ]

@@ -6,6 +6,7 @@ order in which callers pass them, and what it returns is the construct. It is co
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,8 +15,6 @@ from typing import Any, Generic, TypeVar, overload
 
 import sqlalchemy as sa
 from msgspec import Struct
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tape.db.schema.tables import Tables
 from tape.db.sql.rows.entries import ENTRY_COLUMNS
@@ -159,19 +158,15 @@ def _above(lanes: Any) -> Any:
     return sa.case((lanes.c.base_tape == ZERO, lanes.c.tape_id), else_=lanes.c.base_tape)
 
 
-def _dialect(name: str) -> sa.Dialect:
-    if name == "sqlite":
-        return sqlite_dialect.dialect(paramstyle="qmark")
-    return postgresql.dialect(paramstyle="format")  # type: ignore[no-untyped-call]
-
-
 class Compiler:
     """What all statements of one engine are made with: its tables, its dialect, and the parts that several share."""
 
     def __init__(self, dialect: str, tables: Tables, template: Any = None) -> None:
-        self.dialect = _dialect(dialect)
+        self.own: Any = importlib.import_module(f"sqlalchemy.dialects.{dialect}")
+        """What SQLAlchemy has for this engine alone; that of the other is not loaded, which takes long."""
         self.tables = tables
         self.postgres = dialect == "postgresql"
+        self.dialect: sa.Dialect = self.own.dialect(paramstyle="format" if self.postgres else "qmark")
         self.template = template
         """The same statements on tables of another schema: compiling takes far longer than renaming."""
         if template is not None:

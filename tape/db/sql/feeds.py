@@ -12,8 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, only_first, query, statement
 from tape.db.sql.rows.feed import ConsumerRow, FeedPlace, FeedRow, XidState
@@ -84,8 +82,7 @@ class Feeds(Compiler):
     @query(columns=_CONSUMER)
     def put_consumer(self, new: dict[str, Param]) -> Any:
         """How far a named reader has come now."""
-        insert: Any = (postgresql.insert if self.postgres else sqlite_dialect.insert)(self.tables.consumers)
-        put = insert.values(new)
+        put = self.own.insert(self.tables.consumers).values(new)
         moved = {name: put.excluded[name] for name in ("xid", "position", "version")}
         return put.on_conflict_do_update(index_elements=["owner", "name"], set_=moved)
 

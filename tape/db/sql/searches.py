@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 
 from tape.core.entries.payloads import BODIES
@@ -147,7 +146,7 @@ class Searches(Feeds):
             return (
                 sa.select(text.position, text.xid, *(text[name] for name in _TEXT[1:]))
                 .where(
-                    text.words.op("@@")(sa.cast(query, postgresql.TSQUERY)),
+                    text.words.op("@@")(sa.cast(query, self.own.TSQUERY)),
                     sa.tuple_(text.xid, text.position) < sa.tuple_(x, p),
                 )
                 .order_by(text.xid.desc(), text.position.desc())
@@ -174,7 +173,7 @@ class Searches(Feeds):
         """A text in the index; on PostgreSQL with its words."""
         values: dict[str, Any] = {name: param(name) for name in _TEXT}
         if self.postgres:
-            array = sa.cast(param("words"), postgresql.ARRAY(sa.Text))
+            array = sa.cast(param("words"), self.own.ARRAY(sa.Text))
             values |= {"xid": param("xid"), "words": sa.func.array_to_tsvector(array)}
         return Statement("insert_text", sa.insert(self.tables.texts).values(values), self.dialect, list(values))
 

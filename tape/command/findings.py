@@ -1,0 +1,187 @@
+"""What an examination of a store finds, and the command that mends each finding."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+import tape
+from tape.command.exit_codes import DAMAGED, OK, SCHEMA
+from tape.command.output import count, size
+from tape.core.records import IndexProblem, ViewProblem
+from tape.core.strict import RESERVED
+from tape.db.engine.connect import sqlite_loses_pages
+from tape.db.engine.transaction import Database
+from tape.db.maintain.inspect import Oldest, StoreState, integrity, missing_guards, oldest_transaction, wal_size
+from tape.db.maintain.purge import unemptied
+from tape.db.schema.tables import REVISION
+from tape.db.transfer.staging import forsaken
+
+__all__ = ["Finding", "examine", "schema_finding"]
+
+LONG_WAL = 64 * 1024 * 1024
+"""SQLite folds the log in by itself at 4 MiB. A much longer one means that a reader prevents it."""
+LONG_TRANSACTION = 60.0
+"""Seconds after which an open transaction is reported."""
+LONG_LAG = 10_000
+"""Entries; a search indexes so many in a second or two."""
+FINISH = "tape retain --older-than 36500d --apply --yes"
+"""Finishes what purges and imports left, and finds nothing old enough to begin one."""
+_MOST = 5
+
+
+class Finding(Struct, frozen=True):
+    """The result of one check, and the command that mends what it found."""
+
+    check: str
+    level: str
+    """ok, note, warning or error."""
+    what: str
+    mend: str | None = None
+    code: int = OK
+
+
+def schema_finding(state: StoreState) -> Finding:
+    """Report whether this release can work with what is at the address of the store."""
+    if state.damaged is not None:
+        return Finding("schema", "error", state.damaged, "restore the file from a backup", DAMAGED)
+    if state.current:
+        return Finding("schema", "ok", f"revision {REVISION}")
+    if state.newer:
+        what = f"revision {state.revision} is of a newer release; this one knows up to {REVISION}"
+        return Finding("schema", "error", what, "pip install --upgrade tape-store", SCHEMA)
+    what = f"revision {state.revision}, this release needs {REVISION}"
+    return Finding("schema", "error", what, "tape backup FILE with the old release, then: tape migrate", SCHEMA)
+
+
+def examine(store: tape.Store, database: Database, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
+    """Run every check on an open store. A check that the damage itself prevents is a finding, too."""
+    checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
+        ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
+        ("log", lambda: [wal_finding(length) for length in [wal_size(database)] if length is not None]),
+        ("guards", lambda: [guards_finding(missing_guards(database))]),
+        ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if database.postgres else []),
+        ("purges", lambda: purge_findings(store, database)),
+        ("index", lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]),
+    ]
+    if quick:
+        checks.append(("integrity", lambda: [Finding("integrity", "note", "not examined (--quick)")]))
+    else:
+        checks.append(("integrity", lambda: [] if database.postgres else [integrity_finding(integrity(database))]))
+        checks.append(("chain", lambda: report_findings(store.verify(progress=progress))))
+    for name, look in checks:
+        try:
+            yield from look()
+        except tape.TapeError as error:
+            yield Finding(name, "error", f"cannot be read: {error}", "restore the store from a backup", DAMAGED)
+
+
+def engine_finding(engine: str, version: str) -> Finding:
+    """Report the version of the database, and whether it has the fault that can lose committed pages."""
+    if engine == "SQLite" and version and sqlite_loses_pages(tuple(int(part) for part in version.split(".")[:3])):  # type: ignore[arg-type]
+        what = f"SQLite {version} can lose pages when two programs write and checkpoint at once"
+        mend = "use a Python with SQLite 3.51.3, 3.50.7 or 3.44.6; until then let no other program write the file"
+        return Finding("engine", "warning", what, mend)
+    return Finding("engine", "ok", f"{engine} {version}")
+
+
+def wal_finding(length: int) -> Finding:
+    """Report the size of the write-ahead log."""
+    if length <= LONG_WAL:
+        return Finding("log", "ok", f"write-ahead log of {size(length)}")
+    what = f"write-ahead log of {size(length)}: a reader keeps it from being folded into the file"
+    return Finding("log", "warning", what, "end long reads, then: tape doctor --checkpoint")
+
+
+def guards_finding(missing: list[str]) -> Finding:
+    """Report whether the database still refuses to change entries."""
+    if not missing:
+        return Finding("guards", "ok", "entries cannot be changed")
+    return Finding("guards", "error", f"missing: {', '.join(missing)}", "tape migrate, then: tape verify", DAMAGED)
+
+
+def transaction_finding(oldest: Oldest | None) -> Finding:
+    """Report which transaction holds back the feed, and the cleaning up of the tables."""
+    if oldest is None or oldest.seconds < LONG_TRANSACTION:
+        return Finding("transactions", "ok", "none is open for long")
+    if oldest.prepared is not None:
+        where = f"in {oldest.application!r} for {oldest.seconds:,.0f} s"
+        what = f"{oldest.prepared!r} stands prepared {where}; the feed waits for it"
+        name = oldest.prepared.replace("'", "''")
+        return Finding(
+            "transactions", "warning", what, f"psql -d {oldest.application} -c \"ROLLBACK PREPARED '{name}'\""
+        )
+    by = f" of {oldest.application!r}" if oldest.application else ""
+    what = f"process {oldest.pid}{by} has one open for {oldest.seconds:,.0f} s ({oldest.state}); the feed waits for it"
+    return Finding("transactions", "warning", what, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
+
+
+def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
+    """Report which purged tapes, and tapes of imports that died, still have rows."""
+    left = unemptied(database, store.owner)
+    dead = len(forsaken(database, store.owner, time.time_ns() // 1000))
+    if not left and not dead:
+        yield Finding("purges", "ok", "of purged tapes nothing is left")
+    if dead:
+        what = f"an import died and left rows of {count(dead, 'tape')}, which nobody sees"
+        yield Finding("purges", "warning", what, FINISH)
+    for _, name, _, _ in left[:_MOST]:
+        what = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
+        # When the id is in use again, to purge it would be to purge another tape; nothing is as old as this.
+        mend = FINISH if _exists(store, name) else f"tape purge {name}"
+        yield Finding("purges", "warning", what, mend)
+
+
+def _exists(store: tape.Store, name: str) -> bool:
+    try:
+        store.get(name)
+    except tape.TapeNotFound:
+        return False
+    return True
+
+
+def lag_finding(lag: int) -> Finding:
+    """Report how far the search index is behind."""
+    if lag <= LONG_LAG:
+        return Finding("index", "ok", f"about {count(lag, 'entry')} behind")
+    return Finding("index", "note", f"about {count(lag, 'entry')} behind", "tape search anything")
+
+
+def integrity_finding(problems: list[str]) -> Finding:
+    """Report what the database finds wrong with its own file."""
+    if not problems:
+        return Finding("integrity", "ok", "every page and index is sound")
+    more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+    what = " ".join(problems[0].split())
+    return Finding("integrity", "error", f"{what}{more}", "restore the file from a backup", DAMAGED)
+
+
+def report_findings(report: tape.Report) -> Iterator[Finding]:
+    """Report what verify found, apart for the chain and for the view."""
+    view = [problem for problem in report.problems if isinstance(problem, ViewProblem)]
+    index = [problem for problem in report.problems if isinstance(problem, IndexProblem)]
+    chain = [problem for problem in report.problems if not isinstance(problem, ViewProblem | IndexProblem)]
+    if not chain:
+        yield Finding("chain", "ok", f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}")
+    for problem in _first(chain):
+        mend = "restore the tape from a backup or an export"
+        yield Finding("chain", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
+    if not view:
+        yield Finding("view", "ok", "as the entries give it")
+    for problem in _first(view):
+        # A row of no tape goes when all tapes are rebuilt.
+        mend = "tape rebuild" if problem.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(problem.tape)}"
+        yield Finding("view", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
+    for problem in _first(index)[:1]:
+        where = f"{problem.tape}:{problem.seq} " if problem.tape else ""
+        yield Finding("words", "error", f"{where}{problem.what}", "tape rebuild", DAMAGED)
+
+
+def _first(problems: Sequence[tape.Problem]) -> list[tape.Problem]:
+    """Return the first problem of each tape, and not of too many tapes."""
+    by_tape = {problem.tape: problem for problem in reversed(problems)}
+    return list(reversed(by_tape.values()))[:_MOST]
