@@ -19,7 +19,8 @@ from support.processes import PATIENCE, Crew, scaled
 from support.proxy import Proxy
 
 import tape
-from tape.db.engine.transaction import Again, Lost, lock_key
+from tape.db.engine.failures import Again, Lost
+from tape.db.engine.transaction import lock_key
 
 pytestmark = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 

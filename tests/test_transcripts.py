@@ -387,7 +387,7 @@ class TestStore:
 
     def test_a_lost_reply_is_settled_by_the_keys(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """The commit succeeds but the reply is lost: the import runs again and finds everything there."""
-        from tape.db.engine.transaction import Lost
+        from tape.db.engine.failures import Lost
 
         store = backend.open()
         real, calls = store._db.write, []

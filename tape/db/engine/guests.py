@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.connect import make_engine, schema_name
+from tape.db.engine.failures import Again, Lost
 from tape.db.engine.postgres import PostgresDatabase, postgres_error
 from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
-from tape.db.engine.transaction import Again, Database, Lost, Transaction
+from tape.db.engine.transaction import Database, Transaction
 from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = ["Bound", "Joined", "check_transactional", "open_database"]

@@ -12,18 +12,9 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.connect import Unreachable
-from tape.db.engine.sharing import Gate, Named, owned
-from tape.db.engine.transaction import (
-    Again,
-    Broken,
-    Collision,
-    Database,
-    Denied,
-    Lost,
-    Transaction,
-    inherited_connections,
-    lock_key,
-)
+from tape.db.engine.failures import Again, Broken, Collision, Denied, Lost
+from tape.db.engine.sharing import Gate, Named
+from tape.db.engine.transaction import Database, Transaction, inherited_connections, lock_key
 from tape.db.engine.wakeup import watch_postgres
 from tape.db.sql import Statement, Statements
 from tape.errors import StoreBusy, StoreFailed
@@ -121,7 +112,7 @@ class PostgresDatabase(Database):
         queue = self._locks.take(tape)
         patience = self.timeout if patience is None else patience
         try:
-            if owned(queue):
+            if _owned(queue):
                 # A callback of the caller's writes: waiting for itself would never end.
                 raise StoreFailed("a write was started from inside a write of the same tape")
             try:
@@ -129,7 +120,7 @@ class PostgresDatabase(Database):
                     raise StoreBusy(patience)
                 return self._write(work)
             finally:
-                if owned(queue):
+                if _owned(queue):
                     queue.release()
         finally:
             self._locks.give(tape)
@@ -137,7 +128,7 @@ class PostgresDatabase(Database):
     def _gate(self, tape: str) -> Gate | None:
         # A callback of the caller's writes inside a write: it must not queue behind its own thread.
         lock = self._locks[tape]
-        return None if lock is not None and owned(lock) else self._gates.take(tape)
+        return None if lock is not None and _owned(lock) else self._gates.take(tape)
 
     def _passed(self, tape: str) -> None:
         self._gates.give(tape)
@@ -216,6 +207,14 @@ class PostgresDatabase(Database):
         super().forked()
         inherited_connections.append(self._idle)
         self._reset()
+
+
+def _owned(lock: threading.RLock) -> bool:
+    """Whether the calling thread holds a lock.
+
+    A signal may interrupt a thread after it took the lock and before that is noted: only the lock itself knows.
+    """
+    return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 
 class _PostgresTransaction(Transaction):

@@ -15,26 +15,36 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from tape.errors import StoreBusy
+from tape.db.engine.failures import Again, Collision, Lost
+from tape.errors import StoreBusy, TapeError
 
-__all__ = ["Gate", "Named", "Ticket", "owned"]
+__all__ = ["Gate", "Named", "Ticket", "Together", "run_together", "share"]
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+Together = Callable[[Any, Sequence[T], bool], list[R | Exception]]
+"""What runs tasks of several callers in a transaction: returns the result of each, or the error that is its own.
+
+It is told whether a first try collided with something.
+"""
+
+
+class Writer(Protocol):
+    """What runs a transaction."""
+
+    timeout: float
+
+    def write(self, tape: str, work: Callable[[Any], R]) -> R:
+        """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it."""
+
 
 _MOST_TASKS = 512
 """How many tasks go into one transaction, so that writers in other processes have their turn."""
 _LONGEST_WAIT = 0.005
 """Seconds that a leader waits for others at most."""
-
-
-def owned(lock: threading.RLock) -> bool:
-    """Whether the calling thread holds a lock.
-
-    A signal may interrupt a thread after a lock was taken and before that is noted anywhere: only the lock knows.
-    """
-    return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 
 class Ticket:
@@ -151,6 +161,79 @@ class Gate:
     def _out_of_queue(self, ticket: Ticket) -> None:
         with contextlib.suppress(ValueError):
             self._queue.remove(ticket)
+
+
+def share(database: Writer, gate: Gate, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
+    """Run ``tasks`` in one transaction, together with those of others who come to the gate at the same moment."""
+    ticket = Ticket(tasks)
+    leads = True
+    try:
+        leads = gate.enter(ticket, database.timeout)
+        if leads:
+            return _lead(database, gate, ticket, tape, together)
+    finally:
+        if leads:
+            _leave(gate, ticket)
+    if ticket.outcomes is None:
+        raise Lost("the caller that ran this was interrupted")
+    if isinstance(ticket.outcomes, Exception):
+        raise ticket.outcomes
+    return list(ticket.outcomes)
+
+
+def _lead(database: Writer, gate: Gate, ticket: Ticket, tape: str, together: Together[T, R]) -> list[R | Exception]:
+    """Run the tasks of all who wait, and deal out what came of them."""
+    group = gate.gather(ticket)
+    if not group:
+        return run_together(database, tape, ticket.tasks, together)
+    tasks = [task for one in (ticket, *group) for task in one.tasks]
+    try:
+        outcomes = run_together(database, tape, tasks, together)
+    except Exception as error:
+        for one in group:
+            one.outcomes = _told_to_each(error)
+        raise
+    end = len(ticket.tasks)
+    for one in group:
+        begin, end = end, end + len(one.tasks)
+        one.outcomes = outcomes[begin:end]
+    return outcomes[: len(ticket.tasks)]
+
+
+def run_together(database: Writer, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
+    """Run tasks in one transaction. A collision may be that of one of them: a second try looks at each closely."""
+    if len(tasks) == 1:
+        return database.write(tape, lambda tx: together(tx, tasks, False))
+    try:
+        try:
+            return database.write(tape, lambda tx: together(tx, tasks, False))
+        except Collision:
+            return database.write(tape, lambda tx: together(tx, tasks, True))
+    except (Collision, Again, TapeError, Lost) as error:
+        raise _told_to_each(error) from error
+
+
+def _told_to_each(error: Exception) -> Exception:
+    """Return what a failed transaction means to those who shared it."""
+    if isinstance(error, StoreBusy):
+        return StoreBusy(error.waited)
+    if isinstance(error, Collision | Again | TapeError):
+        # Nothing was committed, and it may be true of one task only.
+        return Again(str(error))
+    return Lost(str(error))
+
+
+def _leave(gate: Gate, ticket: Ticket) -> None:
+    """Leave a gate, however often a signal interrupts that."""
+    interrupted: BaseException | None = None
+    while True:
+        try:
+            gate.leave(ticket)
+            break
+        except BaseException as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 class Named(Generic[T]):

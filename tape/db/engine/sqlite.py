@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.connect import check_replaceable, is_memory
+from tape.db.engine.failures import Broken, Collision
 from tape.db.engine.file_lock import FileLock
-from tape.db.engine.sharing import Gate, owned
-from tape.db.engine.transaction import Broken, Collision, Database, Transaction, inherited_connections
+from tape.db.engine.sharing import Gate
+from tape.db.engine.transaction import Database, Transaction, inherited_connections
 from tape.db.engine.wakeup import watch_sqlite
 from tape.errors import InvalidEntry, StoreBusy, StoreFailed
 
@@ -51,6 +52,8 @@ class SqliteDatabase(Database):
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
+        # A signal may interrupt a thread after it took the lock and before that is noted: only the lock itself knows.
+        self._owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self._sharing = Gate()
         self._opening = threading.Lock()
         self._held: list[Any] = []
@@ -73,7 +76,7 @@ class SqliteDatabase(Database):
         if self._closed:
             self._check_open()
         lock, turn, brief = self._lock, self._turn, patience
-        if owned(lock):
+        if self._owned():
             raise StoreFailed(
                 f"a write was started from inside a {'write' if self._writing else 'read'} of the same store"
             )
@@ -99,12 +102,12 @@ class SqliteDatabase(Database):
                 self._writing = False
                 turn.give()
         finally:
-            if owned(lock):
+            if self._owned():
                 lock.release()
 
     def _gate(self, tape: str) -> Gate | None:
         # A callback of the caller's writes inside a write or a read: it must not queue behind its own thread.
-        return None if owned(self._lock) else self._sharing
+        return None if self._owned() else self._sharing
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a writing transaction on a caller's connection: in its turn, and after at most the store's timeout.
@@ -113,7 +116,7 @@ class SqliteDatabase(Database):
         waits for SQLite's lock alone, so that the queue holds for the transactions of callers as well.
         """
         deadline = time.monotonic() + self.timeout
-        if owned(self._lock):
+        if self._owned():
             raise StoreFailed("a transaction was started from inside a write of the same store")
         try:
             if not self._lock.acquire(timeout=self.timeout):
@@ -126,7 +129,7 @@ class SqliteDatabase(Database):
             finally:
                 self._turn.give()
         finally:
-            if owned(self._lock):
+            if self._owned():
                 self._lock.release()
 
     def _begin_within(self, connection: sqlite3.Connection, patience: float) -> None:
@@ -217,7 +220,7 @@ class SqliteDatabase(Database):
 
     def _read_in_memory(self, work: Callable[[Transaction], R]) -> R:
         """Read with the one connection that there is: after the writer, or one would see half of its work."""
-        if owned(self._lock):
+        if self._owned():
             # Inside a transaction of this very thread a callback of the caller's reads. It sees what that transaction
             # sees; to begin and roll back one of its own would take away the other's work.
             driver = (self._writer or self._open_writer())[0]
@@ -227,7 +230,7 @@ class SqliteDatabase(Database):
                 raise StoreBusy(self.timeout)
             return self._read((self._writer or self._open_writer())[0], work)
         finally:
-            if owned(self._lock):
+            if self._owned():
                 self._lock.release()
 
     def _open_reader(self) -> sqlite3.Connection:

@@ -1,8 +1,8 @@
 """Transactions: who may write when, what is committed, and what an error of the database means.
 
 ``Database.write`` runs a piece of work in one writing transaction, ``Database.read`` in one snapshot. Errors are
-judged by the codes of the drivers, never by their texts, and leave here as one of a few: ``Collision`` (a unique
-key is taken), ``Again`` (the database says that nothing happened), ``Lost`` (it cannot say), StoreBusy,
+judged by the codes of the drivers, never by their texts, and leave here as one of a few (``failures``): ``Collision``
+(a unique key is taken), ``Again`` (the database says that nothing happened), ``Lost`` (it cannot say), StoreBusy,
 StoreFailed.
 """
 
@@ -19,57 +19,18 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.engine.sharing import Gate, Ticket
+from tape.db.engine.failures import Again, Lost
+from tape.db.engine.sharing import Gate, Together, run_together, share
 from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import Tables
 from tape.db.sql import Statement, Statements
-from tape.errors import StoreBusy, StoreFailed, TapeError
+from tape.errors import StoreFailed
 
-__all__ = [
-    "Again",
-    "Broken",
-    "Collision",
-    "Database",
-    "Denied",
-    "Lost",
-    "Stale",
-    "Together",
-    "Transaction",
-    "inherited_connections",
-    "lock_key",
-]
+__all__ = ["Database", "Transaction", "inherited_connections", "lock_key"]
 
 R = TypeVar("R")
 T = TypeVar("T")
 Row = Sequence[Any]
-
-
-class Denied(StoreFailed):
-    """The role of this connection may not do it."""
-
-
-class Broken(StoreFailed):
-    """A table is missing, has lost a column, or is damaged on disk (``spoilt``)."""
-
-    def __init__(self, message: str, *, spoilt: bool = False) -> None:
-        super().__init__(message)
-        self.spoilt = spoilt
-
-
-class Collision(Exception):
-    """A unique key is taken: someone else wrote first, or the same was written before."""
-
-
-class Stale(Collision):
-    """The kept head may be out of date; decide again with everything read afresh."""
-
-
-class Again(Exception):
-    """The database rolled the transaction back by itself; running it once more is safe."""
-
-
-class Lost(Exception):
-    """The connection broke while the transaction may have been committing."""
 
 
 class Transaction:
@@ -133,39 +94,9 @@ class Transaction:
         return self.one(statement, params) is not None
 
 
-Together = Callable[[Transaction, Sequence[T], bool], list[R | Exception]]
-"""What runs tasks of several callers in one transaction: returns the result of each, or the error that is its own.
-
-It is told whether a first try collided with something.
-"""
-
-
 def lock_key(tape: str) -> int:
     """Return the number under which writers of ``tape`` exclude each other on PostgreSQL."""
     return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def _told_to_each(error: Exception) -> Exception:
-    """Return what a failed transaction means to those who shared it."""
-    if isinstance(error, StoreBusy):
-        return StoreBusy(error.waited)
-    if isinstance(error, Collision | Again | TapeError):
-        # Nothing was committed, and it may be true of one task only.
-        return Again(str(error))
-    return Lost(str(error))
-
-
-def _leave(gate: Gate, ticket: Ticket) -> None:
-    """Leave a gate, however often a signal interrupts that."""
-    interrupted: BaseException | None = None
-    while True:
-        try:
-            gate.leave(ticket)
-            break
-        except BaseException as error:
-            interrupted = error
-    if interrupted is not None:
-        raise interrupted
 
 
 _ANY_SCHEMA = "tape any schema"
@@ -229,52 +160,11 @@ class Database(ABC):
         """
         gate = self._gate(tape)
         if gate is None:
-            return self._run_together(tape, tasks, together)
-        ticket = Ticket(tasks)
-        leads = True
+            return run_together(self, tape, tasks, together)
         try:
-            leads = gate.enter(ticket, self.timeout)
-            if leads:
-                return self._lead(gate, ticket, tape, together)
+            return share(self, gate, tape, tasks, together)
         finally:
-            if leads:
-                _leave(gate, ticket)
             self._passed(tape)
-        if ticket.outcomes is None:
-            raise Lost("the caller that ran this was interrupted")
-        if isinstance(ticket.outcomes, Exception):
-            raise ticket.outcomes
-        return list(ticket.outcomes)
-
-    def _lead(self, gate: Gate, ticket: Ticket, tape: str, together: Together[T, R]) -> list[R | Exception]:
-        """Run the tasks of all who wait, and deal out what came of them."""
-        group = gate.gather(ticket)
-        if not group:
-            return self._run_together(tape, ticket.tasks, together)
-        tasks = [task for one in (ticket, *group) for task in one.tasks]
-        try:
-            outcomes = self._run_together(tape, tasks, together)
-        except Exception as error:
-            for one in group:
-                one.outcomes = _told_to_each(error)
-            raise
-        end = len(ticket.tasks)
-        for one in group:
-            begin, end = end, end + len(one.tasks)
-            one.outcomes = outcomes[begin:end]
-        return outcomes[: len(ticket.tasks)]
-
-    def _run_together(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
-        """Run tasks in one transaction. A collision may be that of one of them: a second try looks at each closely."""
-        if len(tasks) == 1:
-            return self.write(tape, lambda tx: together(tx, tasks, False))
-        try:
-            try:
-                return self.write(tape, lambda tx: together(tx, tasks, False))
-            except Collision:
-                return self.write(tape, lambda tx: together(tx, tasks, True))
-        except (Collision, Again, TapeError, Lost) as error:
-            raise _told_to_each(error) from error
 
     def _gate(self, tape: str) -> Gate | None:
         """Return where those queue who would write ``tape``; None if there is no queue for the calling thread."""

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from tape.core.records import Problem, Receipt, Report
-from tape.db.engine.transaction import Again, Collision, Database, Lost, Transaction
+from tape.db.engine.failures import Again, Collision, Lost
+from tape.db.engine.transaction import Database, Transaction
 from tape.db.maintain.stored_tape import Meter, Progress, tape_names
 from tape.db.maintain.verify_index import IndexCheck
 from tape.db.maintain.verify_strays import strays

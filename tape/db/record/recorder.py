@@ -19,10 +19,10 @@ from tape.core.plan.intents import Intent
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import HEAD, AddMessage
 from tape.core.records import Receipt
+from tape.db.engine.failures import Again, Collision, Lost
 from tape.db.engine.log import log, verbose
-from tape.db.engine.transaction import Again, Collision, Database, Lost, Transaction, lock_key
-from tape.db.record.attempt import Task, alone
-from tape.db.record.group import together
+from tape.db.engine.transaction import Database, Transaction, lock_key
+from tape.db.record.attempt import Task, alone, together
 from tape.db.record.writing import Call, Shared, Writing, load
 from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeNotFound
 

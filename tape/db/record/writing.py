@@ -23,7 +23,8 @@ from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
-from tape.db.engine.transaction import Database, Stale, Transaction, lock_key
+from tape.db.engine.failures import Stale
+from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import apply, tape_of
 from tape.db.sql.compiler import Statement
 from tape.db.sql.rows.entries import BARE_COLUMNS

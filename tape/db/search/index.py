@@ -15,8 +15,9 @@ from msgspec import Struct
 from tape.core.entries import payloads
 from tape.core.messages.text import text_of
 from tape.core.search import tokenizer
+from tape.db.engine.failures import Broken, Collision, Denied
 from tape.db.engine.log import log
-from tape.db.engine.transaction import Broken, Collision, Database, Denied, Transaction
+from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.schema.guards import in_schema

@@ -22,8 +22,9 @@ from tape.core.records import Hit, micros
 from tape.core.search import tokenizer
 from tape.core.search.query import Query, parse
 from tape.core.search.snippet import WIDTH, snippet
+from tape.db.engine.failures import Broken, Collision
 from tape.db.engine.guests import Bound
-from tape.db.engine.transaction import Broken, Collision, Database, Transaction
+from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
 from tape.db.search.index import Excerpt, Index, large_body, place_of

@@ -21,7 +21,8 @@ from tape.core.transfer.export_format import Checker, End, EntryLine, TapeLine
 from tape.core.transfer.known_tape import KnownTape, Unsound
 from tape.core.transfer.references import References
 from tape.core.view.fold import fold
-from tape.db.engine.transaction import Again, Collision, Lost, Stale, Transaction, lock_key
+from tape.db.engine.failures import Again, Collision, Lost, Stale
+from tape.db.engine.transaction import Transaction, lock_key
 from tape.db.record.recorder import Recorder
 from tape.db.record.writing import Call, load
 from tape.db.sql.rows.entries import EntryRow

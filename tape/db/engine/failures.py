@@ -1,0 +1,39 @@
+"""What a failure of the database means, whichever engine it is.
+
+Errors of the drivers are judged by their codes, never by their texts: they become one of these, StoreBusy or
+StoreFailed.
+"""
+
+from __future__ import annotations
+
+from tape.errors import StoreFailed
+
+__all__ = ["Again", "Broken", "Collision", "Denied", "Lost", "Stale"]
+
+
+class Denied(StoreFailed):
+    """The role of this connection may not do it."""
+
+
+class Broken(StoreFailed):
+    """A table is missing, has lost a column, or is damaged on disk (``spoilt``)."""
+
+    def __init__(self, message: str, *, spoilt: bool = False) -> None:
+        super().__init__(message)
+        self.spoilt = spoilt
+
+
+class Collision(Exception):
+    """A unique key is taken: someone else wrote first, or the same was written before."""
+
+
+class Stale(Collision):
+    """The kept head may be out of date; decide again with everything read afresh."""
+
+
+class Again(Exception):
+    """The database rolled the transaction back by itself; running it once more is safe."""
+
+
+class Lost(Exception):
+    """The connection broke while the transaction may have been committing."""
