@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from tape.core.context.shorten import shorten
-from tape.core.context.turns import said, turn_starts
+from tape.core.context.turns import Reading, turn_starts
+from tape.core.messages.shapes import is_plain
 from tape.core.records import Message
 from tape.core.strict import RESERVED
 from tape.errors import BudgetExceeded, InvalidEntry, shown
@@ -17,7 +18,7 @@ from tape.errors import BudgetExceeded, InvalidEntry, shown
 __all__ = ["STANDARD", "Excluded", "Item", "Policy", "Shaped", "Standard", "check_policy", "tokens_of"]
 
 
-class Item(Struct):
+class Item(Struct, gc=False):
     """One message of a context under construction: what is shown, its tokens, whether it is as it was recorded."""
 
     message: Message
@@ -25,6 +26,14 @@ class Item(Struct):
     altered: bool = False
     body: str = ""
     """The tape that the body lies in."""
+    _reading: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return what is known of the message that is shown now."""
+        found, data = self._reading, self.message.data
+        if found is None or found.data is not data:
+            found = self._reading = Reading(data, is_plain(data))
+        return found
 
 
 class Excluded(Struct, frozen=True, omit_defaults=True):
@@ -87,7 +96,7 @@ class Standard(Struct, frozen=True):
         """
         if budget is None or (gap is None and tokens_of(items) <= budget):
             return Shaped(items, [])
-        starts = turn_starts([said(item.message.data) for item in items])
+        starts = turn_starts([item.read().said for item in items])
         turns = list(zip(starts, [*starts[1:], len(items)], strict=True))
         last = turns[-1][0] if turns else 0
         untouched = min(last, max(len(items) - self.recent, gap or 0))
@@ -110,6 +119,8 @@ class Standard(Struct, frozen=True):
 
     def cut(self, item: Item, cost: Callable[[Message], int]) -> Item:
         """Return an item with its tool output cut, or itself when there is none to cut."""
+        if item.read().plain:
+            return item
         data = shorten(item.message.data, self.tool_chars)
         if data is item.message.data:
             return item

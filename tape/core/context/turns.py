@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from tape.core.messages import shapes
 
-__all__ = ["Said", "said", "turn_starts"]
+__all__ = ["Reading", "Said", "said", "turn_starts"]
 
 
-class Said(Struct, frozen=True):
+class Said(Struct, frozen=True, gc=False):
     """What of a message matters to turns: whether it begins one, the calls it makes, those it answers."""
 
     begins: bool
@@ -24,11 +24,49 @@ class Said(Struct, frozen=True):
     results: frozenset[str]
 
 
+_NONE: frozenset[str] = frozenset()
+_BEGINS, _GOES_ON = Said(True, _NONE, _NONE), Said(False, _NONE, _NONE)
+
+
 def said(data: dict[str, Any]) -> Said:
     """Return what of a message matters to turns."""
-    neutral = shapes.read(data)
-    results = frozenset(result.id for result in neutral.results)
-    return Said(neutral.role == "user" and not results, frozenset(call.id for call in neutral.calls), results)
+    return _said(shapes.read(data))
+
+
+def _said(neutral: shapes.Neutral) -> Said:
+    calls = frozenset(part.id for part in neutral.parts if isinstance(part, shapes.Call))
+    results = frozenset(part.id for part in neutral.parts if isinstance(part, shapes.Result))
+    if calls or results:
+        return Said(neutral.role == "user" and not results, calls, results)
+    return _BEGINS if neutral.role == "user" else _GOES_ON
+
+
+class Reading(Struct, eq=False, gc=False):
+    """What is known of a message of a context. Each is found out once, for all who ask."""
+
+    data: dict[str, Any]
+    plain: bool
+    """Whether it is nothing but a text: then nothing else in a context changes what it costs."""
+    alone: int = -1
+    """What it costs as if no other message were there; -1 when it was not weighed."""
+    _neutral: shapes.Neutral | None = None
+    _said: Said | None = None
+
+    @property
+    def neutral(self) -> shapes.Neutral:
+        """The message in the neutral shape."""
+        found = self._neutral
+        if found is None:
+            found = self._neutral = shapes.read(self.data)
+        return found
+
+    @property
+    def said(self) -> Said:
+        """What of it matters to turns."""
+        found = self._said
+        if found is None:
+            found = self._said = _said(self.neutral)
+        return found
 
 
 def turn_starts(

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
-from tape.core.messages.shapes import Call, Neutral, Other, Part, Result, Text
+from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result, Text
 
 __all__ = ["NO_RESULT", "Fix", "Mended", "mend", "settle"]
 
@@ -61,7 +61,7 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     A result belongs to the last message before it that makes a call of its id without a result yet. ``tidy`` gives an
     id in the characters that an API takes. Mending twice gives the same.
     """
-    if not any(isinstance(part, Call | Result | Other) for message in messages for part in message.parts):
+    if not _has_calls(messages):
         return Mended(list(messages), [[] for _ in messages], [[] for _ in messages], [])
     made: list[_Made] = []
     fixes: list[Fix] = []
@@ -75,7 +75,7 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     for at in touched:
         parts: list[Part] = []
         for position, part in enumerate(messages[at].parts):
-            if isinstance(part, Call | Result):
+            if isinstance(part, BOUND):
                 one = bound.get((at, position))
                 parts += [] if one is None else [_renamed(part, one.id)]
             else:
@@ -91,6 +91,15 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
             missing[one.index].append(result)
         answers[one.index].append(_renamed(result, one.id))
     return Mended(mended, answers, missing, [*fixes, *unanswered])
+
+
+def _has_calls(messages: Sequence[Neutral]) -> bool:
+    """Whether there are calls or results among messages, or parts of other APIs that may be such."""
+    for message in messages:
+        for part in message.parts:
+            if type(part) is not Text and isinstance(part, (Call, Result, Other)):
+                return True
+    return False
 
 
 def _renamed(part: _Named, id: str) -> _Named:
@@ -226,6 +235,9 @@ def _paused(messages: Sequence[Neutral]) -> int:
 
 def settle(messages: Sequence[Neutral], tidy: Tidy = _same) -> list[Neutral]:
     """Return the messages with every call answered right behind it, and no other results. Twice gives the same."""
+    if not _has_calls(messages):
+        said = [message for message in messages if message.parts]
+        return [one if one.role != "tool" else Neutral("user", one.parts, one.name) for one in said]
     mended = mend(messages, tidy)
     settled: list[Neutral] = []
     for message, results in zip(mended.messages, mended.answers, strict=True):

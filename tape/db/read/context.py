@@ -66,7 +66,7 @@ def _fill(
     window = PathWindow(view, end, floor, runs, scale)
     reached = None
     if budget is not None and policy is not None:
-        room = budget - fixed_cost(inputs, scale.count)
+        room = budget - fixed_cost(inputs, scale.counted)
         if room < 0:
             # What is always shown is too large already, and the builder says so.
             return
@@ -96,7 +96,7 @@ def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, 
 def _reach(window: PathWindow, budget: int, room: int, policy: Standard, scale: Scale) -> Reached | None:
     """Return what the policy needs of a window; None when that cannot be known without reading all of it."""
     try:
-        return reach(window, policy, room, lambda message: scale.alone(message.data, 0))
+        return reach(window, policy, room, lambda message: scale.alone(message.data))
     except Unbounded:
         return None
     except BudgetExceeded as error:
