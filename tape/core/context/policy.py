@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from tape.core.context.shorten import shorten
 from tape.core.context.turns import Reading, turn_starts
 from tape.core.messages.shapes import is_plain
 from tape.core.records import Message
@@ -26,13 +25,14 @@ class Item(Struct, gc=False):
     altered: bool = False
     body: str = ""
     """The tape that the body lies in."""
-    _reading: Reading | None = None
+    reading: Reading | None = None
+    """What is known of the message, if it was asked for before."""
 
     def read(self) -> Reading:
         """Return what is known of the message that is shown now."""
-        found, data = self._reading, self.message.data
+        found, data = self.reading, self.message.data
         if found is None or found.data is not data:
-            found = self._reading = Reading(data, is_plain(data))
+            found = self.reading = Reading(data, is_plain(data))
         return found
 
 
@@ -119,9 +119,7 @@ class Standard(Struct, frozen=True):
 
     def cut(self, item: Item, cost: Callable[[Message], int]) -> Item:
         """Return an item with its tool output cut, or itself when there is none to cut."""
-        if item.read().plain:
-            return item
-        data = shorten(item.message.data, self.tool_chars)
+        data = item.read().shortened(self.tool_chars)
         if data is item.message.data:
             return item
         message = msgspec.structs.replace(item.message, data=data)

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tape.core.context.shorten import shorten
 from tape.core.messages import shapes
 
 __all__ = ["Reading", "Said", "said", "turn_starts"]
@@ -34,11 +35,12 @@ def said(data: dict[str, Any]) -> Said:
 
 
 def _said(neutral: shapes.Neutral) -> Said:
-    calls = frozenset(part.id for part in neutral.parts if isinstance(part, shapes.Call))
-    results = frozenset(part.id for part in neutral.parts if isinstance(part, shapes.Result))
-    if calls or results:
-        return Said(neutral.role == "user" and not results, calls, results)
-    return _BEGINS if neutral.role == "user" else _GOES_ON
+    user = neutral.role == "user"
+    for part in neutral.parts:
+        if isinstance(part, shapes.BOUND):
+            results = frozenset([result.id for result in neutral.results])
+            return Said(user and not results, frozenset([call.id for call in neutral.calls]), results)
+    return _BEGINS if user else _GOES_ON
 
 
 class Reading(Struct, eq=False, gc=False):
@@ -51,6 +53,7 @@ class Reading(Struct, eq=False, gc=False):
     """What it costs as if no other message were there; -1 when it was not weighed."""
     _neutral: shapes.Neutral | None = None
     _said: Said | None = None
+    _short: tuple[int, dict[str, Any]] | None = None
 
     @property
     def neutral(self) -> shapes.Neutral:
@@ -65,8 +68,21 @@ class Reading(Struct, eq=False, gc=False):
         """What of it matters to turns."""
         found = self._said
         if found is None:
-            found = self._said = _said(self.neutral)
+            if self.plain:
+                role = self.data.get("role")
+                found = _BEGINS if role == "user" or not isinstance(role, str) else _GOES_ON
+            else:
+                found = _said(self.neutral)
+            self._said = found
         return found
+
+    def shortened(self, limit: int) -> dict[str, Any]:
+        """Return the message with its tool results cut to about ``limit`` characters each, or as it is."""
+        if self.plain:
+            return self.data
+        if self._short is None or self._short[0] != limit:
+            self._short = (limit, shorten(self.data, limit))
+        return self._short[1]
 
 
 def turn_starts(
@@ -78,6 +94,8 @@ def turn_starts(
     ``made`` tells whether a call is made by a message before it; it is asked only where that decides something.
     """
     starts = [index for index, message in enumerate(messages) if message.begins or (whole and index == 0)]
+    if all(message is _BEGINS or message is _GOES_ON for message in messages):
+        return starts
     makers: dict[str, int] = {}
     # Of every raw turn, the earliest one that makes a call which it answers; -1 is one before all of these.
     earliest = [turn for turn, _ in enumerate(starts)]

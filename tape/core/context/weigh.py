@@ -21,6 +21,12 @@ from tape.core.render.settle import Mended, mend
 __all__ = ["Scale", "Weighed"]
 
 
+Rates = dict[type, list[tuple[int, int]]]
+"""What each API puts around one call or result of a message, and around each further one."""
+_RATES: Rates = {}
+"""Those by the standard estimate."""
+
+
 class Weighed(Struct):
     """Messages that were weighed together, and what each costs among the others, with what has to be added for it."""
 
@@ -53,7 +59,7 @@ class Scale:
         """By the address of its data, which the reading keeps, so that no other can come to have it."""
         self._unnoted: list[list[Reading]] = []
         self._last: Weighed | None = None
-        self._rates: dict[type, list[tuple[int, int]]] = {}
+        self._rates: Rates = {} if counter is not None else _RATES
 
     def alone(self, message: dict[str, Any]) -> int:
         """Return the tokens of one message as if no other were there."""
@@ -79,17 +85,17 @@ class Scale:
         if last is not None and last.readings == readings:
             return last
         plain = True
-        weights: list[int] = []
-        for item, reading in zip(items, readings, strict=True):
-            weight = reading.alone
-            if weight < 0:
-                # What a policy made and asked the cost of was weighed then.
+        for index, reading in enumerate(readings):
+            if reading.alone < 0:
                 known = self._known.get(id(reading.data))
-                weight = reading.alone = self._alone(reading, item.tokens) if known is None else known.alone
+                if known is not None:
+                    # What a policy made and asked the cost of was read and weighed then.
+                    readings[index] = items[index].reading = known
+                else:
+                    reading.alone = self._alone(reading, items[index].tokens)
             plain = plain and reading.plain
-            weights.append(weight)
         self._unnoted.append(readings)
-        mended = None
+        mended, weights = None, [reading.alone for reading in readings]
         if not plain:
             mended = mend([reading.neutral for reading in readings])
             weights = self._among(readings, weights, mended)
@@ -144,23 +150,39 @@ class Scale:
 
     def _simple(self, message: shapes.Neutral) -> tuple[int, ...] | None:
         """Return what ``render.tokens`` does, or None for a message that has to be rendered."""
-        if message.parts and all(isinstance(part, shapes.Result) and _is_text(part) for part in message.parts):
-            texts = sum(self.counted(result.id) + self.counted(result.content) for result in message.results)
-            return tuple(around + texts for around in self._around(_RESULT, len(message.parts)))
-        said = [part.text for part in message.parts if isinstance(part, shapes.Text)]
-        calls = [part for part in message.parts if isinstance(part, shapes.Call) and part.part is None]
-        if not calls or len(said) > 1 or len(said) + len(calls) < len(message.parts) or message.name is not None:
+        counted, parts = self.counted, message.parts
+        said: str | None = None
+        calls: list[shapes.Call] = []
+        results: list[shapes.Result] = []
+        for part in parts:
+            if type(part) is shapes.Call and part.part is None:
+                calls.append(part)
+            elif type(part) is shapes.Result and _is_text(part):
+                results.append(part)
+            elif type(part) is shapes.Text and said is None:
+                said = part.text
+            else:
+                return None
+        if results:
+            if len(results) < len(parts):
+                return None
+            texts = sum([counted(result.id) + counted(result.content) for result in results])
+            return tuple([around + texts for around in self._around(_RESULT, len(results))])
+        if not calls or message.name is not None:
             return None
-        text = self.counted(said[0]) if said and said[0].strip() else 0
-        if said and not text:
-            return None
+        text = 0
+        if said is not None:
+            text = counted(said) if said.strip() else 0
+            if not text:
+                return None
         chat, responses, anthropic = self._around(_CALL, len(calls))
         for call in calls:
             name, to_openai, to_anthropic = requests.as_sent(call)
-            named = self.counted(call.id) + self.counted(name)
-            chat += named + self.counted(to_openai)
-            responses += named + self.counted(to_openai)
-            anthropic += named + self.counted(to_anthropic)
+            named = counted(call.id) + counted(name)
+            openai = named + counted(to_openai)
+            chat += openai
+            responses += openai
+            anthropic += named + counted(to_anthropic)
         # An item of the Responses API is a call or says something, not both.
         return chat + text, responses + text + (MESSAGE_TOKENS if said else 0), anthropic + text
 
@@ -199,5 +221,9 @@ def _is_text(result: shapes.Result) -> bool:
 
 def _written_alike(messages: Sequence[shapes.Neutral]) -> bool:
     """Whether every API writes the ids of all calls as they are."""
-    ids = {part.id for message in messages for part in message.parts if isinstance(part, shapes.Call)}
-    return all(tidy(id) == id for id in ids for tidy in requests.TIDY)
+    return all(
+        requests.written_alike(part.id)
+        for message in messages
+        for part in message.parts
+        if isinstance(part, shapes.Call)
+    )

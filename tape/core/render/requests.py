@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -46,6 +47,7 @@ __all__ = [
     "to_responses",
     "tokens",
     "untaken",
+    "written_alike",
 ]
 
 CONTINUED = "(continued)"
@@ -55,6 +57,7 @@ _ROLES = frozenset({"system", "developer", "assistant"})
 """The roles that OpenAI's APIs know besides the user's and the tools'."""
 _ANTHROPIC_ROLES = {"system": "system", "developer": "system", "assistant": "assistant"}
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _SPEAKER = re.compile(r"[^\s<|\\/>]{1,64}")
 _CHAT_ID, _RESPONSES_ID = 40, 64
 _NATIVE_PAIRS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
@@ -84,8 +87,13 @@ def _anthropic_id(id: str) -> str:
     return _NAME.sub("_", id) or "_"
 
 
+@lru_cache(maxsize=1_024)
+def _tidy_name(name: str) -> str:
+    return _NAME.sub("_", name)[:64] or "tool"
+
+
 def _tool_name(call: Call) -> str:
-    return _NAME.sub("_", call.name)[:64] or "tool"
+    return _tidy_name(call.name)
 
 
 def _json(value: Any) -> str:
@@ -406,6 +414,11 @@ def as_sent(call: Call) -> tuple[str, str, str]:
 
 TIDY = (_chat_id, _responses_id, _anthropic_id)
 """How each API wants ids written, in the order of ``tokens``."""
+
+
+def written_alike(id: str) -> bool:
+    """Whether every API writes an id as it is."""
+    return _ID.fullmatch(id) is not None
 
 
 def _ways(message: Neutral) -> tuple[bool, ...]:

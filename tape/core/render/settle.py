@@ -35,14 +35,17 @@ class Mended(NamedTuple):
 
     messages: list[Neutral]
     """One for each that was given, the same object where nothing was mended in it."""
-    answers: list[list[Result]]
+    answers: list[Sequence[Result]]
     """For each message, the results of the calls that it makes, in their order."""
-    missing: list[list[Result]]
+    missing: list[Sequence[Result]]
     """Those of them that the history lacks."""
     fixes: list[Fix]
 
 
-class _Made(Struct):
+_NO_RESULTS: Sequence[Result] = ()
+
+
+class _Made(Struct, gc=False):
     """A call as it is followed through the history."""
 
     index: int
@@ -62,7 +65,8 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     id in the characters that an API takes. Mending twice gives the same.
     """
     if not _has_calls(messages):
-        return Mended(list(messages), [[] for _ in messages], [[] for _ in messages], [])
+        none = [_NO_RESULTS] * len(messages)
+        return Mended(list(messages), none, none, [])
     made: list[_Made] = []
     fixes: list[Fix] = []
     bound = _bind(messages, made, fixes)
@@ -81,15 +85,14 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
             else:
                 parts += server.get((at, position), [part])
         mended[at] = Neutral(messages[at].role, parts, messages[at].name)
-    answers: list[list[Result]] = [[] for _ in messages]
-    missing: list[list[Result]] = [[] for _ in messages]
+    answers, missing = ([_NO_RESULTS] * len(messages) for _ in range(2))
     for one in made:
         result = one.result
         if result is None:
             fixes.append(Fix("unsettled call", one.call.id, one.index))
             result = Result(one.id, NO_RESULT, True)
-            missing[one.index].append(result)
-        answers[one.index].append(_renamed(result, one.id))
+            missing[one.index] = [*missing[one.index], result]
+        answers[one.index] = [*answers[one.index], _renamed(result, one.id)]
     return Mended(mended, answers, missing, [*fixes, *unanswered])
 
 
@@ -114,7 +117,7 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
         here: list[_Made] = []
         for position, part in enumerate(message.parts):
             if isinstance(part, Call):
-                if any(one.call == part for one in here):
+                if here and any(one.call == part for one in here):
                     # One call written twice in a message is sent once.
                     fixes.append(Fix("repeated call", part.id, index))
                     continue

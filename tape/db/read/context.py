@@ -81,7 +81,8 @@ def _fill(
 
 def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, runs: Sequence[Run]) -> None:
     """Tell what is out of a context that is read from both ends: what summaries stand for, and what lies between."""
-    shown = {(one.message.tape, one.message.seq) for one in inputs.items if one.message.id.startswith(RESERVED)}
+    made = [one.message for one in inputs.items if one.message.id.startswith(RESERVED)] if runs else []
+    shown = {(message.tape, message.seq) for message in made}
     standing = [(run.summary.tape, run.summary.seq) for run in runs]
     inputs.excluded += [
         one for run, name in zip(runs, standing, strict=True) if name in shown for one in window.summarised(run)
