@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from tape.core.entries.payloads import Payload, Place
-from tape.core.strict import copied
+from tape.core.strict import ATOMS, copied
 
 __all__ = [
     "LAST_STAMP",
@@ -190,8 +190,7 @@ class Message(Struct, frozen=True, eq=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy equal to what was appended."""
-        found: dict[str, Any] = copied(self.data)
-        return found
+        return {name: item if type(item) in ATOMS else copied(item) for name, item in self.data.items()}
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that are no field: whatever else the caller put into the message.

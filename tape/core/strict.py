@@ -17,6 +17,7 @@ import msgspec
 from tape.errors import InvalidEntry, shown
 
 __all__ = [
+    "ATOMS",
     "MAX_DEPTH",
     "MAX_ID",
     "MAX_INT",
@@ -52,7 +53,8 @@ LONGEST_WAIT = 2_000_000.0
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNTEXT = re.compile("[\x00\ud800-\udfff]")
-_ATOMS = frozenset({str, int, float, bool, type(None)})
+ATOMS = frozenset({str, int, float, bool, type(None)})
+"""The types of JSON values that nobody can change."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -223,8 +225,8 @@ def copied(value: Any) -> Any:
     """Return a copy of a JSON value that shares no dict and no list with it."""
     kind = type(value)
     if kind is dict:
-        return {name: item if type(item) in _ATOMS else copied(item) for name, item in value.items()}
+        return {name: item if type(item) in ATOMS else copied(item) for name, item in value.items()}
     if kind is list:
-        return [item if type(item) in _ATOMS else copied(item) for item in value]
+        return [item if type(item) in ATOMS else copied(item) for item in value]
     # A message that a policy of the caller's made may hold anything.
-    return value if kind in _ATOMS else copy.deepcopy(value)
+    return value if kind in ATOMS else copy.deepcopy(value)

@@ -14,7 +14,8 @@ from tape.core.records import Message
 from tape.core.strict import RESERVED
 from tape.errors import BudgetExceeded, InvalidEntry, shown
 
-__all__ = ["STANDARD", "Excluded", "Item", "Policy", "Shaped", "Standard", "check_policy", "tokens_of"]
+__all__ = ["STANDARD", "Excluded", "Item", "Policy", "Shaped", "Standard", "check_policy"]
+__all__ += ["readings_of", "tokens_of"]
 
 
 class Item(Struct, gc=False):
@@ -30,10 +31,7 @@ class Item(Struct, gc=False):
 
     def read(self) -> Reading:
         """Return what is known of the message that is shown now."""
-        found, data = self.reading, self.message.data
-        if found is None or found.data is not data:
-            found = self.reading = Reading(data, is_plain(data))
-        return found
+        return readings_of([self])[0]
 
 
 class Excluded(Struct, frozen=True, omit_defaults=True):
@@ -96,7 +94,7 @@ class Standard(Struct, frozen=True):
         """
         if budget is None or (gap is None and tokens_of(items) <= budget):
             return Shaped(items, [])
-        starts = turn_starts([item.read().said for item in items])
+        starts = turn_starts([reading.said for reading in readings_of(items)])
         turns = list(zip(starts, [*starts[1:], len(items)], strict=True))
         last = turns[-1][0] if turns else 0
         untouched = min(last, max(len(items) - self.recent, gap or 0))
@@ -141,6 +139,17 @@ def check_policy(policy: Any) -> Policy:
     ):
         raise InvalidEntry("policy", "head, recent and tool_chars must be whole numbers of at least 0")
     found: Policy = policy
+    return found
+
+
+def readings_of(items: Sequence[Item]) -> list[Reading]:
+    """Return what is known of the messages that these items show now."""
+    found = []
+    for item in items:
+        reading, data = item.reading, item.message.data
+        if reading is None or reading.data is not data:
+            reading = item.reading = Reading(data, is_plain(data))
+        found.append(reading)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core.context.policy import Item
+from tape.core.context.policy import Item, readings_of
 from tape.core.context.turns import Reading
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MESSAGE_TOKENS, Counter, estimate, message_tokens, reported
@@ -69,18 +69,18 @@ class Scale:
         known = self._known.get(id(message))
         if known is None:
             known = self._known[id(message)] = Reading(message, shapes.is_plain(message))
-            known.alone = self._alone(known, 0)
+            known.alone = self._alone(known)
         return known.alone
 
-    def _alone(self, reading: Reading, recorded: int) -> int:
+    def _alone(self, reading: Reading) -> int:
         if reading.plain:
-            return recorded if recorded and not self._own else message_tokens(reading.data, self.count)
+            return message_tokens(reading.data, self.count)
         by_model = reported(reading.data)
         return max(self._rendered(reading.neutral)) if by_model is None else by_model + MESSAGE_TOKENS
 
     def weigh(self, items: Sequence[Item]) -> Weighed:
         """Weigh messages, each among the others."""
-        readings = [item.read() for item in items]
+        readings = readings_of(items)
         last = self._last
         if last is not None and last.readings == readings:
             return last
@@ -92,7 +92,8 @@ class Scale:
                     # What a policy made and asked the cost of was read and weighed then.
                     readings[index] = items[index].reading = known
                 else:
-                    reading.alone = self._alone(reading, items[index].tokens)
+                    recorded = 0 if self._own else items[index].tokens
+                    reading.alone = recorded if recorded and reading.plain else self._alone(reading)
             plain = plain and reading.plain
         self._unnoted.append(readings)
         mended, weights = None, [reading.alone for reading in readings]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tape.core.context.policy import Item, Standard
+from tape.core.context.policy import Item, Standard, readings_of
 from tape.core.context.turns import Said, turn_starts
 from tape.core.records import Message
 from tape.errors import BudgetExceeded
@@ -116,7 +116,7 @@ class _Reading:
         if self.window.whole() or len(tail) < recent or uncut <= budget:
             # It may all fit, or what is older may be among the messages that are never cut.
             return None
-        starts = turn_starts([spot.said for spot in tail], whole=False, made=self.window.made)
+        starts = turn_starts(_said(tail), whole=False, made=self.window.made)
         last = tail[starts[-1] :] if starts else tail
         final = _tokens(last)
         if final > budget:
@@ -154,7 +154,7 @@ class _Reading:
         wanted = self.policy.head
         while wanted > 0:
             if len(self.head) >= wanted:
-                starts = turn_starts([spot.said for spot in self.head])
+                starts = turn_starts(_said(self.head))
                 for start in starts:
                     if start >= wanted and not self._answered_after(start):
                         return self.head[:start], True
@@ -183,6 +183,10 @@ class _Reading:
         if spot.cut is None:
             spot.cut = self.policy.cut(spot.item, self.cost).tokens
         return spot.cut
+
+
+def _said(spots: Sequence[Spot]) -> list[Said]:
+    return [reading.said for reading in readings_of([spot.item for spot in spots])]
 
 
 def _tokens(spots: Sequence[Spot]) -> int:

@@ -206,8 +206,9 @@ def messages_from_rows(
             tape = tapes[row.tape_id]
         revision = row.body or 0
         body = body_of(row.kind, row.version, row.payload, tape, revision)
-        found.append(Message(body.id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
-        parent = body.id
+        id = body.id
+        found.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
+        parent = id
     return found
 
 
