@@ -325,7 +325,7 @@ class TestSameAsWhole:
         price(items, scale)
 
         def cost(message: Message) -> int:
-            return scale.alone(message.data, 0)
+            return scale.alone(message.data)
 
         def shaped(items: list[Item], gap: int | None) -> Any:
             given = [Item(item.message, 0) for item in items]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -11,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from tape.core.entries.payloads import Payload, Place
+from tape.core.strict import ATOMS, copied
 
 __all__ = [
     "LAST_STAMP",
@@ -190,7 +190,7 @@ class Message(Struct, frozen=True, eq=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy equal to what was appended."""
-        return copy.deepcopy(self.data)
+        return {name: item if type(item) in ATOMS else copied(item) for name, item in self.data.items()}
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that are no field: whatever else the caller put into the message.

@@ -7,6 +7,7 @@ Here a value passes only if what would be stored decodes to an equal value.
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,11 +17,13 @@ import msgspec
 from tape.errors import InvalidEntry, shown
 
 __all__ = [
+    "ATOMS",
     "MAX_DEPTH",
     "MAX_ID",
     "MAX_INT",
     "RESERVED",
     "callback",
+    "copied",
     "distinct",
     "encode",
     "flag",
@@ -50,6 +53,8 @@ LONGEST_WAIT = 2_000_000.0
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNTEXT = re.compile("[\x00\ud800-\udfff]")
+ATOMS = frozenset({str, int, float, bool, type(None)})
+"""The types of JSON values that nobody can change."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -214,3 +219,14 @@ def _walk(value: Any, field: str, depth: int, above: set[int]) -> None:
         for index, item in enumerate(value):
             _walk(item, f"{field}[{index}]", depth + 1, above)
     above.discard(id(value))
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a JSON value that shares no dict and no list with it."""
+    kind = type(value)
+    if kind is dict:
+        return {name: item if type(item) in ATOMS else copied(item) for name, item in value.items()}
+    if kind is list:
+        return [item if type(item) in ATOMS else copied(item) for item in value]
+    # A message that a policy of the caller's made may hold anything.
+    return value if kind in ATOMS else copy.deepcopy(value)

@@ -48,9 +48,9 @@ class ContextInputs(Struct):
 
     def checkpoint_text(self) -> str:
         """Return what the anchor tells the model: as it was recorded, or as it stands."""
-        if self.checkpoint is not None:
-            return self.checkpoint
-        return checkpoint(self.anchor) if self.anchor is not None else ""
+        if self.checkpoint is None:
+            self.checkpoint = checkpoint(self.anchor) if self.anchor is not None else ""
+        return self.checkpoint
 
 
 class Context:
@@ -89,10 +89,10 @@ class Context:
     def tokens(self) -> int:
         """About how many tokens all of it takes in the rendering that takes most, tool schemas not counted."""
         if self._tokens is None:
-            opening = self._checkpoint
-            weights = self._scale.weigh([(item.message.data, item.tokens) for item in self._shaped.items])
-            before = 0 if opening else self._scale.continued([message.data for message in self.messages])
-            self._tokens = sum(weights) + before + fixed_cost(self._inputs, self._scale.count)
+            weighed, counted = self._scale.weigh(self._shaped.items), self._scale.counted
+            self._tokens = sum(weighed.weights) + fixed_cost(self._inputs, counted)
+            if not self._checkpoint and weighed.begins_with_assistant():
+                self._tokens += counted(requests.CONTINUED) + MESSAGE_TOKENS
         return self._tokens
 
     @property
@@ -168,10 +168,8 @@ def check_budget(budget: int | None) -> None:
 
 def price(items: Sequence[Item], scale: Scale) -> None:
     """Set what each of these items costs at least, whatever else is shown with them."""
-    weights = scale.weigh([(item.message.data, item.tokens) for item in items])
-    for item, weight in zip(items, weights, strict=True):
-        # A result that is left out without its call costs nothing, a call without a result more than by itself.
-        item.tokens = min(weight, scale.alone(item.message.data, item.tokens))
+    for item, weight in zip(items, scale.weigh(items).least(), strict=True):
+        item.tokens = weight
 
 
 def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
@@ -181,19 +179,20 @@ def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, coun
     scale = inputs.scale or Scale(counter)
     if budget is None and policy is None:
         # Nothing has to be counted unless somebody asks how much it is.
-        shaped = chosen.shape(list(inputs.items), None, lambda message: scale.alone(message.data, 0))
+        shaped = chosen.shape(list(inputs.items), None, lambda message: scale.alone(message.data))
         return Context(inputs, shaped, chosen, None, scale)
     # What is counted is what is rendered: a call without a result costs the mark that answers it, too.
-    weights = scale.weigh([(item.message.data, item.tokens) for item in inputs.items])
+    weighed = scale.weigh(inputs.items)
     extra: dict[str, int] = {}
-    for item, weight in zip(inputs.items, weights, strict=True):
-        extra[item.message.id] = max(0, weight - scale.alone(item.message.data, item.tokens))
+    for item, reading, weight in zip(inputs.items, weighed.readings, weighed.weights, strict=True):
+        if weight > reading.alone:
+            extra[item.message.id] = weight - reading.alone
         item.tokens = weight
 
     def cost(message: Message) -> int:
-        return scale.alone(message.data, 0) + extra.get(message.id, 0)
+        return scale.alone(message.data) + extra.get(message.id, 0)
 
-    fixed = fixed_cost(inputs, scale.count)
+    fixed = fixed_cost(inputs, scale.counted)
     left = None if budget is None else budget - fixed
     most: int | None = None
     while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from msgspec import Struct
 from tape.core.context.policy import Excluded, Item
 from tape.core.messages import shapes
 from tape.core.render import requests
-from tape.core.strict import RESERVED
+from tape.core.strict import RESERVED, copied
 
 __all__ = ["Manifest", "Repair", "included", "joined", "repairs_of"]
 
@@ -88,7 +87,7 @@ def included(items: Sequence[Item]) -> list[Any]:
     for item in items:
         tape, seq = item.body or item.message.tape, item.message.revision
         if item.altered or item.message.id.startswith(RESERVED):
-            found.append(copy.deepcopy(item.message.data))
+            found.append(copied(item.message.data))
             continue
         before = found[-1] if found and isinstance(found[-1], list) else None
         if before is not None and before[0] == tape and before[2] + 1 == seq:

@@ -8,16 +8,17 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from tape.core.context.shorten import shorten
-from tape.core.context.turns import said, turn_starts
+from tape.core.context.turns import Reading, turn_starts
+from tape.core.messages.shapes import is_plain
 from tape.core.records import Message
 from tape.core.strict import RESERVED
 from tape.errors import BudgetExceeded, InvalidEntry, shown
 
-__all__ = ["STANDARD", "Excluded", "Item", "Policy", "Shaped", "Standard", "check_policy", "tokens_of"]
+__all__ = ["STANDARD", "Excluded", "Item", "Policy", "Shaped", "Standard", "check_policy"]
+__all__ += ["readings_of", "tokens_of"]
 
 
-class Item(Struct):
+class Item(Struct, gc=False):
     """One message of a context under construction: what is shown, its tokens, whether it is as it was recorded."""
 
     message: Message
@@ -25,6 +26,12 @@ class Item(Struct):
     altered: bool = False
     body: str = ""
     """The tape that the body lies in."""
+    reading: Reading | None = None
+    """What is known of the message, if it was asked for before."""
+
+    def read(self) -> Reading:
+        """Return what is known of the message that is shown now."""
+        return readings_of([self])[0]
 
 
 class Excluded(Struct, frozen=True, omit_defaults=True):
@@ -87,7 +94,7 @@ class Standard(Struct, frozen=True):
         """
         if budget is None or (gap is None and tokens_of(items) <= budget):
             return Shaped(items, [])
-        starts = turn_starts([said(item.message.data) for item in items])
+        starts = turn_starts([reading.said for reading in readings_of(items)])
         turns = list(zip(starts, [*starts[1:], len(items)], strict=True))
         last = turns[-1][0] if turns else 0
         untouched = min(last, max(len(items) - self.recent, gap or 0))
@@ -110,7 +117,7 @@ class Standard(Struct, frozen=True):
 
     def cut(self, item: Item, cost: Callable[[Message], int]) -> Item:
         """Return an item with its tool output cut, or itself when there is none to cut."""
-        data = shorten(item.message.data, self.tool_chars)
+        data = item.read().shortened(self.tool_chars)
         if data is item.message.data:
             return item
         message = msgspec.structs.replace(item.message, data=data)
@@ -132,6 +139,17 @@ def check_policy(policy: Any) -> Policy:
     ):
         raise InvalidEntry("policy", "head, recent and tool_chars must be whole numbers of at least 0")
     found: Policy = policy
+    return found
+
+
+def readings_of(items: Sequence[Item]) -> list[Reading]:
+    """Return what is known of the messages that these items show now."""
+    found = []
+    for item in items:
+        reading, data = item.reading, item.message.data
+        if reading is None or reading.data is not data:
+            reading = item.reading = Reading(data, is_plain(data))
+        found.append(reading)
     return found
 
 

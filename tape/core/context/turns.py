@@ -11,12 +11,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from tape.core.context.shorten import shorten
 from tape.core.messages import shapes
 
-__all__ = ["Said", "said", "turn_starts"]
+__all__ = ["Reading", "Said", "said", "turn_starts"]
 
 
-class Said(Struct, frozen=True):
+class Said(Struct, frozen=True, gc=False):
     """What of a message matters to turns: whether it begins one, the calls it makes, those it answers."""
 
     begins: bool
@@ -24,11 +25,64 @@ class Said(Struct, frozen=True):
     results: frozenset[str]
 
 
+_NONE: frozenset[str] = frozenset()
+_BEGINS, _GOES_ON = Said(True, _NONE, _NONE), Said(False, _NONE, _NONE)
+
+
 def said(data: dict[str, Any]) -> Said:
     """Return what of a message matters to turns."""
-    neutral = shapes.read(data)
-    results = frozenset(result.id for result in neutral.results)
-    return Said(neutral.role == "user" and not results, frozenset(call.id for call in neutral.calls), results)
+    return _said(shapes.read(data))
+
+
+def _said(neutral: shapes.Neutral) -> Said:
+    user = neutral.role == "user"
+    for part in neutral.parts:
+        if isinstance(part, shapes.BOUND):
+            results = frozenset([result.id for result in neutral.results])
+            return Said(user and not results, frozenset([call.id for call in neutral.calls]), results)
+    return _BEGINS if user else _GOES_ON
+
+
+class Reading(Struct, eq=False, gc=False):
+    """What is known of a message of a context. Each is found out once, for all who ask."""
+
+    data: dict[str, Any]
+    plain: bool
+    """Whether it is nothing but a text: then nothing else in a context changes what it costs."""
+    alone: int = -1
+    """What it costs as if no other message were there; -1 when it was not weighed."""
+    _neutral: shapes.Neutral | None = None
+    _said: Said | None = None
+    _short: tuple[int, dict[str, Any]] | None = None
+
+    @property
+    def neutral(self) -> shapes.Neutral:
+        """The message in the neutral shape."""
+        found = self._neutral
+        if found is None:
+            found = self._neutral = shapes.read(self.data)
+        return found
+
+    @property
+    def said(self) -> Said:
+        """What of it matters to turns."""
+        found = self._said
+        if found is None:
+            if self.plain:
+                role = self.data.get("role")
+                found = _BEGINS if role == "user" or not isinstance(role, str) else _GOES_ON
+            else:
+                found = _said(self.neutral)
+            self._said = found
+        return found
+
+    def shortened(self, limit: int) -> dict[str, Any]:
+        """Return the message with its tool results cut to about ``limit`` characters each, or as it is."""
+        if self.plain:
+            return self.data
+        if self._short is None or self._short[0] != limit:
+            self._short = (limit, shorten(self.data, limit))
+        return self._short[1]
 
 
 def turn_starts(
@@ -40,6 +94,8 @@ def turn_starts(
     ``made`` tells whether a call is made by a message before it; it is asked only where that decides something.
     """
     starts = [index for index, message in enumerate(messages) if message.begins or (whole and index == 0)]
+    if all(message is _BEGINS or message is _GOES_ON for message in messages):
+        return starts
     makers: dict[str, int] = {}
     # Of every raw turn, the earliest one that makes a call which it answers; -1 is one before all of these.
     earliest = [turn for turn, _ in enumerate(starts)]

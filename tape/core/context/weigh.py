@@ -7,20 +7,45 @@ they cost most, with the marks and synthetic results that stand for what is miss
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_not
 from typing import Any
 
+from msgspec import Struct
+
+from tape.core.context.policy import Item, readings_of
+from tape.core.context.turns import Reading
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MESSAGE_TOKENS, Counter, estimate, message_tokens, reported
 from tape.core.render import requests
 from tape.core.render.settle import Mended, mend
 
-__all__ = ["Scale"]
+__all__ = ["Scale", "Weighed"]
 
-_PLAIN = frozenset({"id", "role", "content", "usage"})
 
-Weighed = tuple[dict[str, Any], int]
-"""A message, and the tokens that were counted when it was recorded; 0 for not counted."""
+Rates = dict[type, list[tuple[int, int]]]
+"""What each API puts around one call or result of a message, and around each further one."""
+_RATES: Rates = {}
+"""Those by the standard estimate."""
+
+
+class Weighed(Struct):
+    """Messages that were weighed together, and what each costs among the others, with what has to be added for it."""
+
+    readings: list[Reading]
+    weights: list[int]
+    mended: Mended | None
+    """How they are shown, if some of them are not plain."""
+
+    def least(self) -> list[int]:
+        """Return what each message costs at least, whatever else is shown with these."""
+        if self.mended is None:
+            return self.weights
+        # A result that is left out without its call costs nothing, a call without a result more than by itself.
+        return [min(weight, reading.alone) for reading, weight in zip(self.readings, self.weights, strict=True)]
+
+    def begins_with_assistant(self) -> bool:
+        """Whether a user has to speak before them."""
+        shown = (reading.neutral for reading in self.readings) if self.mended is None else self.mended.messages
+        return requests.begins_with_assistant(shown)
 
 
 class Scale:
@@ -30,90 +55,88 @@ class Scale:
         self.count: Counter = estimate if counter is None else counter
         self._own = counter is not None
         self._texts: dict[str, int] = {}
-        # Messages are kept with what is known of them, so that no other can come to have their address.
-        self._read: dict[int, tuple[dict[str, Any], shapes.Neutral]] = {}
-        self._alone: dict[int, tuple[dict[str, Any], int]] = {}
-        self._mended: tuple[list[shapes.Neutral], Mended] | None = None
-        self._rates: dict[type, list[tuple[int, int]]] = {}
+        self._known: dict[int, Reading] = {}
+        """By the address of its data, which the reading keeps, so that no other can come to have it."""
+        self._unnoted: list[list[Reading]] = []
+        self._last: Weighed | None = None
+        self._rates: Rates = {} if counter is not None else _RATES
 
-    def read(self, messages: Sequence[dict[str, Any]]) -> list[shapes.Neutral]:
-        """Return messages in the neutral shape."""
-        known = self._read
-        new = [message for message in messages if id(message) not in known]
-        for message, neutral in zip(new, map(shapes.read, new), strict=True):
-            known[id(message)] = (message, neutral)
-        return [known[id(message)][1] for message in messages]
-
-    def alone(self, message: dict[str, Any], recorded: int) -> int:
+    def alone(self, message: dict[str, Any]) -> int:
         """Return the tokens of one message as if no other were there."""
-        known = self._alone.get(id(message))
+        while self._unnoted:
+            for reading in self._unnoted.pop():
+                self._known[id(reading.data)] = reading
+        known = self._known.get(id(message))
         if known is None:
-            known = self._alone[id(message)] = (message, self._weight(message, recorded))
-        return known[1]
+            known = self._known[id(message)] = Reading(message, shapes.is_plain(message))
+            known.alone = self._alone(known)
+        return known.alone
 
-    def _weight(self, message: dict[str, Any], recorded: int) -> int:
-        if _plain(message):
-            return recorded if recorded and not self._own else message_tokens(message, self.count)
-        by_model = reported(message)
-        return max(self._rendered(*self.read([message]))) if by_model is None else by_model + MESSAGE_TOKENS
+    def _alone(self, reading: Reading) -> int:
+        if reading.plain:
+            return message_tokens(reading.data, self.count)
+        by_model = reported(reading.data)
+        return max(self._rendered(reading.neutral)) if by_model is None else by_model + MESSAGE_TOKENS
 
-    def weigh(self, messages: Sequence[Weighed]) -> list[int]:
-        """Return the tokens of each message among the others, with what has to be added for it."""
-        neutrals = self.read([message for message, _ in messages])
-        mended = self._mend(neutrals)
+    def weigh(self, items: Sequence[Item]) -> Weighed:
+        """Weigh messages, each among the others."""
+        readings = readings_of(items)
+        last = self._last
+        if last is not None and last.readings == readings:
+            return last
+        plain = True
+        for index, reading in enumerate(readings):
+            if reading.alone < 0:
+                known = self._known.get(id(reading.data))
+                if known is not None:
+                    # What a policy made and asked the cost of was read and weighed then.
+                    readings[index] = items[index].reading = known
+                else:
+                    recorded = 0 if self._own else items[index].tokens
+                    reading.alone = recorded if recorded and reading.plain else self._alone(reading)
+            plain = plain and reading.plain
+        self._unnoted.append(readings)
+        mended, weights = None, [reading.alone for reading in readings]
+        if not plain:
+            mended = mend([reading.neutral for reading in readings])
+            weights = self._among(readings, weights, mended)
+        self._last = Weighed(readings, weights, mended)
+        return self._last
+
+    def _among(self, readings: Sequence[Reading], alone: Sequence[int], mended: Mended) -> list[int]:
+        """Return what messages cost that are mended because of each other."""
         if not _written_alike(mended.messages):
-            return self._weigh_each(messages, neutrals)
+            return self._weigh_each(readings)
         return [
-            self._among(message, recorded, neutral, shown, missing)
-            for (message, recorded), neutral, shown, missing in zip(
-                messages, neutrals, mended.messages, mended.missing, strict=True
-            )
+            weight if shown is reading.neutral and not missing else self._mended(reading, shown, missing)
+            for reading, weight, shown, missing in zip(readings, alone, mended.messages, mended.missing, strict=True)
         ]
 
-    def _among(
-        self,
-        message: dict[str, Any],
-        recorded: int,
-        neutral: shapes.Neutral,
-        shown: shapes.Neutral,
-        missing: Sequence[shapes.Result],
-    ) -> int:
-        if shown is neutral and not missing:
-            return self.alone(message, recorded)
-        by_model = reported(message)
+    def _mended(self, reading: Reading, shown: shapes.Neutral, missing: Sequence[shapes.Result]) -> int:
+        if shown is reading.neutral and not missing:
+            return reading.alone
+        by_model = reported(reading.data)
         if by_model is not None:
             return by_model + MESSAGE_TOKENS + max(self._rendered(shapes.Neutral("tool", [*missing])))
         return max(self._rendered(shapes.Neutral(shown.role, [*shown.parts, *missing], shown.name)))
 
-    def _weigh_each(self, messages: Sequence[Weighed], neutrals: Sequence[shapes.Neutral]) -> list[int]:
+    def _weigh_each(self, readings: Sequence[Reading]) -> list[int]:
         """Return the weights where the APIs write the ids of calls each in its own way."""
-        weights = [0] * len(messages)
+        neutrals = [reading.neutral for reading in readings]
+        weights = [0] * len(readings)
         for api, tidy in enumerate(requests.TIDY):
             mended = mend(neutrals, tidy)
-            for index, (message, recorded) in enumerate(messages):
+            for index, reading in enumerate(readings):
                 shown, missing = mended.messages[index], mended.missing[index]
-                if _plain(message) or reported(message) is not None:
-                    weight = self._among(message, recorded, neutrals[index], neutrals[index], missing)
+                if reading.plain or reported(reading.data) is not None:
+                    weight = self._mended(reading, reading.neutral, missing)
                 else:
                     parts = [*shown.parts, *missing]
-                    weight = requests.tokens(shapes.Neutral(shown.role, parts, shown.name), self._counted)[api]
+                    weight = requests.tokens(shapes.Neutral(shown.role, parts, shown.name), self.counted)[api]
                 weights[index] = max(weights[index], weight)
         return weights
 
-    def continued(self, messages: Sequence[dict[str, Any]]) -> int:
-        """Return what it costs that a user has to speak before an assistant that begins."""
-        if not requests.begins_with_assistant(self._mend(self.read(messages)).messages):
-            return 0
-        return self.count(requests.CONTINUED) + MESSAGE_TOKENS
-
-    def _mend(self, neutrals: list[shapes.Neutral]) -> Mended:
-        """Mend what is asked for twice in a row once."""
-        known = self._mended
-        if known is None or len(known[0]) != len(neutrals) or any(map(is_not, known[0], neutrals)):
-            known = self._mended = (neutrals, mend(neutrals))
-        return known[1]
-
-    def _counted(self, text: str) -> int:
+    def counted(self, text: str) -> int:
         """Count a text once, though every API's rendering has it."""
         known = self._texts.get(text)
         if known is None:
@@ -121,30 +144,46 @@ class Scale:
         return known
 
     def _rendered(self, message: shapes.Neutral) -> tuple[int, ...]:
-        return self._simple(message) or requests.tokens(message, self._counted)
+        return self._simple(message) or requests.tokens(message, self.counted)
 
     # Most messages with tools are calls of functions or results of text. One of each is rendered to learn what every
     # API puts around it; of the others only the texts are counted.
 
     def _simple(self, message: shapes.Neutral) -> tuple[int, ...] | None:
         """Return what ``render.tokens`` does, or None for a message that has to be rendered."""
-        if message.parts and all(isinstance(part, shapes.Result) and _is_text(part) for part in message.parts):
-            texts = sum(self._counted(result.id) + self._counted(result.content) for result in message.results)
-            return tuple(around + texts for around in self._around(_RESULT, len(message.parts)))
-        said = [part.text for part in message.parts if isinstance(part, shapes.Text)]
-        calls = [part for part in message.parts if isinstance(part, shapes.Call) and part.part is None]
-        if not calls or len(said) > 1 or len(said) + len(calls) < len(message.parts) or message.name is not None:
+        counted, parts = self.counted, message.parts
+        said: str | None = None
+        calls: list[shapes.Call] = []
+        results: list[shapes.Result] = []
+        for part in parts:
+            if type(part) is shapes.Call and part.part is None:
+                calls.append(part)
+            elif type(part) is shapes.Result and _is_text(part):
+                results.append(part)
+            elif type(part) is shapes.Text and said is None:
+                said = part.text
+            else:
+                return None
+        if results:
+            if len(results) < len(parts):
+                return None
+            texts = sum([counted(result.id) + counted(result.content) for result in results])
+            return tuple([around + texts for around in self._around(_RESULT, len(results))])
+        if not calls or message.name is not None:
             return None
-        text = self._counted(said[0]) if said and said[0].strip() else 0
-        if said and not text:
-            return None
+        text = 0
+        if said is not None:
+            text = counted(said) if said.strip() else 0
+            if not text:
+                return None
         chat, responses, anthropic = self._around(_CALL, len(calls))
         for call in calls:
             name, to_openai, to_anthropic = requests.as_sent(call)
-            named = self._counted(call.id) + self._counted(name)
-            chat += named + self._counted(to_openai)
-            responses += named + self._counted(to_openai)
-            anthropic += named + self._counted(to_anthropic)
+            named = counted(call.id) + counted(name)
+            openai = named + counted(to_openai)
+            chat += openai
+            responses += openai
+            anthropic += named + counted(to_anthropic)
         # An item of the Responses API is a call or says something, not both.
         return chat + text, responses + text + (MESSAGE_TOKENS if said else 0), anthropic + text
 
@@ -152,14 +191,14 @@ class Scale:
         """Return what each API puts around so many calls, or results, in one message."""
         rates = self._rates.get(type(sample))
         if rates is None:
-            one = requests.tokens(shapes.Neutral("tool", [sample]), self._counted)
-            two = requests.tokens(shapes.Neutral("tool", [sample, sample]), self._counted)
+            one = requests.tokens(shapes.Neutral("tool", [sample]), self.counted)
+            two = requests.tokens(shapes.Neutral("tool", [sample, sample]), self.counted)
             texts = (
                 (sample.id, sample.content)
                 if isinstance(sample, shapes.Result)
                 else (sample.id, *requests.as_sent(sample)[:2])
             )
-            inside = sum(self._counted(text) for text in texts)
+            inside = sum(self.counted(text) for text in texts)
             rates = self._rates[type(sample)] = [(a - (b - a), b - a - inside) for a, b in zip(one, two, strict=True)]
         return [base + number * each for base, each in rates]
 
@@ -183,13 +222,9 @@ def _is_text(result: shapes.Result) -> bool:
 
 def _written_alike(messages: Sequence[shapes.Neutral]) -> bool:
     """Whether every API writes the ids of all calls as they are."""
-    ids = {part.id for message in messages for part in message.parts if isinstance(part, shapes.Call)}
-    return all(tidy(id) == id for id in ids for tidy in requests.TIDY)
-
-
-def _plain(message: dict[str, Any]) -> bool:
-    """Whether a message is nothing but a text, which is sent as it is."""
-    content = message.get("content")
-    return (
-        type(content) is str and message.keys() <= _PLAIN and message.get("role") != "tool" and content[:5] != "data:"
+    return all(
+        requests.written_alike(part.id)
+        for message in messages
+        for part in message.parts
+        if isinstance(part, shapes.Call)
     )

@@ -13,34 +13,31 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tape.core.context.policy import Item, Standard
-from tape.core.context.turns import Said, said, turn_starts
+from tape.core.context.policy import Item, Standard, readings_of
+from tape.core.context.turns import Said, turn_starts
 from tape.core.records import Message
 from tape.errors import BudgetExceeded
 
 __all__ = ["Reached", "Spot", "Unbounded", "Window", "reach"]
 
-FIRST_STRETCH = 48
+FIRST_STRETCH = 64
 """How many messages are read from the end before anything is known of their size."""
 LONGEST_STRETCH = 4_096
 HEAD_STRETCH = 8
 
 
-class Spot(Struct):
+class Spot(Struct, gc=False):
     """A message of the window with its depth, and what was found out about it."""
 
     item: Item
     depth: int
     cut: int | None = None
     """What it costs when its tool output is cut."""
-    _said: Said | None = None
 
     @property
     def said(self) -> Said:
         """What of it matters to turns; not asked for when everything fits."""
-        if self._said is None:
-            self._said = said(self.item.message.data)
-        return self._said
+        return self.item.read().said
 
 
 class Unbounded(Exception):
@@ -85,10 +82,11 @@ def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message
     count = max(FIRST_STRETCH, policy.recent)
     while not window.whole():
         reading.tail[:0] = window.newest(count)
-        found = reading.decided()
-        if found is not None:
-            return found
-        count = reading.next_stretch(count)
+        if not window.whole():
+            found = reading.decided()
+            if found is not None:
+                return found
+            count = reading.next_stretch(count)
     return Reached([*reading.head, *reading.tail], None)
 
 
@@ -118,7 +116,7 @@ class _Reading:
         if self.window.whole() or len(tail) < recent or uncut <= budget:
             # It may all fit, or what is older may be among the messages that are never cut.
             return None
-        starts = turn_starts([spot.said for spot in tail], whole=False, made=self.window.made)
+        starts = turn_starts(_said(tail), whole=False, made=self.window.made)
         last = tail[starts[-1] :] if starts else tail
         final = _tokens(last)
         if final > budget:
@@ -156,7 +154,7 @@ class _Reading:
         wanted = self.policy.head
         while wanted > 0:
             if len(self.head) >= wanted:
-                starts = turn_starts([spot.said for spot in self.head])
+                starts = turn_starts(_said(self.head))
                 for start in starts:
                     if start >= wanted and not self._answered_after(start):
                         return self.head[:start], True
@@ -185,6 +183,10 @@ class _Reading:
         if spot.cut is None:
             spot.cut = self.policy.cut(spot.item, self.cost).tokens
         return spot.cut
+
+
+def _said(spots: Sequence[Spot]) -> list[Said]:
+    return [reading.said for reading in readings_of([spot.item for spot in spots])]
 
 
 def _tokens(spots: Sequence[Spot]) -> int:

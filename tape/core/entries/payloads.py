@@ -162,12 +162,12 @@ def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) ->
         raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
 
 
-class Body(Struct):
+class Body(Struct, gc=False):
     """The part of an append or a revision that is the message itself."""
 
     id: str
     message: dict[str, Any]
-    calls: list[str] = []
+    calls: tuple[str, ...] = ()
     tokens: int = 0
 
 

@@ -14,9 +14,24 @@ from msgspec import Struct
 
 from tape.core.messages.media import Media, label, read_data_url, read_media
 
-__all__ = ["Call", "Media", "Neutral", "Other", "Part", "Result", "Text", "as_text", "contents", "read"]
+__all__ = [
+    "BOUND",
+    "Call",
+    "Media",
+    "Neutral",
+    "Other",
+    "Part",
+    "Result",
+    "Text",
+    "as_text",
+    "contents",
+    "is_plain",
+    "read",
+]
 
 _TEXTS = ("text", "input_text", "output_text")
+_PLAIN = frozenset({"id", "role", "content", "usage"})
+"""The fields of a message that is nothing but a text."""
 _STRUCTURE = frozenset({"step-start"})
 """Parts that say nothing to a model."""
 _IN_RESULTS = frozenset({"search_result", "tool_reference"})
@@ -34,13 +49,13 @@ _RUN_BY_OPENAI = frozenset(
 """Items of calls that the API itself runs: nobody answers them."""
 
 
-class Text(Struct, frozen=True):
+class Text(Struct, frozen=True, gc=False):
     """Plain text."""
 
     text: str
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, gc=False):
     """A tool call."""
 
     id: str
@@ -51,7 +66,7 @@ class Call(Struct, frozen=True):
     """The call itself where it is not a plain function's: a custom tool's, or an item of the Responses API."""
 
 
-class Result(Struct, frozen=True):
+class Result(Struct, frozen=True, gc=False):
     """The result of a tool call."""
 
     id: str
@@ -62,16 +77,18 @@ class Result(Struct, frozen=True):
     """The item of the Responses API that it was read from."""
 
 
-class Other(Struct, frozen=True):
+class Other(Struct, frozen=True, gc=False):
     """A part that has no counterpart elsewhere, such as a model's reasoning."""
 
     part: dict[str, Any]
 
 
 Part = Text | Media | Call | Result | Other
+BOUND = (Call, Result)
+"""The parts that are bound to each other."""
 
 
-class Neutral(Struct, frozen=True):
+class Neutral(Struct, frozen=True, gc=False):
     """A message without the clothes of any API."""
 
     role: str
@@ -159,23 +176,34 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def is_plain(message: dict[str, Any]) -> bool:
+    """Whether a message is nothing but a text that someone says: no tool's, no media, no name."""
+    content, role = message.get("content"), message.get("role")
+    if type(content) is not str or role == "tool" or content[:5] == "data:":
+        return False
+    return (role is not None and len(message) == 2) or message.keys() <= _PLAIN
+
+
 def read(message: dict[str, Any]) -> Neutral:
     """Return a message of any shape in the neutral one."""
+    role, content = message.get("role"), message.get("content")
+    if type(role) is str and type(content) is str and (len(message) == 2 or message.keys() <= _PLAIN):
+        # Most are a text and who says it.
+        return Neutral(role, [Text(content)] if content else [])
     kind = message.get("type")
-    role = message.get("role")
     if isinstance(kind, str) and role is None and kind != "message":
         return _item(message, kind)
     role = role if isinstance(role, str) else "user"
     name = message.get("name")
     name = name if isinstance(name, str) and name else None
     if role == "tool" and isinstance(message.get("tool_call_id"), str):
-        return Neutral("tool", [Result(message["tool_call_id"], message.get("content"), False, name)])
+        return Neutral("tool", [Result(message["tool_call_id"], content, False, name)])
     parts: list[Part] = []
-    for source in (message.get("content"), message.get("parts")):
+    for source in (content, message.get("parts")):
         if isinstance(source, list):
             for part in source:
                 parts += _part(part)
-        else:
+        elif source is not None:
             parts += _part(source)
     calls = message.get("tool_calls")
     if isinstance(calls, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -40,7 +41,7 @@ class Covered(Struct, frozen=True):
 
     id: str
     place: Place
-    calls: list[str]
+    calls: Sequence[str]
     waiting: list[str]
     answers: list[Answer]
 

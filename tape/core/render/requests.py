@@ -8,14 +8,15 @@ messages. What an API does not take is not left out: a mark in the text tells of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from tape.core.messages.media import label
-from tape.core.messages.shapes import Call, Media, Neutral, Other, Part, Result, Text, contents
+from tape.core.messages.shapes import BOUND, Call, Media, Neutral, Other, Part, Result, Text, contents
 from tape.core.messages.tokens import MESSAGE_TOKENS, Counter, message_tokens
 from tape.core.render.convert import (
     ANTHROPIC,
@@ -46,12 +47,17 @@ __all__ = [
     "to_responses",
     "tokens",
     "untaken",
+    "written_alike",
 ]
 
 CONTINUED = "(continued)"
 """What a user says in front of an assistant that begins, since Anthropic wants a user to."""
 
+_ROLES = frozenset({"system", "developer", "assistant"})
+"""The roles that OpenAI's APIs know besides the user's and the tools'."""
+_ANTHROPIC_ROLES = {"system": "system", "developer": "system", "assistant": "assistant"}
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _SPEAKER = re.compile(r"[^\s<|\\/>]{1,64}")
 _CHAT_ID, _RESPONSES_ID = 40, 64
 _NATIVE_PAIRS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
@@ -81,8 +87,13 @@ def _anthropic_id(id: str) -> str:
     return _NAME.sub("_", id) or "_"
 
 
+@lru_cache(maxsize=1_024)
+def _tidy_name(name: str) -> str:
+    return _NAME.sub("_", name)[:64] or "tool"
+
+
 def _tool_name(call: Call) -> str:
-    return _NAME.sub("_", call.name)[:64] or "tool"
+    return _tidy_name(call.name)
 
 
 def _json(value: Any) -> str:
@@ -122,15 +133,20 @@ def to_chat(prompt: str | None, messages: Sequence[Neutral]) -> list[dict[str, A
     """Return the messages of OpenAI's chat completions API."""
     out: list[dict[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
     for message in settle(messages, _chat_id):
-        out += _chat_messages(message)
+        parts = message.parts
+        if len(parts) == 1 and message.name is None and type(part := parts[0]) is Text and part.text:
+            # What most messages are; they come out of the general way as the same.
+            out.append({"role": message.role if message.role in _ROLES else "user", "content": part.text})
+        else:
+            out += _chat_messages(message)
     return out
 
 
 def _chat_messages(message: Neutral) -> list[dict[str, Any]]:
     if message.role == "tool":
         return _chat_results(message.results)
-    role = message.role if message.role in ("system", "developer", "assistant") else "user"
-    content = [_chat_part(part, role) for part in message.parts if not isinstance(part, Call | Result)]
+    role = message.role if message.role in _ROLES else "user"
+    content = [_chat_part(part, role) for part in message.parts if not isinstance(part, BOUND)]
     body = content if any(part["type"] != "text" for part in content) else _joined(content)
     dressed: dict[str, Any] = {"role": role, "content": body or None}
     if message.name is not None and _SPEAKER.fullmatch(message.name):
@@ -141,7 +157,7 @@ def _chat_messages(message: Neutral) -> list[dict[str, Any]]:
 
 
 def _chat_part(part: Part, role: str) -> dict[str, Any]:
-    if isinstance(part, Media | Other):
+    if isinstance(part, (Media, Other)):
         return _chat_taken(part, role) or {"type": "text", "text": mark(part, CHAT, role)}
     return {"type": "text", "text": part.text if isinstance(part, Text) else ""}
 
@@ -224,13 +240,13 @@ def _responses_items(message: Neutral, kinds: Sequence[str]) -> list[dict[str, A
     """Return the items of a message; ``kinds`` are the types of the calls that it makes or answers."""
     if message.role == "tool":
         return [_responses_output(result, kind) for result, kind in zip(message.results, kinds, strict=True)]
-    role = message.role if message.role in ("system", "developer", "assistant") else "user"
+    role = message.role if message.role in _ROLES else "user"
     items: list[dict[str, Any]] = []
     content: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Other) and responses_other(part.part) is not None:
             items.append(part.part)
-        elif not isinstance(part, Call | Result):
+        elif not isinstance(part, BOUND):
             content.append(_responses_part(part, role))
     if content:
         items.append({"type": "message", "role": role, "content": content})
@@ -240,7 +256,7 @@ def _responses_items(message: Neutral, kinds: Sequence[str]) -> list[dict[str, A
 def _responses_part(part: Part, role: str) -> dict[str, Any]:
     taken: dict[str, Any] | None = None
     text = part.text if isinstance(part, Text) else ""
-    if isinstance(part, Media | Other):
+    if isinstance(part, (Media, Other)):
         taken, text = _responses_taken(part, role), mark(part, RESPONSES, role)
     return taken or {"type": "output_text" if role == "assistant" else "input_text", "text": text}
 
@@ -306,6 +322,8 @@ def to_anthropic(prompt: str | None, messages: Sequence[Neutral]) -> dict[str, A
     if turns and turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"type": "text", "text": CONTINUED}]})
     for turn in turns:
+        if len(turn["content"]) == 1:
+            continue
         # Results must come before anything else that a user says.
         turn["content"].sort(key=lambda block: block["type"] != "tool_result" if turn["role"] == "user" else False)
         if turn["role"] == "assistant":
@@ -315,7 +333,7 @@ def to_anthropic(prompt: str | None, messages: Sequence[Neutral]) -> dict[str, A
 
 def _anthropic_blocks(message: Neutral) -> tuple[str, list[dict[str, Any]]]:
     """Return the role of a message and its blocks; a system message has blocks of text only."""
-    role = {"system": "system", "developer": "system", "assistant": "assistant"}.get(message.role, "user")
+    role = _ANTHROPIC_ROLES.get(message.role, "user")
     return role, [block for part in message.parts for block in _anthropic_part(part, role)]
 
 
@@ -363,7 +381,7 @@ def _anthropic_result(result: Result) -> Iterator[dict[str, Any]]:
 # -- what a rendering takes, and what it leaves out
 
 
-def begins_with_assistant(messages: Sequence[Neutral]) -> bool:
+def begins_with_assistant(messages: Iterable[Neutral]) -> bool:
     """Whether Anthropic's rendering of mended messages has to put a user's word in front."""
     for message in messages:
         role, blocks = _anthropic_blocks(message)
@@ -398,16 +416,21 @@ TIDY = (_chat_id, _responses_id, _anthropic_id)
 """How each API wants ids written, in the order of ``tokens``."""
 
 
+def written_alike(id: str) -> bool:
+    """Whether every API writes an id as it is."""
+    return _ID.fullmatch(id) is not None
+
+
 def _ways(message: Neutral) -> tuple[bool, ...]:
     """Return whether calls and results may go as functions' only, or also as the items that they were."""
-    own = any(part.part is not None for part in message.parts if isinstance(part, Call | Result))
+    own = any(part.part is not None for part in message.parts if isinstance(part, BOUND))
     return (False, True) if own else (False,)
 
 
 def _responses_tokens(pieces: Sequence[Neutral], own: bool, counter: Counter) -> int:
     total = 0
     for piece in pieces:
-        made = [part for part in piece.parts if isinstance(part, Call | Result)]
+        made = [part for part in piece.parts if isinstance(part, BOUND)]
         kinds = [_own_kind(part) if own else "function_call" for part in made]
         total += sum(message_tokens(item, counter) for item in _responses_items(piece, kinds))
     return total
@@ -422,15 +445,15 @@ def untaken(message: Neutral) -> dict[str, list[str]]:
     """Return what is in a message that not every API takes: the word for it, and the APIs that show a mark instead."""
     found: dict[str, list[str]] = {}
     for part in message.parts:
-        if isinstance(part, Media | Other):
+        if isinstance(part, (Media, Other)):
             inner: Sequence[Part] = [part]
-            role = message.role if message.role in ("system", "developer", "assistant") else "user"
+            role = message.role if message.role in _ROLES else "user"
         elif isinstance(part, Result):
             inner, role = contents(part.content), "user" if part.error else "result"
         else:
             continue
         for one in inner:
-            if isinstance(one, Media | Other):
+            if isinstance(one, (Media, Other)):
                 apis = found.setdefault(noun(one), [])
                 apis += [api for api, taken in _TAKEN.items() if api not in apis and taken(one, role) is None]
     return {word: apis for word, apis in found.items() if apis}

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
-from tape.core.messages.shapes import Call, Neutral, Other, Part, Result, Text
+from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result, Text
 
 __all__ = ["NO_RESULT", "Fix", "Mended", "mend", "settle"]
 
@@ -35,14 +35,17 @@ class Mended(NamedTuple):
 
     messages: list[Neutral]
     """One for each that was given, the same object where nothing was mended in it."""
-    answers: list[list[Result]]
+    answers: list[Sequence[Result]]
     """For each message, the results of the calls that it makes, in their order."""
-    missing: list[list[Result]]
+    missing: list[Sequence[Result]]
     """Those of them that the history lacks."""
     fixes: list[Fix]
 
 
-class _Made(Struct):
+_NO_RESULTS: Sequence[Result] = ()
+
+
+class _Made(Struct, gc=False):
     """A call as it is followed through the history."""
 
     index: int
@@ -61,8 +64,9 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     A result belongs to the last message before it that makes a call of its id without a result yet. ``tidy`` gives an
     id in the characters that an API takes. Mending twice gives the same.
     """
-    if not any(isinstance(part, Call | Result | Other) for message in messages for part in message.parts):
-        return Mended(list(messages), [[] for _ in messages], [[] for _ in messages], [])
+    if not _has_calls(messages):
+        none = [_NO_RESULTS] * len(messages)
+        return Mended(list(messages), none, none, [])
     made: list[_Made] = []
     fixes: list[Fix] = []
     bound = _bind(messages, made, fixes)
@@ -75,22 +79,30 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     for at in touched:
         parts: list[Part] = []
         for position, part in enumerate(messages[at].parts):
-            if isinstance(part, Call | Result):
+            if isinstance(part, BOUND):
                 one = bound.get((at, position))
                 parts += [] if one is None else [_renamed(part, one.id)]
             else:
                 parts += server.get((at, position), [part])
         mended[at] = Neutral(messages[at].role, parts, messages[at].name)
-    answers: list[list[Result]] = [[] for _ in messages]
-    missing: list[list[Result]] = [[] for _ in messages]
+    answers, missing = ([_NO_RESULTS] * len(messages) for _ in range(2))
     for one in made:
         result = one.result
         if result is None:
             fixes.append(Fix("unsettled call", one.call.id, one.index))
             result = Result(one.id, NO_RESULT, True)
-            missing[one.index].append(result)
-        answers[one.index].append(_renamed(result, one.id))
+            missing[one.index] = [*missing[one.index], result]
+        answers[one.index] = [*answers[one.index], _renamed(result, one.id)]
     return Mended(mended, answers, missing, [*fixes, *unanswered])
+
+
+def _has_calls(messages: Sequence[Neutral]) -> bool:
+    """Whether there are calls or results among messages, or parts of other APIs that may be such."""
+    for message in messages:
+        for part in message.parts:
+            if type(part) is not Text and isinstance(part, (Call, Result, Other)):
+                return True
+    return False
 
 
 def _renamed(part: _Named, id: str) -> _Named:
@@ -105,7 +117,7 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
         here: list[_Made] = []
         for position, part in enumerate(message.parts):
             if isinstance(part, Call):
-                if any(one.call == part for one in here):
+                if here and any(one.call == part for one in here):
                     # One call written twice in a message is sent once.
                     fixes.append(Fix("repeated call", part.id, index))
                     continue
@@ -226,6 +238,9 @@ def _paused(messages: Sequence[Neutral]) -> int:
 
 def settle(messages: Sequence[Neutral], tidy: Tidy = _same) -> list[Neutral]:
     """Return the messages with every call answered right behind it, and no other results. Twice gives the same."""
+    if not _has_calls(messages):
+        said = [message for message in messages if message.parts]
+        return [one if one.role != "tool" else Neutral("user", one.parts, one.name) for one in said]
     mended = mend(messages, tidy)
     settled: list[Neutral] = []
     for message, results in zip(mended.messages, mended.answers, strict=True):

@@ -52,7 +52,7 @@ class Rewritten(Struct, frozen=True):
     """A message that is revised: the calls it made and makes now, and those of them whose results are not in it."""
 
     place: Place
-    made: list[str]
+    made: Sequence[str]
     makes: list[str]
     awaited: list[str]
     awaits: list[str]
@@ -146,7 +146,7 @@ def _callers(
 ) -> list[_Caller]:
     """Return those of the messages that made or make calls which others answer."""
 
-    def calls(place: Place) -> list[str]:
+    def calls(place: Place) -> Sequence[str]:
         standing = look.standing(place)
         return look.body(standing.body, standing.of).calls
 

@@ -62,8 +62,12 @@ class Transaction:
         """Run a query and return its rows."""
         order, make = statement.order, statement.rows
         bound = params if order is None else [params[index] for index in order]
-        rows = self.execute(statement.sql, bound).fetchall()
-        return rows if make is None else make(rows)
+        found = self.execute(statement.sql, bound)
+        if make is None:
+            rows: list[T] = found.fetchall()
+            return rows
+        # SQLite gives rows one by one: those that are made into others need not all be held as tuples before.
+        return make(found.fetchall() if self.postgres else found)
 
     def run(self, statement: Statement[Any], params: Row) -> int:
         """Run a change and return how many rows it touched."""

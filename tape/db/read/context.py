@@ -66,7 +66,7 @@ def _fill(
     window = PathWindow(view, end, floor, runs, scale)
     reached = None
     if budget is not None and policy is not None:
-        room = budget - fixed_cost(inputs, scale.count)
+        room = budget - fixed_cost(inputs, scale.counted)
         if room < 0:
             # What is always shown is too large already, and the builder says so.
             return
@@ -81,7 +81,8 @@ def _fill(
 
 def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, runs: Sequence[Run]) -> None:
     """Tell what is out of a context that is read from both ends: what summaries stand for, and what lies between."""
-    shown = {(one.message.tape, one.message.seq) for one in inputs.items if one.message.id.startswith(RESERVED)}
+    made = [one.message for one in inputs.items if one.message.id.startswith(RESERVED)] if runs else []
+    shown = {(message.tape, message.seq) for message in made}
     standing = [(run.summary.tape, run.summary.seq) for run in runs]
     inputs.excluded += [
         one for run, name in zip(runs, standing, strict=True) if name in shown for one in window.summarised(run)
@@ -96,7 +97,7 @@ def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, 
 def _reach(window: PathWindow, budget: int, room: int, policy: Standard, scale: Scale) -> Reached | None:
     """Return what the policy needs of a window; None when that cannot be known without reading all of it."""
     try:
-        return reach(window, policy, room, lambda message: scale.alone(message.data, 0))
+        return reach(window, policy, room, lambda message: scale.alone(message.data))
     except Unbounded:
         return None
     except BudgetExceeded as error:

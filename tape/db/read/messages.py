@@ -47,17 +47,17 @@ def page(view: TapeView, branch: str | None, wanted: Stretch) -> Page[Message]:
     end = paths.end_of(view, branch)
     if wanted.after is not None:
         above = _on_path(view, end, wanted.after, "after").ordinal
-        rows, more = _bounded(lambda most: paths.first_rows(view, end, above, most), wanted)
+        rows, following = _bounded(lambda most: paths.first_rows(view, end, above, most), wanted)
+        found = messages_from_rows(view, rows)
     else:
         if wanted.before is not None:
             end = paths.before(view, _on_path(view, end, wanted.before, "before"))
-        rows, more = _bounded(lambda most: paths.last_rows(view, end, most), wanted)
-        rows.reverse()
-    found = messages_from_rows(view, rows)
+        rows, following = _bounded(lambda most: paths.last_rows(view, end, most), wanted)
+        found = messages_from_rows(view, rows[::-1], above=following)
     cursor = None
-    if more and found:
+    if following is not None and found:
         cursor = found[-1].id if wanted.after is not None else found[0].id
-    return Page(found, cursor, more)
+    return Page(found, cursor, following is not None)
 
 
 def _on_path(view: TapeView, end: Place, message_id: str, field: str) -> Place:
@@ -68,12 +68,12 @@ def _on_path(view: TapeView, end: Place, message_id: str, field: str) -> Place:
     return place
 
 
-def _bounded(read: Callable[[int], list[PathRow]], wanted: Stretch) -> tuple[list[PathRow], bool]:
-    """Return as many rows as count and bytes allow, at least one, and whether some were left out."""
+def _bounded(read: Callable[[int], list[PathRow]], wanted: Stretch) -> tuple[list[PathRow], PathRow | None]:
+    """Return as many rows as count and bytes allow, at least one, and the first that was left out, if one was."""
     count = wanted.limit
     if wanted.max_bytes is None:
         rows = read(count + 1)
-        return rows[:count], len(rows) > count
+        return rows[:count], rows[count] if len(rows) > count else None
     # How many rows fill the bytes is not known before: read few, and more as long as they all fit.
     length = 32
     while True:
@@ -82,9 +82,9 @@ def _bounded(read: Callable[[int], list[PathRow]], wanted: Stretch) -> tuple[lis
         for index, row in enumerate(rows[:count]):
             size += len(row.payload or b"")
             if size > wanted.max_bytes and index:
-                return rows[:index], True
+                return rows[:index], row
         if len(rows) < length or len(rows) > count:
-            return rows[:count], len(rows) > count
+            return rows[:count], rows[count] if len(rows) > count else None
         length *= 4
 
 

@@ -130,9 +130,9 @@ class PathWindow:
             run = self._runs[self._behind - 1] if self._behind > self._ahead else None
             bottom = self._low if run is None else max(run.hi, self._low)
             if self._high > bottom:
-                rows, self._high = self._last_rows(bottom, count)
+                rows, self._high, above = self._last_rows(bottom, count)
                 if rows:
-                    return self._spots(rows)
+                    return self._spots(rows, above)
             elif run is not None:
                 self._behind -= 1
                 self._high = run.lo - 1
@@ -154,22 +154,26 @@ class PathWindow:
                 return self._run_spots(run)
         return []
 
-    def _last_rows(self, bottom: int, count: int) -> tuple[Sequence[PathRow], int]:
-        """Return the last rows between ``bottom`` and what was read from the end, and the depth down to which."""
-        high = self._high
+    def _last_rows(self, bottom: int, count: int) -> tuple[Sequence[PathRow], int, PathRow | None]:
+        """Return the last rows between ``bottom`` and what was read from the end, and the depth down to which.
+
+        The row above them comes along where one more could be read with them.
+        """
+        high, above = self._high, None
         last, lo = self._lanes.at(high)
         place = Place(last.lane, high, last.tape)
         if lo <= max(bottom, high - count):
             floor = max(lo, bottom, high - self._span)
-            rows = paths.rows(self._view, place, floor, count, last=True)[::-1]
-            if len(rows) == count:
+            rows = paths.rows(self._view, place, floor, count + 1, last=True)[::-1]
+            if len(rows) > count:
+                above, rows = rows[0], rows[1:]
                 floor = rows[0].ordinal - 1
         else:
             # Of short lanes several are read in one statement.
             floor = max(bottom, high - min(max(count, self._span // 16), _MOST_LANES))
             rows = paths.path(self._view, place, floor)
         self._widen(found=bool(rows))
-        return rows, floor
+        return rows, floor, above
 
     def _first_rows(self, top: int, count: int) -> tuple[Sequence[PathRow], int]:
         """Return the first rows between what was read from the beginning and ``top``, and the depth up to which."""
@@ -183,8 +187,8 @@ class PathWindow:
     def _widen(self, *, found: bool) -> None:
         self._span = _SPAN if found else min(self._span * 4, _LONGEST_SPAN)
 
-    def _spots(self, rows: Sequence[PathRow]) -> list[Spot]:
-        items = plain_items(self._view, rows)
+    def _spots(self, rows: Sequence[PathRow], above: PathRow | None = None) -> list[Spot]:
+        items = plain_items(self._view, rows, above)
         price(items, self._scale)
         return [Spot(item, row.ordinal) for item, row in zip(items, rows, strict=True)]
 
@@ -334,10 +338,13 @@ def branch_range(view: TapeView, first: tuple[str, int], last: tuple[str, int], 
     return found
 
 
-def plain_items(view: TapeView, rows: Sequence[PathRow]) -> list[Item]:
-    """Return rows of a path as items of a context."""
+def plain_items(view: TapeView, rows: Sequence[PathRow], above: PathRow | None = None) -> list[Item]:
+    """Return rows of a path as items of a context; ``above`` is the row before them, if that was read, too."""
+    messages = messages_from_rows(view, rows, above=above)
+    if not view.forked:
+        return [Item(message, message.tokens, False, message.tape) for message in messages]
     items = []
-    for row, message in zip(rows, messages_from_rows(view, rows), strict=True):
+    for row, message in zip(rows, messages, strict=True):
         body = view.name_of(row.body_tape) if row.body_tape else message.tape
         items.append(Item(message, message.tokens, False, body))
     return items

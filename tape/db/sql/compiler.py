@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import starmap
 from typing import Any, Generic, TypeVar, overload
@@ -38,7 +38,7 @@ def only_first(select: Any) -> Any:
     return select.limit(ONE).offset(ZERO)
 
 
-def _makers(row: Any) -> tuple[Callable[[Any], Any] | None, Callable[[list[Any]], list[Any]] | None]:
+def _makers(row: Any) -> tuple[Callable[[Any], Any] | None, Callable[[Iterable[Any]], list[Any]] | None]:
     """Return what makes one row, and what makes a list of them: named tuples, structs, or what a function returns."""
     if row is None:
         return None, None
@@ -65,7 +65,7 @@ class Statement(Generic[R]):
         self.name = name
         self.sql = str(compiled)
         self.row: Callable[[Any], R] | None
-        self.rows: Callable[[list[Any]], list[R]] | None
+        self.rows: Callable[[Iterable[Any]], list[R]] | None
         self.row, self.rows = _makers(row)
         wanted = list(getattr(compiled, "positiontup", None) or ())
         if not set(wanted) <= set(params):

@@ -180,12 +180,23 @@ def message_from_row(tape: str, row: PathRow, parent: str | None) -> Message:
 
 
 def messages_from_rows(
-    view: TapeView, rows: Sequence[PathRow], first: Place | None = None, *, whole: bool = False
+    view: TapeView,
+    rows: Sequence[PathRow],
+    first: Place | None = None,
+    *,
+    whole: bool = False,
+    above: PathRow | None = None,
 ) -> list[Message]:
-    """Return rows of a path as messages, each with the one before it as its parent; above a whole path is none."""
+    """Return rows of a path as messages, each with the one before it as its parent; above a whole path is none.
+
+    ``above`` is the row before the first, where that was read along with them.
+    """
     if not rows:
         return []
-    parent = None if whole or rows[0].ordinal <= 1 else _parent_id(view, rows[0], first)
+    if above is not None:
+        parent = _id_in(view, above)
+    else:
+        parent = None if whole or rows[0].ordinal <= 1 else _parent_id(view, rows[0], first)
     tape, tapes, body_of = view.tape, None, payloads.body_of
     if view.forked:
         tapes = {number: view.name_of(number) for number in {row.tape_id for row in rows}}
@@ -195,8 +206,9 @@ def messages_from_rows(
             tape = tapes[row.tape_id]
         revision = row.body or 0
         body = body_of(row.kind, row.version, row.payload, tape, revision)
-        found.append(Message(body.id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
-        parent = body.id
+        id = body.id
+        found.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
+        parent = id
     return found
 
 
@@ -204,7 +216,11 @@ def _parent_id(view: TapeView, row: PathRow, place: Place | None) -> str | None:
     """Return the id of the message that is shown before the one in a row."""
     place = place or view.place_at(row.lane, row.ordinal, row.tape_id)
     above = paths.last_rows(view, paths.before(view, place), 1)
-    return message_from_row(view.tape, above[0], None).id if above else None
+    return _id_in(view, above[0]) if above else None
+
+
+def _id_in(view: TapeView, row: PathRow) -> str | None:
+    return message_from_row(view.tape, row, None).id
 
 
 def merge_receipt(tape: str, entry: EntryRow | Receipt, merge: payloads.Merge, *, duplicate: bool) -> MergeReceipt:
