@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from tape.db.engine.connect import Unreachable
 from tape.db.engine.failures import Again, Broken, Collision, Denied, Lost
-from tape.db.engine.sharing import Gate, Named
+from tape.db.engine.sharing import Gate, Named, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections, lock_key
 from tape.db.engine.wakeup import watch_postgres
 from tape.db.sql import Statement, Statements
@@ -22,6 +22,7 @@ from tape.errors import StoreBusy, StoreFailed
 __all__ = ["PostgresDatabase", "postgres_error"]
 
 R = TypeVar("R")
+T = TypeVar("T")
 Row = Sequence[Any]
 
 _CONNECTIONS = 64
@@ -125,13 +126,17 @@ class PostgresDatabase(Database):
         finally:
             self._locks.give(tape)
 
-    def _gate(self, tape: str) -> Gate | None:
-        # A callback of the caller's writes inside a write: it must not queue behind its own thread.
+    def share(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
+        """Run ``tasks`` with those of all threads that write the same tape at the same moment."""
         lock = self._locks[tape]
-        return None if lock is not None and _owned(lock) else self._gates.take(tape)
-
-    def _passed(self, tape: str) -> None:
-        self._gates.give(tape)
+        if lock is not None and _owned(lock):
+            # A callback of the caller's writes inside a write: it must not queue behind its own thread.
+            return run_together(self, tape, tasks, together)
+        gate = self._gates.take(tape)
+        try:
+            return share(self, gate, tape, tasks, together)
+        finally:
+            self._gates.give(tape)
 
     def _write(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` on a connection, and commit it."""

@@ -5,7 +5,7 @@ lets the first of the queue lead: that one takes all who wait along into one tra
 disk, and hands each its own outcome. Nobody else runs anything, so there is no thread that has to be kept.
 
 A leader waits for callers who took part in the transactions just before, since most of them are about to come back:
-no longer than such a transaction takes, and only while they do come back. A caller who is alone never waits.
+for a part of what such a transaction takes, and only while they do come back. A caller who is alone never waits.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Writer(Protocol):
 
 _MOST_TASKS = 512
 """How many tasks go into one transaction, so that writers in other processes have their turn."""
+_PART = 0.25
+"""How much a leader waits for others, of what a shared transaction takes; who comes later comes during its sync."""
 _LONGEST_WAIT = 0.005
 """Seconds that a leader waits for others at most."""
 
@@ -88,8 +90,31 @@ class Gate:
         """How long the queue has to be until a leader that waits now goes on; 0 when none waits."""
         self._complete = threading.Lock()
         self._complete.acquire()
+        self._alone = Ticket(())
+        """Stands for a caller who found nobody else."""
         self._began = self._took = 0.0
         """When the last shared transaction began, and how long it took, in seconds."""
+
+    def pass_alone(self) -> bool:
+        """Go in at once if nobody is about; ``open`` must follow, whatever happens."""
+        if self._expected != 1:
+            return False
+        with self._change:
+            if self._leader is not None:
+                return False
+            self._alone.thread = threading.get_ident()
+            self._leader = self._alone
+        return True
+
+    def open(self) -> None:
+        """Let the next caller in, if the calling thread is the one that passed alone."""
+        alone = self._alone
+        if self._leader is alone and alone.thread == threading.get_ident():
+            with self._change:
+                self._recent.clear()
+                self._leader = self._queue[0] if self._queue else None
+                if self._leader is not None:
+                    self._leader.wake()
 
     def enter(self, ticket: Ticket, patience: float) -> bool:
         """Queue until the ticket leads (True), or was run by another caller (False); StoreBusy after ``patience``."""
@@ -111,16 +136,13 @@ class Gate:
 
     def gather(self, ticket: Ticket) -> list[Ticket]:
         """Return the tickets that the leader takes along."""
-        if self._expected == 1 and not self._queue:
-            self._recent = {ticket.thread}
-            return self._group
         waits = False
         with self._change:
             if self._queue and self._queue[0] is ticket:
                 self._queue.popleft()
             if len(self._queue) + 1 < self._expected:
                 self._room_for, waits = self._expected - 1, True
-        came = not waits or self._complete.acquire(timeout=min(self._took, _LONGEST_WAIT))
+        came = not waits or self._complete.acquire(timeout=min(self._took * _PART, _LONGEST_WAIT))
         with self._change:
             if waits and not came and not self._room_for:
                 # They were complete just after the wait was over.
@@ -165,6 +187,11 @@ class Gate:
 
 def share(database: Writer, gate: Gate, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
     """Run ``tasks`` in one transaction, together with those of others who come to the gate at the same moment."""
+    try:
+        if gate.pass_alone():
+            return run_together(database, tape, tasks, together)
+    finally:
+        gate.open()
     ticket = Ticket(tasks)
     leads = True
     try:

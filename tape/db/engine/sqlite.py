@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from tape.db.engine.connect import check_replaceable, is_memory
 from tape.db.engine.failures import Broken, Collision
 from tape.db.engine.file_lock import FileLock
-from tape.db.engine.sharing import Gate
+from tape.db.engine.sharing import Gate, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections
 from tape.db.engine.wakeup import watch_sqlite
 from tape.errors import InvalidEntry, StoreBusy, StoreFailed
@@ -26,6 +26,7 @@ from tape.errors import InvalidEntry, StoreBusy, StoreFailed
 __all__ = ["SqliteDatabase", "sqlite_error"]
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _LONGEST_FORK = 5.0
 """Seconds for which a fork waits until reads in other threads have ended."""
@@ -105,9 +106,12 @@ class SqliteDatabase(Database):
             if self._owned():
                 lock.release()
 
-    def _gate(self, tape: str) -> Gate | None:
-        # A callback of the caller's writes inside a write or a read: it must not queue behind its own thread.
-        return None if self._owned() else self._sharing
+    def share(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
+        """Run ``tasks`` with those of all threads that write at the same moment, whichever tape it is."""
+        if self._owned():
+            # A callback of the caller's writes inside a write or a read: it must not queue behind its own thread.
+            return run_together(self, tape, tasks, together)
+        return share(self, self._sharing, tape, tasks, together)
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a writing transaction on a caller's connection: in its turn, and after at most the store's timeout.

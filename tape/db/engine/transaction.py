@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.failures import Again, Lost
-from tape.db.engine.sharing import Gate, Together, run_together, share
+from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import Tables
 from tape.db.sql import Statement, Statements
@@ -162,20 +162,7 @@ class Database(ABC):
         ``together`` runs the tasks of all and returns what came of each: its result, or the error that is its own. An
         error that it raises undoes the transaction, and is everybody's: then each has to be run by itself.
         """
-        gate = self._gate(tape)
-        if gate is None:
-            return run_together(self, tape, tasks, together)
-        try:
-            return share(self, gate, tape, tasks, together)
-        finally:
-            self._passed(tape)
-
-    def _gate(self, tape: str) -> Gate | None:
-        """Return where those queue who would write ``tape``; None if there is no queue for the calling thread."""
-        return None
-
-    def _passed(self, tape: str) -> None:  # noqa: B027
-        """Know that one who asked for a gate is through."""
+        return run_together(self, tape, tasks, together)
 
     @abstractmethod
     def read(self, work: Callable[[Transaction], R]) -> R:

@@ -29,6 +29,8 @@ from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeErro
 __all__ = ["Opener", "Recorder", "record_all"]
 
 _ATTEMPTS = 12
+_RETRIED = (Collision, Again, Lost, StoreFailed, StoreBusy)
+"""What may not be the last word on a call."""
 
 R = TypeVar("R")
 
@@ -47,7 +49,17 @@ class Recorder:
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
         """Record all of ``intents`` in one transaction, or none of them."""
         task = self.task(call, intents)
-        return self.finish(task, lambda: self.shared.database.share(call.tape, (task,), together)[0])
+        began = time.monotonic()
+        try:
+            (outcome,) = self.shared.database.share(call.tape, (task,), together)
+        except _RETRIED as error:
+            outcome = error
+        if isinstance(outcome, Exception):
+            outcome = self.go_on(task, outcome)
+        took = time.monotonic() - began
+        if took > self._slow or verbose():
+            self.tell(task, outcome, took)
+        return outcome
 
     def task(self, call: Call, intents: Sequence[Intent]) -> Task:
         """Return a call as a task to record."""
@@ -55,21 +67,15 @@ class Recorder:
         fresh = shared.heads is None or call.create is not None or (shared.database.postgres and not _hot(intents))
         return Task(shared, call, intents, fresh)
 
-    def finish(self, task: Task, first: Callable[[], list[Receipt] | Exception]) -> list[Receipt]:
-        """Return what the first attempt has come to, or what comes of those after it."""
-        began = time.monotonic()
+    def go_on(self, task: Task, error: Exception) -> list[Receipt]:
+        """Record a task after a first attempt that failed; raises what cannot be helped."""
 
         def attempt(number: int) -> list[Receipt]:
-            if number:
-                return self.shared.database.write(task.call.tape, partial(alone, task))
-            outcome = first()
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
+            if not number:
+                raise error
+            return self.shared.database.write(task.call.tape, partial(alone, task))
 
-        receipts = self._retry((task.call.tape,), task, attempt)
-        self.tell(task, receipts, time.monotonic() - began)
-        return receipts
+        return self._retry((task.call.tape,), task, attempt)
 
     def several(self, tapes: Sequence[str], key: str, work: Callable[[Transaction, Opener], R]) -> R:
         """Run ``work`` in one transaction that writes several tapes, which it opens by name.
@@ -178,7 +184,7 @@ def record_all(
     for index, ((recorder, _, _), task, outcome) in enumerate(zip(requests, tasks, outcomes, strict=True)):
         if isinstance(outcome, Exception):
             try:
-                outcomes[index] = recorder.finish(task, lambda outcome=outcome: outcome)  # type: ignore[misc]
+                outcomes[index] = recorder.go_on(task, outcome)
             except Exception as error:
                 outcomes[index] = error
         else:

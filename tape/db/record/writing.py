@@ -7,7 +7,7 @@ is kept, and moves the head. A plan that asks the database something has it sent
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -152,6 +152,17 @@ def inserts(tx: Transaction, width: int) -> Statement[Any]:
 class Writing:
     """The entries of one transaction on one tape."""
 
+    previous: Place | None = None
+    """The place of the message before, in a batch."""
+    defers = False
+    deferred: str | None = None
+    """The id that the one statement of a hot append checks by itself, to save a round trip."""
+    free: Set[str] = frozenset()
+    """Ids that no message has, found out for a whole batch at once."""
+    written = False
+    _sending = False
+    """Whether something is on its way, or got lost there."""
+
     def __init__(self, shared: Shared, tx: Transaction, call: Call, state: TapeState | None) -> None:
         self.shared = shared
         self.tx = tx
@@ -161,18 +172,8 @@ class Writing:
         self.tape_id, self.head, self.ancestry = state if state is not None else (0, Head.blank(chain.ZERO), None)
         self._was = self.head.hash
         """The hash that the head's row has until it is moved."""
-        self.previous: Place | None = None
-        """The place of the message before, in a batch."""
-        self.defers = False
-        self.deferred: str | None = None
-        """The id that the one statement of a hot append checks by itself, to save a round trip."""
-        self.free: set[str] = set()
-        """Ids that no message has, found out for a whole batch at once."""
-        self.written = False
         self._entries: list[tuple[Any, ...]] = []
         self._ops: list[Op] = []
-        self._sending = False
-        """Whether something is on its way, or got lost there."""
 
     @property
     def state(self) -> TapeState:
@@ -185,8 +186,7 @@ class Writing:
         """Write for another call."""
         self.call = call
         self.previous = None
-        if self.free:
-            self.free = set()
+        self.free = frozenset()
 
     def mark(self) -> tuple[Head, list[tuple[Any, ...]], int, int]:
         """Return where the tape is, to come back to it."""
@@ -252,7 +252,8 @@ class Writing:
         planned = intent.plan(self.head, self.view(), self.previous)
         receipt = self._add(planned, intent.key.value, intent.source, self.shared.clock(), self.call.meta)
         if isinstance(intent, AddMessage):
-            self.free.discard(intent.id)
+            if self.free:
+                self.free -= {intent.id}
             if type(intent) is AddMessage:
                 self.previous = planned.place
         return receipt
