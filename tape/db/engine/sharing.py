@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from tape.db.engine.failures import Again, Collision, Lost
@@ -113,8 +114,9 @@ class Gate:
             with self._change:
                 self._recent.clear()
                 self._leader = self._queue[0] if self._queue else None
-                if self._leader is not None:
-                    self._leader.wake()
+        if self._leader is not None:
+            # Whoever is next, or was when this was interrupted: to be woken twice is no harm.
+            self._leader.wake()
 
     def enter(self, ticket: Ticket, patience: float) -> bool:
         """Queue until the ticket leads (True), or was run by another caller (False); StoreBusy after ``patience``."""
@@ -191,7 +193,7 @@ def share(database: Writer, gate: Gate, tape: str, tasks: Sequence[T], together:
         if gate.pass_alone():
             return run_together(database, tape, tasks, together)
     finally:
-        gate.open()
+        _surely(gate.open)
     ticket = Ticket(tasks)
     leads = True
     try:
@@ -200,7 +202,7 @@ def share(database: Writer, gate: Gate, tape: str, tasks: Sequence[T], together:
             return _lead(database, gate, ticket, tape, together)
     finally:
         if leads:
-            _leave(gate, ticket)
+            _surely(partial(gate.leave, ticket))
     if ticket.outcomes is None:
         raise Lost("the caller that ran this was interrupted")
     if isinstance(ticket.outcomes, Exception):
@@ -250,12 +252,12 @@ def _told_to_each(error: Exception) -> Exception:
     return Lost(str(error))
 
 
-def _leave(gate: Gate, ticket: Ticket) -> None:
+def _surely(leave: Callable[[], None]) -> None:
     """Leave a gate, however often a signal interrupts that."""
     interrupted: BaseException | None = None
     while True:
         try:
-            gate.leave(ticket)
+            leave()
             break
         except BaseException as error:
             interrupted = error
