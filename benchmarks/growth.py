@@ -26,25 +26,25 @@ def growth(run: Run) -> None:
     path, long = run.folder / "growth.db", run.pick(1_000_000, 10_000)
     with tape.open(path, durability="normal") as store:
         tapes.anchored(store.tape("short"), SHORT)
-    run.report.series.append(Series("tape", build(path, long)))
+    run.report.series.append(Series("tape", build(path, long, run.pick(100, 20))))
     with tapes.engines(run, path) as stores:
         for engine, store in stores.items():
             ask(run, engine, store, long)
     path.unlink()
 
 
-def build(path: Path, long: int) -> list[tuple[int, float]]:
+def build(path: Path, long: int, times: int) -> list[tuple[int, float]]:
     """Write the long tape; return what a durable append costs at each power of ten on the way."""
     points = []
     with tape.open(path, durability="normal") as fast, tape.open(path) as store:
         chat, step, held = store.tape("long"), 10, 0
         while step <= long:
             tapes.write(fast.tape("long"), step - held)
-            append = each(lambda: chat.append(role="user", content=TEXT), 100)
+            append = each(lambda: chat.append(role="user", content=TEXT), times)
             # The first ones find the cached head moved by the other store, and are not counted.
             append()
             points.append((step, statistics.median(append()) * 1e6))
-            held = step + 200
+            held = step + 2 * times
             step *= 10
         chat.anchor("checkpoint", {"step": 7})
         tapes.write(chat, 50)
@@ -64,12 +64,13 @@ def ask(run: Run, engine: str, store: tape.Store, long: int) -> None:
     }
     for what, operation in operations.items():
         contenders = {name: each(partial(operation, name), 20) for name in chats}
-        times = race(run.pick(40, 3), contenders)
+        times = race(run.pick(40, 1), contenders)
         run.report.bar(
             f"{what} on {long:,} entries against {SHORT:,}, {engine}",
             times.growth("long", "short"),
             most=MOST,
             times=times.all(),
+            row=f"{long:,} entries against {SHORT:,}: {' / '.join(operations)}" if engine == "SQLite" else "",
         )
 
 
