@@ -1,59 +1,43 @@
 """What a tape of a million entries costs more than one of a thousand: append, context, ``at`` and fork.
 
-The long tape is built step by step; at each step single appends are timed, which is the curve of the plot.
+The long tape is the one that grew for the plot.
 """
 
 from __future__ import annotations
 
-import statistics
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import tape
 from benchmarks import tapes
+from benchmarks.curve import curve
 from benchmarks.harness import TEXT, Run, each, numbered, race, schema
-from benchmarks.report import Series
 
 SHORT = 1_000
+LONG = "chat"
+"""The tape on which the curve was measured."""
 MOST = 1.2
 
 
 def growth(run: Run) -> None:
     """Race a short tape against a long one on both engines."""
-    path, long = run.folder / "growth.db", run.pick(1_000_000, 10_000)
+    long = run.pick(1_000_000, 10_000)
+    path = curve(run, long)
     with tape.open(path, durability="normal") as store:
         tapes.anchored(store.tape("short"), SHORT)
-    run.report.series.append(Series("tape", build(path, long, run.pick(100, 20))))
+        store.tape(LONG).anchor("checkpoint", {"step": 7})
+        tapes.write(store.tape(LONG), 50)
     with tapes.engines(run, path) as stores:
         for engine, store in stores.items():
             ask(run, engine, store, long)
     path.unlink()
 
 
-def build(path: Path, long: int, times: int) -> list[tuple[int, float]]:
-    """Write the long tape; return what a durable append costs at each power of ten on the way."""
-    points = []
-    with tape.open(path, durability="normal") as fast, tape.open(path) as store:
-        chat, step, held = store.tape("long"), 10, 0
-        while step <= long:
-            tapes.write(fast.tape("long"), step - held)
-            append = each(lambda: chat.append(role="user", content=TEXT), times)
-            # The first ones find the cached head moved by the other store, and are not counted.
-            append()
-            points.append((step, statistics.median(append()) * 1e6))
-            held = step + 2 * times
-            step *= 10
-        chat.anchor("checkpoint", {"step": 7})
-        tapes.write(chat, 50)
-    return points
-
-
 def ask(run: Run, engine: str, store: tape.Store, long: int) -> None:
     """Race the four operations on the short tape and on the long one."""
-    chats = {"short": store.tape("short"), "long": store.tape("long")}
+    chats = {"short": store.tape("short"), "long": store.tape(LONG)}
     middle = {name: chat.info().head // 2 for name, chat in chats.items()}
     message = numbered()
     operations: dict[str, Callable[[str], object]] = {

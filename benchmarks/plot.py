@@ -10,7 +10,7 @@ from benchmarks.report import Series
 WIDTH, HEIGHT = 860, 460
 LEFT, RIGHT, TOP, BOTTOM = 70, 300, 50, 60
 COLOURS = ("#c0392b", "#2c6fbb", "#2e8b57", "#b8860b", "#7d3c98", "#16828a", "#555555")
-_STYLE = "font: 12px system-ui, sans-serif; fill: #222"
+_FONT = 'font-family="Helvetica, Arial, DejaVu Sans, sans-serif" font-size="12" fill="#222"'
 
 
 def svg(series: list[Series], conditions: dict[str, str]) -> str:
@@ -27,10 +27,10 @@ def svg(series: list[Series], conditions: dict[str, str]) -> str:
 
     where = ", ".join(conditions[name] for name in ("machine", "date") if name in conditions)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="{_STYLE}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {_FONT} role="img">',
         "<title>What the n-th message costs</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="22" style="font-size: 15px">What the n-th message costs: one durable append</text>',
+        f'<text x="{LEFT}" y="22" font-size="15">What the n-th message costs: one durable append</text>',
         f'<text x="{LEFT}" y="40" fill="#666">{escape("SQLite, WAL, synchronous=FULL; " + where)}</text>',
     ]
     for power in across:
@@ -41,7 +41,8 @@ def svg(series: list[Series], conditions: dict[str, str]) -> str:
         parts.append(f'<text x="{LEFT - 8}" y="{y(10**power) + 4:.1f}" text-anchor="end">{_time(power)}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">messages already held</text>')
-    for number, one in enumerate(series):
+    # Ours comes first and is drawn last, on top of the others.
+    for number, one in reversed(list(enumerate(series))):
         parts += _curve(number, one, [(x(n), y(cost)) for n, cost in one.points])
     return "\n".join([*parts, "</svg>", ""])
 
@@ -64,9 +65,8 @@ def _curve(number: int, series: Series, places: list[tuple[float, float]]) -> li
     parts.append(f'<rect x="{left - 14}" y="{top - 9}" width="9" height="9" fill="{colour}"/>')
     parts.append(f'<text x="{left}" y="{top}">{escape(series.name)}</text>')
     if series.note:
-        parts.append(
-            f'<text x="{left}" y="{top + 15}" style="font-size: 11px; fill: #777">{escape(series.note)}</text>'
-        )
+        style = 'font-size="11" fill="#777"'
+        parts.append(f'<text x="{left}" y="{top + 15}" {style}>{escape(series.note)}</text>')
     return parts
 
 
@@ -75,4 +75,5 @@ def _count(power: int) -> str:
 
 
 def _time(power: int) -> str:
-    return f"{10 ** (power - 3):g} ms" if power >= 3 else f"{10**power:g} µs"
+    size, unit = ((power - 6, "s") if power >= 6 else (power - 3, "ms")) if power >= 3 else (power, "µs")
+    return f"{10**size:g} {unit}"
