@@ -106,7 +106,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tape-bench-") as folder:
         url, server = None, "left out"
         if not given.no_postgres:
-            url = find_postgres(given.postgres)
+            try:
+                url = find_postgres(given.postgres)
+            except ImportError:
+                parser.error(
+                    "no PostgreSQL: name one by --postgres, leave it out by --no-postgres, or install '.[bench]'"
+                )
             with psycopg.connect(dsn(url)) as connection:
                 server = server_of(connection)
         report = Report(conditions(given.quick, server))
