@@ -7,6 +7,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
@@ -30,6 +32,20 @@ from benchmarks.page import page, rewrite_readme
 from benchmarks.plot import svg
 from benchmarks.report import RESULTS, Report, conditions, server_of
 
+
+def startup(run: Run) -> None:
+    """Start fresh processes, which ``benchmarks/startup.py`` measures."""
+    if find_spec("benchmarks.startup") is None:
+        run.report.lack("start-up: benchmarks/startup.py is not there")
+        return
+    folder = run.folder / "startup"
+    folder.mkdir()
+    for figure in import_module("benchmarks.startup").measure(run.pick(25, 1), folder):
+        note = f"{figure.taken:.0f} ms and {figure.against:.0f} ms"
+        row = "" if figure.most is None else f"start-up: {figure.what}"
+        run.report.bar(figure.what, figure.ratio, most=figure.most, note=note, row=row)
+
+
 Group = Callable[[Run], None]
 GROUPS: dict[str, Group] = {
     "append": append.append,
@@ -42,6 +58,7 @@ GROUPS: dict[str, Group] = {
     "growth": growth.growth,
     "peers": against.peers,
     "disk": disk.disk,
+    "startup": startup,
 }
 """The groups of a run, by name and in order."""
 
