@@ -87,8 +87,8 @@ def command() -> argparse.ArgumentParser:
     return parser
 
 
-def measure(report: Report, run: Run, names: list[str]) -> bool:
-    """Run the groups; tell whether none of them lost, doubled or damaged anything."""
+def measure(report: Report, run: Run, names: list[str], out: Path) -> bool:
+    """Run the groups and write what is known after each; tell whether none lost, doubled or damaged anything."""
     whole = True
     for name in names:
         print(f"{name} …", flush=True)
@@ -99,6 +99,7 @@ def measure(report: Report, run: Run, names: list[str]) -> bool:
             whole = False
             report.lack(f"the rest of {name}, which FAILED: {error}")
         print(f"  {time.perf_counter() - began:.0f} s", flush=True)
+        write(report, out, "run")
     return whole
 
 
@@ -134,8 +135,7 @@ def main() -> int:
         report = Report(conditions(given.quick, server))
         for name, value in report.conditions.items():
             print(f"  {name}: {value}")
-        whole = measure(report, Run(given.quick, Path(folder), url, not given.no_peers, report), names)
-    write(report, given.out, "run")
+        whole = measure(report, Run(given.quick, Path(folder), url, not given.no_peers, report), names, given.out)
     if given.save and whole:
         write(report, RESULTS, "latest")
         rewrite_readme(report)

@@ -128,7 +128,7 @@ class TestSoundness:
         monkeypatch.setitem(suite.GROUPS, "disk", ran.append)
         report = Report()
         run = Run(True, tmp_path, None, False, report)
-        assert suite.measure(report, run, ["append", "disk"]) is False
+        assert suite.measure(report, run, ["append", "disk"], tmp_path) is False
         assert ran == [run]
         assert report.missing == ["the rest of append, which FAILED: lost one"]
 
