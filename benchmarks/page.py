@@ -47,7 +47,8 @@ def excerpt(report: Report) -> str:
             rows.setdefault(figure.row, []).append(f"{figure.value:.2f}")
     table = "".join(f"| {row} | {' / '.join(values)} |\n" for row, values in rows.items())
     facts = report.conditions
-    where = f"Measured on {facts['machine']}, Python {facts['Python']}, SQLite {facts['SQLite']}, {facts['date']}."
+    versions = f"Python {facts['Python']}, SQLite {facts['SQLite'].split(',')[0]}"
+    where = f"Measured on {facts['date']}: {facts['machine']}, {versions}, load {facts['load']}."
     stores = [_stores(engine, jobs) for engine, jobs in report.jobs.items()]
     return "\n".join([f"{where}\n", *stores, f"| tape against hand-written code | ratio |\n|---|---|\n{table}"])
 

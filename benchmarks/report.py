@@ -127,6 +127,7 @@ def conditions(quick: bool, server: str) -> dict[str, str]:
     return {
         "date": datetime.date.today().isoformat() + (" (quick: a smoke run, no measurement)" if quick else ""),
         "machine": f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores",
+        "load": f"{os.getloadavg()[0]:.1f} when it began; about 0 is a quiet machine",
         "Python": platform.python_version(),
         "SQLite": f"{sqlite3.sqlite_version}, WAL, synchronous as named (full, if nothing is said)",
         "PostgreSQL": server,
