@@ -137,6 +137,8 @@ def main() -> int:
         for name, value in report.conditions.items():
             print(f"  {name}: {value}")
         whole = measure(report, Run(given.quick, Path(folder), url, not given.no_peers, report), names, given.out)
+    report.end()
+    write(report, given.out, "run")
     if given.save and whole:
         write(report, RESULTS, "latest")
         rewrite_readme(report)

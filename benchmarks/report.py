@@ -112,6 +112,10 @@ class Report(msgspec.Struct):
         """How many figures miss their bar."""
         return sum(not figure.good for figure in self.figures)
 
+    def end(self) -> None:
+        """Note the load at the end, too: neighbours may have come during the run."""
+        self.conditions["load"] += f", {os.getloadavg()[0]:.1f} at its end"
+
     def json(self) -> bytes:
         """Return everything as JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
@@ -127,7 +131,7 @@ def conditions(quick: bool, server: str) -> dict[str, str]:
     return {
         "date": datetime.date.today().isoformat() + (" (quick: a smoke run, no measurement)" if quick else ""),
         "machine": f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores",
-        "load": f"{os.getloadavg()[0]:.1f} when it began; about 0 is a quiet machine",
+        "load": f"{os.getloadavg()[0]:.1f} before the run",
         "Python": platform.python_version(),
         "SQLite": f"{sqlite3.sqlite_version}, WAL, synchronous as named (full, if nothing is said)",
         "PostgreSQL": server,
