@@ -1,9 +1,8 @@
-"""The race against other stores, job by job, and what the n-th message costs each of them."""
+"""The race against other stores, job by job."""
 
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,8 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from benchmarks.harness import BATCH, Contender, Run, Times, each, numbered, race, schema
-from benchmarks.peers import OURS, OURS_ASYNC, OURS_POSTGRES, PEERS, RAW, Kind, Peer, Place
-from benchmarks.report import Series
+from benchmarks.peers import OURS, OURS_ASYNC, OURS_POSTGRES, PEERS, RAW, Kind, Message, Peer, Place
 
 HELD = 2_000
 """How many messages the history has to which one more is appended, and of which the last 50 are read."""
@@ -20,8 +18,6 @@ MANY = 10_000
 LAST = 50
 STEP = 1_000
 """How many messages at once a history is filled with."""
-SLOW = 0.05
-"""The plot goes no further for a store whose append takes longer than this many seconds."""
 
 
 def peers(run: Run) -> None:
@@ -35,9 +31,6 @@ def peers(run: Run) -> None:
         others = [kind for kind in present if kind.engine == engine]
         if others and (engine == "SQLite" or run.postgres is not None):
             jobs(run, loop, [*ours, *others])
-    for kind in present:
-        if kind.engine == "SQLite":
-            curve(run, loop, kind)
     loop.close()
 
 
@@ -111,14 +104,19 @@ def called(loop: asyncio.AbstractEventLoop, peer: Peer, operation: Callable[[Pee
     return loop.run_until_complete(operation(peer)) if peer.is_async else operation(peer)
 
 
+def load(loop: asyncio.AbstractEventLoop, peer: Peer, messages: list[Message]) -> None:
+    """Fill a history the fastest way that the store has."""
+    for start in range(0, len(messages), STEP):
+        part = messages[start : start + STEP]
+        called(loop, peer, lambda p, part=part: (p.load or p.extend)(part))  # type: ignore[misc]
+
+
 def fill(loop: asyncio.AbstractEventLoop, stores: dict[str, Peer], count: int) -> None:
     """Give every store the same history, and hold that it gives it back."""
     message = numbered()
     made = [message() for _ in range(count)]
     for name, peer in stores.items():
-        for start in range(0, count, STEP):
-            part = made[start : start + STEP]
-            called(loop, peer, lambda p, part=part: p.extend(part))  # type: ignore[misc]
+        load(loop, peer, made)
         assert called(loop, peer, lambda p: p.whole()) == made, f"{name} does not give back what it was given"
         assert called(loop, peer, lambda p: p.last(LAST)) == made[-LAST:], f"{name} gives other last messages"
 
@@ -135,26 +133,3 @@ def judge(run: Run, kinds: list[Kind], stores: dict[str, Peer], job: str, times:
         what = f"{job}: {ours} against {kind.name}"
         run.report.bar(what, times.speed(ours, kind.name), least=least, times=shown, note=kind.note)
     run.report.jobs.setdefault(kinds[-1].engine, {})[job] = told
-
-
-def curve(run: Run, loop: asyncio.AbstractEventLoop, kind: Kind) -> None:
-    """Measure what one more message costs a store of 10, 100, 1 000 … messages, as far as a bounded time goes."""
-    message, points, note, began = numbered(), [], "", time.perf_counter()
-    bound, end = run.pick(15, 1), run.pick(1_000_000, 1_000)
-    with opened(run, loop, [kind], f"curve_{PEERS.index(kind)}") as stores:
-        (peer,) = stores.values()
-        append = repeated(loop, peer, lambda p: p.append(message()), 5 if kind.limit else 30)
-        held, step = 0, 10
-        while step <= end and not note:
-            while held < step and not note:
-                size = step - held if kind.limit else min(STEP, step - held)
-                called(loop, peer, lambda p, size=size: p.extend([message() for _ in range(size)]))  # type: ignore[misc]
-                held += size
-                if time.perf_counter() - began > bound:
-                    note = f"stopped at {held:,} after {bound} s"
-            cost = statistics.median(append())
-            points.append((held, cost * 1e6))
-            if cost > SLOW:
-                note = f"stopped at {held:,}: {cost * 1e3:.0f} ms each"
-            step *= 10
-    run.report.series.append(Series(kind.name, points, note))

@@ -15,7 +15,7 @@ from pathlib import Path
 import tape
 from benchmarks.harness import Contender, Run, each, numbered, race
 from benchmarks.raw import RawSqlite
-from benchmarks.writers import Ledger, appending
+from benchmarks.writers import BOTH, Ledger, appending
 
 PROCESSES = 8
 _PATIENCE = 120
@@ -44,15 +44,15 @@ def work(path: Path, name: str, ours: bool, times: int, shot: Barrier, pipe: Con
 
 
 @contextmanager
-def workers(path: Path, ours: bool, tapes: int, times: int) -> Iterator[Contender]:
-    """Give the contender of eight processes; check in the end that nothing was lost."""
+def workers(path: Path, ours: bool, count: int, tapes: int, times: int) -> Iterator[Contender]:
+    """Give the contender of so many processes; check in the end that nothing was lost."""
     # A server that has imported everything forks the workers, before they have a thread or a connection.
     spawn = multiprocessing.get_context("forkserver")
     spawn.set_forkserver_preload(["benchmarks.processes"])
-    shot = spawn.Barrier(PROCESSES)
+    shot = spawn.Barrier(count)
     pipes: list[Connection] = []
     processes = []
-    for n in range(PROCESSES):
+    for n in range(count):
         mine, theirs = spawn.Pipe()
         arguments = (path, f"chat-{n % tapes}", ours, times, shot, theirs)
         process = spawn.Process(target=work, args=arguments, daemon=True)
@@ -93,20 +93,28 @@ def workers(path: Path, ours: bool, tapes: int, times: int) -> Iterator[Contende
 
 def processes(run: Run) -> None:
     """8 processes on one file, all on one tape and each on its own."""
-    times = run.pick(60, 5)
-    for name, tapes in (("one tape", 1), ("a tape each", PROCESSES)):
+    count, times = run.pick(PROCESSES, 2), run.pick(60, 5)
+    for name, tapes in zip(BOTH, (1, count), strict=True):
         paths = {who: run.folder / f"processes-{who}-{tapes}.db" for who in ("raw", "tape")}
         RawSqlite.prepare(paths["raw"])
         tape.open(paths["tape"]).close()
         with ExitStack() as stack:
             contenders = {
-                who: stack.enter_context(workers(path, who == "tape", tapes, times)) for who, path in paths.items()
+                who: stack.enter_context(workers(path, who == "tape", count, tapes, times))
+                for who, path in paths.items()
             }
-            taken = race(run.pick(12, 2), contenders)
+            taken = race(run.pick(12, 1), contenders)
         told = taken.all()
         note = f"{told['raw'].per_second:.0f} and {told['tape'].per_second:.0f} a second"
-        what = f"{PROCESSES} processes, {name}"
-        run.report.bar(f"{what}, against raw", taken.speed("tape", "raw"), least=1.0, times=told, note=note)
+        what = f"{count} processes, {name}"
+        run.report.bar(
+            f"{what}, against raw",
+            taken.speed("tape", "raw"),
+            least=1.0,
+            times=told,
+            note=note,
+            row=f"{count} processes on one file: one tape / a tape each",
+        )
         late = {who: one.p999 for who, one in told.items()}
         note = f"p99.9 {late['raw'] / 1000:.1f} ms and {late['tape'] / 1000:.1f} ms"
         run.report.bar(f"{what}: p99.9 against raw's", late["tape"] / late["raw"], most=1.0, times=told, note=note)

@@ -65,17 +65,19 @@ def ask(run: Run, engine: str, chat: tape.Tape, select: Select, many: int) -> No
             f"context of {LAST} and its to_openai()": each(lambda: chat.context(budget=budget).to_openai(), 20),
         },
     )
-    told = times.all()
-    for name, least in zip(list(told)[1:], (0.8, 0.7, 0.5), strict=True):
+    told, row = times.all(), f"reads, {engine}: last {LAST} / context of {LAST} / its to_openai() / all {many:,}"
+    # On PostgreSQL a read costs its round trips; the bars are on what the store itself adds.
+    bars = (0.8, 0.7, 0.5, 1.0) if engine == "SQLite" else (None, None, None, 0.8)
+    for name, least in zip(list(told)[1:], bars[:3], strict=True):
         shown = {"raw": told["raw"], "tape": told[name]}
-        run.report.bar(f"{name}, {engine}", times.speed(name, "raw"), least=least, times=shown)
+        run.report.bar(f"{name}, {engine}", times.speed(name, "raw"), least=least, times=shown, row=row)
     times = race(rounds, {"raw": each(lambda: select(many), 1), "tape": each(whole, 1)})
-    run.report.bar(f"{many} as dicts, {engine}", times.speed("tape", "raw"), least=1.0, times=times.all())
+    run.report.bar(f"{many} as dicts, {engine}", times.speed("tape", "raw"), least=bars[3], times=times.all(), row=row)
 
 
-def raw_sqlite(connection: sqlite3.Connection) -> Select:
+def raw_sqlite(connection: sqlite3.Connection, name: str = "chat") -> Select:
     """Return the read as written by hand for SQLite."""
-    found = connection.execute(_FIND.format(p="?"), ("chat",)).fetchone()[0]
+    found = connection.execute(_FIND.format(p="?"), (name,)).fetchone()[0]
     sql = _SQL.format(p="?")
 
     def select(limit: int) -> list[dict[str, Any]]:
@@ -85,9 +87,9 @@ def raw_sqlite(connection: sqlite3.Connection) -> Select:
     return select
 
 
-def raw_postgres(connection: psycopg.Connection[Any]) -> Select:
+def raw_postgres(connection: psycopg.Connection[Any], name: str = "chat") -> Select:
     """Return the same for PostgreSQL."""
-    row = connection.execute(_FIND.format(p="%s").encode(), ("chat",)).fetchone()
+    row = connection.execute(_FIND.format(p="%s").encode(), (name,)).fetchone()
     assert row is not None
     sql, cursor = _SQL.format(p="%s").encode(), connection.cursor(binary=True)
 

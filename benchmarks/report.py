@@ -1,4 +1,4 @@
-"""What a run found: figures against their bars, under which conditions, as JSON, as Markdown and on the terminal."""
+"""What a run found: figures against their bars, under which conditions, as JSON and on the terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+PACKAGES = ("tape-store", "sqlalchemy", "msgspec", "psycopg")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -35,6 +36,8 @@ class Figure(msgspec.Struct):
     most: float | None = None
     times: dict[str, Measured] = {}
     note: str = ""
+    row: str = ""
+    """The row of README's table in which the ratio stands, beside others of the same row."""
 
     @property
     def bar(self) -> str:
@@ -57,7 +60,7 @@ class Figure(msgspec.Struct):
     @property
     def told(self) -> str:
         """The times behind the ratio, in words."""
-        parts = [f"{name} {_time(one.median)} (p99 {_time(one.p99)})" for name, one in self.times.items()]
+        parts = [f"{name} {shown_time(one.median)} (p99 {shown_time(one.p99)})" for name, one in self.times.items()]
         return "; ".join([*parts, *([self.note] if self.note else [])])
 
 
@@ -89,9 +92,10 @@ class Report(msgspec.Struct):
         most: float | None = None,
         times: dict[str, Measured] | None = None,
         note: str = "",
+        row: str = "",
     ) -> None:
         """Take in a figure with its bar, and print it."""
-        self.add(Figure(self.group, what, value, least, most, times or {}, note))
+        self.add(Figure(self.group, what, value, least, most, times or {}, note, row))
 
     def add(self, figure: Figure) -> None:
         """Take in a figure, and print it."""
@@ -108,37 +112,30 @@ class Report(msgspec.Struct):
         """How many figures miss their bar."""
         return sum(not figure.good for figure in self.figures)
 
+    def end(self) -> None:
+        """Note the load at the end, too: neighbours may have come during the run."""
+        self.conditions["load"] += f", {os.getloadavg()[0]:.1f} at its end"
+
     def json(self) -> bytes:
         """Return everything as JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
-    def markdown(self) -> str:
-        """Return the conditions and the figures as Markdown, a table for each group."""
-        parts = ["".join(f"- {name}: {value}\n" for name, value in self.conditions.items())]
-        parts += ["".join(f"- not measured: {what}\n" for what in self.missing)] if self.missing else []
-        for group in dict.fromkeys(figure.group for figure in self.figures):
-            rows = "".join(
-                f"| {one.what} | {one.value:.2f} | {one.bar} | {one.verdict} | {one.told} |\n"
-                for one in self.figures
-                if one.group == group
-            )
-            parts.append(f"## {group}\n\n| what | ratio | bar | | medians |\n|---|---|---|---|---|\n{rows}")
-        return "\n".join(parts)
 
-
-def _time(microseconds: float) -> str:
+def shown_time(microseconds: float) -> str:
+    """Return a time as it is read."""
     return f"{microseconds:.0f} µs" if microseconds < 10_000 else f"{microseconds / 1000:.0f} ms"
 
 
-def conditions(quick: bool, server: str, packages: list[str]) -> dict[str, str]:
+def conditions(quick: bool, server: str) -> dict[str, str]:
     """Return what a reader has to know of the machine and of the versions."""
     return {
         "date": datetime.date.today().isoformat() + (" (quick: a smoke run, no measurement)" if quick else ""),
         "machine": f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores",
+        "load": f"{os.getloadavg()[0]:.1f} before the run",
         "Python": platform.python_version(),
         "SQLite": f"{sqlite3.sqlite_version}, WAL, synchronous as named (full, if nothing is said)",
         "PostgreSQL": server,
-        "libraries": ", ".join(f"{name} {version}" for name in packages if (version := _version(name))),
+        "libraries": ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name))),
     }
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import ExitStack, closing
 from functools import partial
 
 import msgspec
+import psycopg
 
 import tape
 from benchmarks import tapes
-from benchmarks.harness import Run, each, race
+from benchmarks.harness import Run, dsn, each, race
+from benchmarks.read import Select, raw_postgres, raw_sqlite
 
 BUDGET = 2_000
 BARE = {"short": 1_000, "long": 100_000}
@@ -54,19 +58,37 @@ def context(run: Run) -> None:
         for name, entries in BARE.items():
             behind_anchor(store.tape(f"anchored-{name}"), max(entries // part, 1_000))
             without_anchor(store, name, max(entries // part, 1_000))
-    with tapes.engines(run, path) as stores:
+    with tapes.engines(run, path) as stores, ExitStack() as stack:
         for engine, store in stores.items():
-            chats = {name: store.tape(f"anchored-{name}") for name in BARE}
-            assert len(chats["long"].context().messages) == 200
-            times = race(run.pick(15, 2), {name: each(chat.context, 10) for name, chat in chats.items()})
-            what = f"context of 200 with tools, long tape to short, {engine}"
-            run.report.bar(what, times.growth("long", "short"), most=1.3, times=times.all())
-            long = chats["long"]
-            manifest = {"with": each(partial(with_manifest, long), 5), "without": each(long.context, 5)}
-            times = race(run.pick(15, 2), manifest)
-            run.report.bar(f"with its manifest, to without, {engine}", times.growth("with", "without"))
+            if engine == "SQLite":
+                select = raw_sqlite(stack.enter_context(closing(sqlite3.connect(path))), "anchored-long")
+            else:
+                assert run.postgres is not None
+                server = psycopg.connect(dsn(run.postgres), autocommit=True, prepare_threshold=0)
+                stack.enter_context(server).execute(f'SET search_path TO "bench_{path.stem}"'.encode())
+                select = raw_postgres(server, "anchored-long")
+            anchored(run, engine, store, select)
             bounded(run, engine, store)
     path.unlink()
+
+
+def anchored(run: Run, engine: str, store: tape.Store, select: Select) -> None:
+    """Compare contexts of 200 messages behind an anchor: long tape and short, against a SELECT, with a manifest."""
+    chats = {name: store.tape(f"anchored-{name}") for name in BARE}
+    long = chats["long"]
+    assert [message.to_dict() for message in long.context().messages] == select(200)
+    contenders = {name: each(chat.context, 10) for name, chat in chats.items()}
+    times = race(run.pick(15, 2), {**contenders, "raw": each(lambda: select(200), 10)})
+    told = times.all()
+    shown = {name: told[name] for name in chats}
+    what = f"context of 200 with tools, long tape to short, {engine}"
+    run.report.bar(what, times.growth("long", "short"), most=1.3, times=shown)
+    shown = {name: told[name] for name in ("raw", "long")}
+    what = f"context of 200 with tools, to SELECT and json.loads, {engine}"
+    run.report.bar(what, times.growth("long", "raw"), most=3, times=shown)
+    manifest = {"with": each(partial(with_manifest, long), 5), "without": each(long.context, 5)}
+    times = race(run.pick(15, 2), manifest)
+    run.report.bar(f"with its manifest, to without, {engine}", times.growth("with", "without"))
 
 
 def with_manifest(chat: tape.Tape) -> object:

@@ -69,7 +69,8 @@ def slow_fsync(run: Run) -> None:
     for figure in msgspec.json.decode(done.stdout.splitlines()[-1], type=list[Figure]):
         raw = figure.times["raw"]
         assert raw.median >= DELAY * 1e6, f"the shim is not in effect: a raw append took {raw.median:.0f} µs"
-        figure.group, figure.what = run.report.group, f"fsync of 2 ms: {figure.what}"
+        figure.group = run.report.group
+        figure.what, figure.row = (f"fsync of 2 ms: {text}" for text in (figure.what, figure.row))
         run.report.add(figure)
 
 

@@ -1,6 +1,6 @@
 """How far a stranger walks: the files and functions that one append, one context and one merge go through.
 
-Run ``python benchmarks/walk.py``. With ``--trace append`` (or ``context``, ``merge``) it lists the functions in the
+Run ``python -m benchmarks.walk``. With ``--trace append`` (or ``context``, ``merge``) it lists the functions in the
 order in which they are entered. These are counts, not times: they are the same on every machine. A change of file is
 a call that enters another file of ``tape/`` than the call before it. Generated code and other libraries do not count.
 """

@@ -18,11 +18,12 @@ from typing import Any
 import sqlalchemy as sa
 
 import tape
-from benchmarks.harness import Contender, Run, each, numbered, race
+from benchmarks.harness import Contender, Run, Times, each, numbered, race
 from benchmarks.raw import RawSqlite
 
 THREADS = 16
 TASKS = 200
+BOTH = ("one tape", "a tape each")
 
 
 @dataclass
@@ -58,7 +59,9 @@ def opened(ledger: Ledger) -> Iterator[tape.Store]:
 
 
 def crowd(writers: list[Callable[[], list[float]]]) -> Contender:
-    """Return the contender that lets every writer run in a thread of its own, from one starting shot."""
+    """Return the contender that lets every writer run in a thread of its own, from one shot; one alone needs none."""
+    if len(writers) == 1:
+        return writers[0]
 
     def one_round() -> list[float]:
         taken: list[list[float]] = []
@@ -149,49 +152,47 @@ def threads(run: Run, *, least: tuple[float, float] = (3, 2.5), slow: bool = Fal
     with ExitStack() as stack:
         enter = stack.enter_context
         contenders = {"raw": enter(raw_thread(run.folder / "threads-raw.db", "full", alone))}
-        for name, tapes in (("one tape", 1), ("a tape each", THREADS)):
+        for name, tapes in zip(BOTH, (1, THREADS), strict=True):
             ledger = Ledger(run.folder / f"threads-{tapes}.db")
             contenders[name] = enter(threads_on(ledger, THREADS, tapes, together))
-        times = race(run.pick(6 if slow else 12, 2), contenders)
-    told = times.all()
-    for name, bar in zip(("one tape", "a tape each"), least, strict=True):
-        shown = {"raw": told["raw"], name: told[name]}
-        note = f"{told['raw'].per_second:.0f} and {told[name].per_second:.0f} a second"
-        run.report.bar(
-            f"{THREADS} threads, {name}, against one raw thread",
-            times.speed(name, "raw"),
-            least=bar,
-            times=shown,
-            note=note,
-        )
-        if not slow:
+        times = race(run.pick(6 if slow else 12, 1), contenders)
+    tell(run, f"{THREADS} threads", times, least)
+    if not slow:
+        told = times.all()
+        for name in BOTH:
             spread = told[name].p99 / told[name].median
-            run.report.bar(f"{THREADS} threads, {name}: p99 against the median", spread, most=4, times=shown)
+            what = f"{THREADS} threads, {name}: p99 against the median"
+            run.report.bar(what, spread, most=4, times={name: told[name]})
 
 
 def tasks(run: Run, *, least: tuple[float, float] = (8, 6), slow: bool = False) -> None:
     """200 tasks against one thread of raw, on one tape and on a tape each; one task against the sync store."""
-    alone, each_task = (run.pick(80, 10), run.pick(4, 1)) if slow else (run.pick(300, 20), run.pick(6, 1))
+    alone, each_task = (run.pick(80, 10), run.pick(8, 1)) if slow else (run.pick(300, 20), run.pick(6, 1))
+    count = run.pick(TASKS, 20)
     with ExitStack() as stack:
         enter = stack.enter_context
         contenders = {"raw": enter(raw_thread(run.folder / "tasks-raw.db", "full", alone))}
         if not slow:
             contenders["sync"] = enter(threads_on(Ledger(run.folder / "tasks-sync.db"), 1, 1, alone))
             contenders["one task"] = enter(tasks_on(Ledger(run.folder / "tasks-alone.db"), 1, 1, alone))
-        for name, tapes in (("one tape", 1), ("a tape each", TASKS)):
-            contenders[name] = enter(tasks_on(Ledger(run.folder / f"tasks-{tapes}.db"), TASKS, tapes, each_task))
-        times = race(run.pick(6 if slow else 12, 2), contenders)
-    told = times.all()
+        for name, tapes in zip(BOTH, (1, count), strict=True):
+            contenders[name] = enter(tasks_on(Ledger(run.folder / f"tasks-{tapes}.db"), count, tapes, each_task))
+        times = race(run.pick(6 if slow else 12, 1), contenders)
     if not slow:
-        shown = {name: told[name] for name in ("sync", "one task")}
+        shown = {name: times.measured(name) for name in ("sync", "one task")}
         run.report.bar("async, one task against sync", times.speed("one task", "sync"), least=0.75, times=shown)
-    for name, bar in zip(("one tape", "a tape each"), least, strict=True):
-        shown = {"raw": told["raw"], name: told[name]}
-        note = f"{told['raw'].per_second:.0f} and {told[name].per_second:.0f} a second"
+    tell(run, f"{count} async tasks", times, least)
+
+
+def tell(run: Run, who: str, times: Times, least: tuple[float, float]) -> None:
+    """Report how fast a crowd is on one tape and on a tape each, against one raw thread."""
+    told = times.all()
+    for name, bar in zip(BOTH, least, strict=True):
         run.report.bar(
-            f"{TASKS} tasks, {name}, against one raw thread",
+            f"{who}, {name}, against one raw thread",
             times.speed(name, "raw"),
             least=bar,
-            times=shown,
-            note=note,
+            times={"raw": told["raw"], name: told[name]},
+            note=f"{told['raw'].per_second:.0f} and {told[name].per_second:.0f} a second",
+            row=f"{who} against one raw thread: {' / '.join(BOTH)}",
         )

@@ -56,7 +56,7 @@ class TestDepth:
 EVENTS = int(os.environ.get("TAPE_TEST_EVENTS", "100000"))
 """T16 names 1 000 000, which take half a minute to write; the bound is the same for any number."""
 REVISIONS = int(os.environ.get("TAPE_TEST_REVISIONS", "1000"))
-"""T16 names 5 000 revisions of each of 50 messages; ``benchmarks/read.py`` measures those."""
+"""T16 names 5 000 revisions of each of 50 messages; ``benchmarks/shapes.py`` measures those."""
 
 
 def timed(read: Callable[[], object]) -> float:
