@@ -73,7 +73,8 @@ class FileLock:
     def give(self) -> None:
         """Let the next one have its turn."""
         if self._file is not None:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def forget(self) -> None:
         """Drop the descriptors without unlocking: after a fork it is the parent's lock, not ours."""

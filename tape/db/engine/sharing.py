@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from tape.db.engine.failures import Again, Collision, Lost
@@ -97,7 +96,7 @@ class Gate:
         """When the last shared transaction began, and how long it took, in seconds."""
 
     def pass_alone(self) -> bool:
-        """Go in at once if nobody is about; ``open`` must follow, whatever happens."""
+        """Go in at once if nobody is about; ``leave`` must follow, whatever happens."""
         if self._expected != 1:
             return False
         with self._change:
@@ -106,17 +105,6 @@ class Gate:
             self._alone.thread = threading.get_ident()
             self._leader = self._alone
         return True
-
-    def open(self) -> None:
-        """Let the next caller in, if the calling thread is the one that passed alone."""
-        alone = self._alone
-        if self._leader is alone and alone.thread == threading.get_ident():
-            with self._change:
-                self._recent.clear()
-                self._leader = self._queue[0] if self._queue else None
-        if self._leader is not None:
-            # Whoever is next, or was when this was interrupted: to be woken twice is no harm.
-            self._leader.wake()
 
     def enter(self, ticket: Ticket, patience: float) -> bool:
         """Queue until the ticket leads (True), or was run by another caller (False); StoreBusy after ``patience``."""
@@ -162,8 +150,16 @@ class Gate:
             self._began = time.monotonic()
         return self._group
 
-    def leave(self, ticket: Ticket) -> None:
-        """Go away: who led lets its group go on and the next caller in, who waited leaves the queue."""
+    def leave(self, ticket: Ticket | None) -> None:
+        """Go away: who led lets its group go on and the next caller in, who waited leaves the queue.
+
+        Without a ticket it is the caller who passed alone, if that is the one inside.
+        """
+        if ticket is None:
+            if self._leader is self._alone and self._alone.thread == threading.get_ident():
+                self._recent.clear()
+                self._let_in()
+            return
         with self._change:
             if self._leader is ticket:
                 if self._group:
@@ -175,10 +171,14 @@ class Gate:
                     self._out_of_queue(self._group[-1])
                     self._group[-1].wake()
                     self._group.pop()
-                self._out_of_queue(ticket)
+            self._out_of_queue(ticket)
+        self._let_in(ticket)
+
+    def _let_in(self, after: Ticket | None = None) -> None:
+        """Let the next caller in, if nobody else did; to wake it twice is no harm."""
+        with self._change:
+            if self._leader is (after or self._alone):
                 self._leader = self._queue[0] if self._queue else None
-            else:
-                self._out_of_queue(ticket)
             if self._leader is not None:
                 self._leader.wake()
 
@@ -189,20 +189,26 @@ class Gate:
 
 def share(database: Writer, gate: Gate, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
     """Run ``tasks`` in one transaction, together with those of others who come to the gate at the same moment."""
+    ticket: Ticket | None = None
+    settled = False
+    interrupted: BaseException | None = None
     try:
         if gate.pass_alone():
             return run_together(database, tape, tasks, together)
-    finally:
-        _surely(gate.open)
-    ticket = Ticket(tasks)
-    leads = True
-    try:
-        leads = gate.enter(ticket, database.timeout)
-        if leads:
+        ticket = Ticket(tasks)
+        if gate.enter(ticket, database.timeout):
             return _lead(database, gate, ticket, tape, together)
+        settled = True
     finally:
-        if leads:
-            _surely(partial(gate.leave, ticket))
+        # However often a signal interrupts it, here and in no function of its own: it would be interrupted on its way.
+        while not settled:
+            try:
+                gate.leave(ticket)
+                settled = True
+            except BaseException as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
     if ticket.outcomes is None:
         raise Lost("the caller that ran this was interrupted")
     if isinstance(ticket.outcomes, Exception):
@@ -250,19 +256,6 @@ def _told_to_each(error: Exception) -> Exception:
         # Nothing was committed, and it may be true of one task only.
         return Again(str(error))
     return Lost(str(error))
-
-
-def _surely(leave: Callable[[], None]) -> None:
-    """Leave a gate, however often a signal interrupts that."""
-    interrupted: BaseException | None = None
-    while True:
-        try:
-            leave()
-            break
-        except BaseException as error:
-            interrupted = error
-    if interrupted is not None:
-        raise interrupted
 
 
 class Named(Generic[T]):

@@ -83,6 +83,8 @@ class SqliteDatabase(Database):
             )
         if patience is None:
             patience = self.timeout
+        left = False
+        interrupted: BaseException | None = None
         try:
             if not lock.acquire(False):
                 began = time.monotonic()
@@ -92,19 +94,25 @@ class SqliteDatabase(Database):
             if self._closed:
                 self._check_open()
             driver, transaction = self._writer or self._open_writer()
-            try:
-                if not turn.take(patience):
-                    raise StoreBusy(self.timeout)
-                self._writing = True
-                if brief is not None:
-                    return self._run_briefly(driver, transaction, work, patience)
-                return self._run(driver, transaction, work)
-            finally:
-                self._writing = False
-                turn.give()
+            if not turn.take(patience):
+                raise StoreBusy(self.timeout)
+            self._writing = True
+            if brief is not None:
+                return self._run_briefly(driver, transaction, work, patience)
+            return self._run(driver, transaction, work)
         finally:
-            if self._owned():
-                lock.release()
+            # However often a signal interrupts it, here and in no function of its own.
+            while not left:
+                try:
+                    if self._owned():
+                        self._writing = False
+                        turn.give()
+                        lock.release()
+                    left = True
+                except BaseException as error:
+                    interrupted = error
+            if interrupted is not None:
+                raise interrupted
 
     def share(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
         """Run ``tasks`` with those of all threads that write at the same moment, whichever tape it is."""
