@@ -14,6 +14,7 @@ from support import history
 from support.backends import Backend
 from support.damage import contents
 from support.messages import CALL, RESULT, say
+from support.sizes import heavy, size
 
 import tape
 from tape import new_ids
@@ -520,12 +521,14 @@ class TestAsync:
 
         self.run(standing, work)
 
+    @heavy
     def test_t14_t15_async_depth_and_switch(self, standing: Backend) -> None:
         """A long path reads whole, and a chosen branch is still chosen after reopening."""
+        count = size(4_000, 20_000)
 
         async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
-            await chat.extend([{"role": "user", "content": n} for n in range(20_000)])
-            assert [m.content for m in await chat.messages()] == list(range(20_000))
+            await chat.extend([{"role": "user", "content": n} for n in range(count)])
+            assert [m.content for m in await chat.messages()] == list(range(count))
             first = (await chat.messages())[0]
             await chat.switch(first.id)
             async with tape.open_async(standing.url, **standing.options) as again:

@@ -25,7 +25,7 @@ from support.tree import HEAD, Refused
 import tape
 from tape.core.view.in_memory import View
 
-STEPS = 600
+STEPS = 300
 STEPS_PER_TAPE = 50
 _numbers = itertools.count(1)
 

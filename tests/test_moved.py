@@ -18,6 +18,7 @@ from support.backends import Backend
 from support.damage import Tamperer
 from support.exports import exported
 from support.filling import filled
+from support.sizes import heavy, size
 from test_verify import rehash
 
 import tape
@@ -215,8 +216,9 @@ def step(store: tape.Store, names: list[str], verb: str, which: int, pick: int, 
             chat.context(record=True)
 
 
+@heavy
 @settings(
-    max_examples=40,
+    max_examples=size(20, 120),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],

@@ -37,6 +37,7 @@ _SETTINGS = """
 fsync = off
 full_page_writes = off
 max_prepared_transactions = 4
+update_process_title = off
 """
 """Of a server whose files nobody keeps. Commits are still written before they are acknowledged: a server that is killed
 loses none, and only a power cut would."""
