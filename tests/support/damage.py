@@ -59,7 +59,7 @@ class Tamperer:
             self.run("ALTER TABLE tape_entries DISABLE TRIGGER USER")
         else:
             for name in ("replace", "update", "delete"):
-                self.run(f"DROP TRIGGER tape_entries_no_{name}")
+                self.run(f"DROP TRIGGER IF EXISTS tape_entries_no_{name}")
 
     def run(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         """Run a statement written with ``?``; rows come back with plain bytes, whatever the driver."""
