@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 import sqlalchemy as sa
-from support.backends import Backend, MakeBackend, SchemaPool, folder_in_memory, new_backend, start_postgres
+from support.backends import Backend, MakeBackend, folder_in_memory, new_backend, start_postgres
+from support.pool import EmptyFile, SchemaPool
 from support.processes import Crew
 from support.shell import Shell, family
 
@@ -29,37 +31,48 @@ def postgres_url() -> sa.URL:
 
 
 @pytest.fixture(scope="session")
-def make_backend(request: pytest.FixtureRequest) -> MakeBackend:
-    """Return a maker of new databases, for tests that need several."""
-
-    def make(name: str, folder: Path) -> Backend:
-        return new_backend(folder, request.getfixturevalue("postgres_url") if name == "postgresql" else None)
-
-    return make
-
-
-@pytest.fixture(scope="session")
 def schemas(postgres_url: sa.URL) -> Iterator[SchemaPool]:
     with closing(SchemaPool(postgres_url)) as pool:
         yield pool
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> EmptyFile:
+    return EmptyFile(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture(scope="session")
+def make_backend(request: pytest.FixtureRequest) -> MakeBackend:
+    """Return a maker of databases, for tests that need several."""
+
+    def make(name: str, folder: Path, *, blank: bool = False) -> Backend:
+        given = request.getfixturevalue
+        if blank:
+            return new_backend(folder, given("postgres_url") if name == "postgresql" else None)
+        if name == "postgresql":
+            return cast(SchemaPool, given("schemas")).lend(folder)
+        return cast(EmptyFile, given("empty_file")).copy(folder)
+
+    return make
+
+
+def _blank(request: pytest.FixtureRequest) -> bool:
+    return request.node.get_closest_marker("blank") is not None
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def backend(request: pytest.FixtureRequest, make_backend: MakeBackend, tmp_path: Path) -> Iterator[Backend]:
-    """A database that nobody has opened, or for tests that are given an open store an empty one."""
-    opened = {"store", "fresh"} & set(request.fixturenames)
-    if request.param == "postgresql" and opened:
-        with request.getfixturevalue("schemas").lend(tmp_path) as made:
-            yield made
-    else:
-        with make_backend(request.param, tmp_path) as made:
-            yield made
+    """A database with an empty store; for tests marked ``blank`` one that nobody has opened."""
+    with make_backend(request.param, tmp_path, blank=_blank(request)) as made:
+        yield made
 
 
 @pytest.fixture
-def other(backend: Backend, make_backend: MakeBackend, tmp_path: Path) -> Iterator[Backend]:
-    """A second new database on the same engine."""
-    with make_backend(backend.name, tmp_path) as made:
+def other(
+    request: pytest.FixtureRequest, backend: Backend, make_backend: MakeBackend, tmp_path: Path
+) -> Iterator[Backend]:
+    """A second such database on the same engine."""
+    with make_backend(backend.name, tmp_path, blank=_blank(request)) as made:
         yield made
 
 

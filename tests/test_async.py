@@ -14,6 +14,7 @@ from support import history
 from support.backends import Backend
 from support.damage import contents
 from support.messages import CALL, RESULT, say
+from support.sizes import heavy, size
 
 import tape
 from tape import new_ids
@@ -266,6 +267,7 @@ class TestClosing:
         assert receipt.seq == 2
         assert backend.open().get("chat").info().head == 2
 
+    @pytest.mark.blank
     def test_a_cancelled_opening_leaves_nothing_open(self, backend: Backend) -> None:
         """A task cancelled while it opens a store leaves no connection behind, and the next open works."""
 
@@ -372,7 +374,7 @@ class TestCancellation:
     @pytest.mark.parametrize("write", WRITES)
     def test_cancelled_at_every_await_it_is_whole_or_absent(self, backend: Backend, write: str) -> None:
         """However many turns of the loop a write was given before it was cancelled, it left all of it or nothing."""
-        states: list[dict[str, tuple[int, int]]] = []
+        states: list[dict[str, tuple[int, str]]] = []
 
         async def work(turns: int) -> bool:
             store = await tape.open_async(backend.url, durability="normal", **backend.options)
@@ -519,12 +521,14 @@ class TestAsync:
 
         self.run(standing, work)
 
+    @heavy
     def test_t14_t15_async_depth_and_switch(self, standing: Backend) -> None:
         """A long path reads whole, and a chosen branch is still chosen after reopening."""
+        count = size(4_000, 20_000)
 
         async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
-            await chat.extend([{"role": "user", "content": n} for n in range(20_000)])
-            assert [m.content for m in await chat.messages()] == list(range(20_000))
+            await chat.extend([{"role": "user", "content": n} for n in range(count)])
+            assert [m.content for m in await chat.messages()] == list(range(count))
             first = (await chat.messages())[0]
             await chat.switch(first.id)
             async with tape.open_async(standing.url, **standing.options) as again:

@@ -28,6 +28,7 @@ def engine(backend: Backend, store: tape.Store) -> Iterator[sa.Engine]:
     made = backend.engine()
     metadata.create_all(made)
     yield made
+    metadata.drop_all(made)
     made.dispose()
 
 

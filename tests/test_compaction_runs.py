@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.backends import Backend
 from support.compacting import WORDS, call, result, say
+from support.sizes import heavy, size
 
 import tape
 from tape.core.context.fenced import summary_message
@@ -229,9 +230,10 @@ def explore(store: tape.Store, seeds: range, prefix: str) -> int:
 class TestRandomHistories:
     """Whatever happened to a tape, it can be compacted."""
 
+    @heavy
     def test_compaction_never_raises_and_leaves_a_valid_context(self, standing: Backend) -> None:
         """With late results, open calls, anchors, retractions, clears, branches, forks and earlier summaries."""
-        seeds = range(15) if standing.postgres else range(60)
+        seeds = range(size(8, 60) if standing.postgres else size(25, 250))
         made = explore(standing.open(durability="normal"), seeds, "random")
         assert made > len(seeds)
 

@@ -18,6 +18,8 @@ from support.processes import PATIENCE, Crew, scaled
 import tape
 from tape.db.view.opening import open_view
 
+pytestmark = pytest.mark.blank  # The processes of a test make the store, too, all at once.
+
 SEED = 20_240
 
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from support.backends import Backend
 from support.contexts import Meddling
 from support.parts import view
+from support.sizes import heavy, size
 from support.transcripts import TRANSCRIPTS
 from support.validators import check_all, measure
 
@@ -107,8 +108,9 @@ def _message(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class TestProperties:
+    @heavy
     @given(st.lists(_message(), max_size=12))
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=size(120, 1_200), deadline=None)
     def test_c1_any_history_renders_to_valid_requests(self, messages: list[dict[str, Any]]) -> None:
         """No history, however broken, makes a request that an API would refuse; settling twice changes nothing."""
         before = copy.deepcopy(messages)
@@ -119,8 +121,9 @@ class TestProperties:
         assert settle(once) == once
         assert messages == before
 
+    @heavy
     @given(st.lists(_message(), max_size=12), st.integers(1, 400))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=size(120, 1_200), deadline=None)
     def test_c2_the_budget_holds(self, messages: list[dict[str, Any]], budget: int) -> None:
         """A context is within its budget or is not built; what is shown is valid; building is pure."""
         before = copy.deepcopy(messages)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from support.backends import Backend
 from support.contexts import Meddling
+from support.sizes import heavy, size
 
 import tape
 from tape.core.context import window
@@ -314,8 +315,9 @@ def same(
 
 
 class TestSameAsWhole:
+    @heavy
     @given(st.lists(_message(), max_size=40), st.integers(1, 700), _policies, st.integers(1, 9), st.integers(1, 5))
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=size(150, 1_500), deadline=None)
     def test_reading_the_ends_gives_what_reading_all_gives(
         self, messages: list[dict[str, Any]], budget: int, policy: Standard, stretch: int, head: int
     ) -> None:
@@ -339,8 +341,9 @@ class TestSameAsWhole:
         with mock.patch.multiple(window, FIRST_STRETCH=stretch, HEAD_STRETCH=head, LONGEST_STRETCH=3 * stretch):
             same(lambda: shaped(items, None), ends, budget)
 
+    @heavy
     @given(st.lists(_message(), max_size=14))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=size(100, 1_000), deadline=None)
     def test_no_turn_parts_a_call_from_its_result(self, messages: list[dict[str, Any]]) -> None:
         """A result is in the turn of the last call before it, also where turns interlock."""
         told = [said(message) for message in messages]
@@ -509,13 +512,14 @@ def accounted(chat: Any, context: tape.Context) -> None:
 
 
 class TestStories:
+    @heavy
     @pytest.mark.parametrize("number", range(6))
     def test_a_budget_gives_the_same_on_every_history(
         self, guest: tape.Store, standing: Backend, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
         """With tools, turns, summaries, anchors, branches, forks, retractions, revisions and clears, now and before."""
         # The rules are the same on both engines, so that of the slower one fewer histories show its statements.
-        many = 1 if standing.postgres else 6
+        many = size(1, 4) if standing.postgres else size(3, 24)
         for seed in range(number * many, (number + 1) * many):
             with monkeypatch.context() as patch:
                 story = Story(guest, seed)

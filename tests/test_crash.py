@@ -326,6 +326,7 @@ class TestBusy:
         assert sorted(outcomes) == list(range(3, 11))
         check_tape(chat)
 
+    @pytest.mark.blank
     def test_s1_busy_while_opening(self, backend: Backend) -> None:
         """Who opens a new database while another program keeps it locked gets StoreBusy after the timeout."""
         foreign = backend.raw()

@@ -14,6 +14,7 @@ from support import history
 from support.backends import Backend
 from support.damage import Tamperer
 from support.exports import exported
+from support.filling import filled
 
 import tape
 from tape.db.schema.tables import Tables
@@ -85,18 +86,20 @@ def within(seconds: float, work: Callable[[], Any]) -> None:
 OWNED = sorted(table.name for table in Tables("sqlite").metadata.sorted_tables if "tape_id" in table.c)
 
 
+def _history_and_purged(store: tape.Store) -> None:
+    history.write_all(store)
+    store.create("away", owner="ann", messages=[{"role": "user", "content": "gone"}])
+    store.purge("away")
+    store.search("trip")
+
+
 class TestUnnoticed:
     """Damage that no tape's own check can see."""
 
     @pytest.fixture
     def hurt(self, backend: Backend) -> Iterator[tuple[tape.Store, Tamperer]]:
         """A store with a rich history, a purged tape and a full index, and someone with all rights on it."""
-        store = backend.open(durability="normal")
-        history.write(store)
-        history.branch(store)
-        store.create("away", owner="ann", messages=[{"role": "user", "content": "gone"}])
-        store.purge("away")
-        store.search("trip")
+        store = filled(backend, _history_and_purged, durability="normal")
         assert store.verify().problems == []
         tamperer = Tamperer(backend)
         yield store, tamperer

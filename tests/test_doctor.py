@@ -115,7 +115,8 @@ class TestDamage:
     def test_a_changed_entry(self, fresh: Shell) -> None:
         """An entry that was tampered with is an error of the chain; the missing guards are told as well."""
         family(fresh.backend.open())
-        tamperer = Tamperer(fresh.backend)
+        tamperer = Tamperer(fresh.backend, guarded=True)
+        tamperer.unguard()
         tamperer.run("UPDATE tape_entries SET actor = 'x' WHERE seq = 2")
         tamperer.close()
         done = fresh("doctor", "--json")

@@ -63,6 +63,7 @@ class TestExamples:
         missing = [line for line in TOLD[name] if line not in printed]
         assert missing == []
 
+    @pytest.mark.blank
     @pytest.mark.parametrize("name", ["agent_loop.py", "fan_out.py", "replay_failed_run.py"])
     def test_it_runs_on_a_database_of_yours(
         self, name: str, backend: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

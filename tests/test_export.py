@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from support import history
 from support.backends import Backend, MakeBackend
 from support.exports import exported
-from test_purge import full
+from support.filling import filled
 
 import tape
 from tape.core.entries import chain
@@ -46,7 +46,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("family", [False, True])
     def test_s14_is_byte_identical(self, backend: Backend, other: Backend, family: bool) -> None:
         """What was imported exports to the same bytes, reads the same at every seq, and verifies."""
-        store = full(backend)
+        store = filled(backend, history.write_checked_and_indexed)
         target = other.open()
         for name in ("plan", "quiet", "chat"):
             raw = exported(store, name, family=family)
@@ -58,7 +58,7 @@ class TestRoundTrip:
 
     def test_s14_between_engines(self, backend: Backend, make_backend: MakeBackend, tmp_path: Path) -> None:
         """SQLite and PostgreSQL read each other's files."""
-        store = full(backend)
+        store = filled(backend, history.write_checked_and_indexed)
         raw = exported(store, "chat", family=True)
         with make_backend("postgresql" if not backend.postgres else "sqlite", tmp_path) as elsewhere:
             target = elsewhere.open()
@@ -68,7 +68,7 @@ class TestRoundTrip:
 
     def test_s14_families_move_together(self, backend: Backend, other: Backend) -> None:
         """``family`` moves every fork with its state; merging and forking go on in the new store."""
-        store, target = full(backend), other.open()
+        store, target = filled(backend, history.write_checked_and_indexed), other.open()
         moved = target.import_(io.BytesIO(exported(store, "under", family=True)))
         assert sorted(moved.tapes) == ["chat", "gone", "helper", "squashed", "under"]
         assert moved.entries == sum(store.get(name).info().head for name in moved.tapes)
@@ -85,7 +85,7 @@ class TestRoundTrip:
 
     def test_s14_a_fork_brings_its_ancestors_up_to_the_fork(self, backend: Backend, other: Backend) -> None:
         """Exported alone, a fork reads the same; its ancestors come as far as it inherits them."""
-        store, target = full(backend), other.open()
+        store, target = filled(backend, history.write_checked_and_indexed), other.open()
         moved = target.import_(io.BytesIO(exported(store, "under")))
         assert moved.tapes == ["chat", "helper", "under"]
         lineage = {one.tape: one.seq for one in store.get("under").lineage().ancestors}
@@ -148,7 +148,7 @@ class TestRoundTrip:
         """A tape that was tampered with is Corrupt on the way out, and no file is left behind."""
         from support.damage import Tamperer
 
-        store = full(backend)
+        store = filled(backend, history.write_checked_and_indexed)
         hand = Tamperer(backend)
         hand.run("UPDATE tape_entries SET actor = 'x' WHERE tape_id = ? AND seq = 3", hand.tape_id("plan"))
         hand.close()
@@ -161,7 +161,7 @@ class TestRoundTrip:
 class TestTwice:
     def test_s14_importing_twice_changes_nothing(self, backend: Backend, other: Backend) -> None:
         """The second import writes no entry, and keys are known as where they came from."""
-        store, target = full(backend), other.open()
+        store, target = filled(backend, history.write_checked_and_indexed), other.open()
         raw = exported(store, "chat", family=True)
         first = target.import_(io.BytesIO(raw))
         before = everything(target)
@@ -173,7 +173,7 @@ class TestTwice:
 
     def test_s14_a_file_extends_what_is_stored(self, backend: Backend, other: Backend) -> None:
         """A newer file adds what is new, an older one nothing."""
-        store, target = full(backend), other.open()
+        store, target = filled(backend, history.write_checked_and_indexed), other.open()
         older = exported(store, "chat", family=True)
         store.get("chat").append(role="user", content="newer")
         store.get("chat").revise("z", content="revised")
@@ -213,7 +213,7 @@ class TestTwice:
 
     def test_s14_of_eight_at_once_one_imports(self, backend: Backend, other: Backend) -> None:
         """Eight simultaneous imports of one file write each entry once."""
-        store, target = full(backend), other.open()
+        store, target = filled(backend, history.write_checked_and_indexed), other.open()
         raw = exported(store, "chat", family=True)
         counts: list[int] = []
         ready = threading.Barrier(8)

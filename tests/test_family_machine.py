@@ -19,15 +19,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from support.backends import Backend
 from support.exploring import explore, steps
-from support.family import Kin, Merged, Wrote, compare, show
+from support.family import Kin, Merged, Wrote
 from support.family_memory import World, migrator
 from support.random_messages import openai_call
+from support.seen import compare, show
 from support.sizes import heavy
 from support.tree import Refused
 
 import tape
 
-STEPS = 300
+STEPS = 150
 STEPS_PER_FAMILY = 30
 MOST = 7
 """Tapes in a family."""

@@ -21,7 +21,7 @@ from support.sizes import heavy, size
 import tape
 from tape.core.entries import payloads
 
-ENTRIES = int(os.environ.get("TAPE_TEST_FEED_ENTRIES", size(4_000, 20_000)))
+ENTRIES = int(os.environ.get("TAPE_TEST_FEED_ENTRIES", size(2_400, 20_000)))
 """How many entries the storm writes; all of them take half a minute."""
 WRITERS = 8
 

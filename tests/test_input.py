@@ -419,6 +419,7 @@ class TestBadInput:
             tape.open(url)
         assert caught.value.field == "url"
 
+    @pytest.mark.blank
     def test_e9_options_of_open_are_checked(self, backend: Backend) -> None:
         """An unknown durability or an impossible owner is refused before anything is made."""
         bad: list[tuple[str, Any]] = [("durability", "most"), ("owner", ""), ("owner", 5)]

@@ -24,6 +24,8 @@ from tape.db.engine.transaction import lock_key
 
 pytestmark = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 
+VICTIMS = "pg_stat_activity WHERE application_name = current_setting('application_name') || ' victim'"
+"""The sessions that a test of this schema ends."""
 COMMIT = "COMMIT"
 HOT = "WITH lock AS"
 """A plain append is one statement, which locks and commits by itself; all others end with COMMIT."""
@@ -279,18 +281,16 @@ class TestDeadConnections:
         return store
 
     def count(self, connection: Any) -> int:
-        found = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'victim'").fetchone()
+        found = connection.execute(f"SELECT count(*) FROM {VICTIMS}").fetchone()
         return int(found[0])
 
     @pytest.mark.parametrize("first", ["read", "append", "extend"])
     def test_s1_terminated_by_the_server(self, backend: Backend, first: str) -> None:
         """After the server ended every idle connection, the next read and the next write just work."""
-        url = backend.url.update_query_dict({"application_name": "victim"})
+        url = backend.url.update_query_dict({"application_name": f"{backend.schema} victim"})
         with self.warmed(backend, url) as store, backend.raw() as other:
             chat = store.tape("t")
-            ended = other.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'victim'"
-            ).fetchall()
+            ended = other.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM {VICTIMS}").fetchall()
             assert ended == [(True,)] * 5
             if first == "read":
                 assert contents(chat) == ["first"]
@@ -305,13 +305,11 @@ class TestDeadConnections:
 
     def test_s1_what_is_no_entry_goes_on_as_well(self, backend: Backend) -> None:
         """The place of a reader, the rows of a purged tape and the search index are written after such an end, too."""
-        url = backend.url.update_query_dict({"application_name": "victim"})
+        url = backend.url.update_query_dict({"application_name": f"{backend.schema} victim"})
         with self.warmed(backend, url) as store, backend.raw() as other:
 
             def end() -> None:
-                other.execute(
-                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'victim'"
-                )
+                other.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM {VICTIMS}")
 
             end()
             store.consumer("c").commit(0)
@@ -330,7 +328,9 @@ class TestDeadConnections:
 
     def test_s1_idle_for_too_long(self, backend: Backend) -> None:
         """A server that ends sessions which idle for too long is no trouble either."""
-        url = backend.url.update_query_dict({"application_name": "victim", "options": "-c idle_session_timeout=100ms"})
+        url = backend.url.update_query_dict(
+            {"application_name": f"{backend.schema} victim", "options": "-c idle_session_timeout=100ms"}
+        )
         with self.warmed(backend, url) as store, backend.raw() as other:
             chat = store.tape("t")
             for write in (True, False):
@@ -345,7 +345,7 @@ class TestDeadConnections:
 
     def test_e1_terminated_while_writing(self, backend: Backend) -> None:
         """Writers whose connections are ended under them, again and again, lose nothing and double nothing."""
-        url = backend.url.update_query_dict({"application_name": "victim"})
+        url = backend.url.update_query_dict({"application_name": f"{backend.schema} victim"})
         with tape.open(url, **backend.options) as store, backend.raw() as other:
             wanted, most = 10, 5_000
             ended = 0
@@ -373,8 +373,7 @@ class TestDeadConnections:
                 one.start()
             while any(one.is_alive() for one in crowd):
                 rows = other.execute(
-                    "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity"
-                    " WHERE application_name = 'victim' ORDER BY random() LIMIT 1"
+                    f"SELECT pg_terminate_backend(pid, 1000) FROM {VICTIMS} ORDER BY random() LIMIT 1"
                 ).fetchall()
                 ended += len(rows)
                 crowd[0].join(0.01)
@@ -412,7 +411,10 @@ class TestRetries:
     def _wait_for_lock(self, backend: Backend) -> None:
         with backend.raw() as watcher:
             deadline = time.monotonic() + PATIENCE
-            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            waiting = (
+                "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+                " WHERE NOT granted AND application_name = current_setting('application_name')"
+            )
             while watcher.execute(waiting).fetchone()[0] == 0:
                 assert time.monotonic() < deadline
 

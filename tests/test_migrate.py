@@ -24,6 +24,8 @@ from tape.db.schema.tables import REVISION, Tables
 from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import derived
 
+pytestmark = pytest.mark.blank
+
 EXPECTED: dict[str, Any] = json.loads((DATA / "store-0001.json").read_text())
 
 

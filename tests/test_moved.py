@@ -17,6 +17,8 @@ from support import history
 from support.backends import Backend
 from support.damage import Tamperer
 from support.exports import exported
+from support.filling import filled
+from support.sizes import heavy, size
 from test_verify import rehash
 
 import tape
@@ -75,9 +77,7 @@ class TestEveryTape:
 
     def test_a_tape_of_every_kind_can_be_moved(self, backend: Backend, elsewhere_of: Callable[[], tape.Store]) -> None:
         """A history in which every kind of entry occurs moves with every fork of it, each alone and all together."""
-        store = backend.open()
-        history.write(store)
-        history.branch(store)
+        store = filled(backend, history.write_all)
         chat = store.get("chat")
         chat.context(record=True)
         chat.fork("linked").append(role="user", content="x")
@@ -216,8 +216,9 @@ def step(store: tape.Store, names: list[str], verb: str, which: int, pick: int, 
             chat.context(record=True)
 
 
+@heavy
 @settings(
-    max_examples=40,
+    max_examples=size(20, 120),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],

@@ -481,9 +481,9 @@ class TestRowLevelSecurity:
             yield made, name
             with engine.begin() as connection:
                 rls.disable(connection, schema=made.schema)
+                connection.exec_driver_sql(f"DROP OWNED BY {name}")
+                connection.exec_driver_sql(f"DROP ROLE {name}")
             engine.dispose()
-        with psycopg.connect(dsn(made.url), autocommit=True) as plain:
-            plain.execute(f"DROP ROLE {name}")
 
     def test_s4_the_database_itself_keeps_owners_apart(self, role: tuple[Backend, str]) -> None:
         """A role bound by the policies sees and changes its session's owner's rows only, with or without the store."""

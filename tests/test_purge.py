@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support import history
 from support.backends import Backend
+from support.filling import filled
 from test_list import Clock
 
 import tape
@@ -43,22 +44,10 @@ def number_of(backend: Backend, name: str) -> int:
 TABLES = [table.name for table in Tables("sqlite").metadata.sorted_tables if "tape_id" in table.c]
 
 
-def full(backend: Backend, **options: Any) -> tape.Store:
-    """Return a store with a rich history and its forks."""
-    store = backend.open(**options)
-    with history.counting_ids():
-        history.write(store)
-        history.branch(store)
-    store.get("chat").label("x")
-    store.verify()
-    store.search("x")
-    return store
-
-
 class TestPurge:
     def test_s9_removes_every_row_and_nothing_else(self, backend: Backend) -> None:
         """No row of the tape is left but the tombstone, and every other row is as it was."""
-        store = full(backend)
+        store = filled(backend, history.write_checked_and_indexed)
         number = number_of(backend, "plan")
         before = {table: rows(backend, table, but=number) for table in TABLES}
         held = {table for table in TABLES if rows(backend, table, number)}
@@ -158,7 +147,7 @@ class TestPurge:
 
     def test_s9_the_tombstone_keeps_id_head_and_hash(self, backend: Backend) -> None:
         """The last entry says "purged", continues the chain, and holds nothing of what the tape said."""
-        store = full(backend)
+        store = filled(backend, history.write_checked_and_indexed)
         number, info = number_of(backend, "plan"), store.get("plan").info()
         store.purge("plan")
         connection = backend.raw()
@@ -175,7 +164,7 @@ class TestPurge:
 
     def test_s9_the_tape_is_gone_for_every_call(self, backend: Backend) -> None:
         """A purged tape is not found, lists nowhere, and cannot come back by a write."""
-        store = full(backend)
+        store = filled(backend, history.write_checked_and_indexed)
         handle = store.get("plan")
         entries = store.stats().entries
         head = handle.info().head
@@ -201,7 +190,7 @@ class TestPurge:
 
     def test_s9_the_id_comes_back_only_on_purpose(self, backend: Backend) -> None:
         """Creating a tape with the id of a purged one is TapeExists, and works with ``reuse``, more than once."""
-        store = full(backend)
+        store = filled(backend, history.write_checked_and_indexed)
         for turn in range(3):
             store.purge("plan")
             with pytest.raises(tape.TapeExists) as caught:

@@ -274,6 +274,7 @@ class TestDemo:
         assert capsys.readouterr().out.count("\n   ") == 20
 
 
+@pytest.mark.blank
 class TestBesideAnApplication:
     @pytest.fixture
     def readme(self) -> Callable[..., bool]:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from support.backends import Backend
 from support.messages import say
+from support.sizes import heavy, size
 
 import tape
 from tape import new_ids
@@ -103,9 +104,10 @@ def step(chat: tape.Tape, chance: random.Random, pick: str) -> None:
 class TestPoints:
     """R1: what ``at`` shows."""
 
+    @heavy
     def test_r1_every_seq_gives_the_view_of_then(self, chat: tape.Tape) -> None:
         """After any history, ``at(seq)`` shows for every seq all that was shown then, and what a fold gives."""
-        after = wild(chat, 120, random.SystemRandom().randrange(2**32))
+        after = wild(chat, size(60, 240), random.SystemRandom().randrange(2**32))
         entries = list(chat.entries())
         assert len(entries) == len(after) == chat.info().head
         view = View()
@@ -475,14 +477,14 @@ class TestPages:
         """However many messages fit, from either end, they are the nearest ones and their sizes add up to less."""
         chat.extend([{"role": "user", "content": n} for n in range(500)])
         first = chat.messages()[0].id
-        for size in (500, 5_000, 30_000):
-            got = page(chat, max_bytes=size)
+        for room in (500, 5_000, 30_000):
+            got = page(chat, max_bytes=room)
             count = len(got)
-            assert size / 200 < count < size / 30
+            assert room / 200 < count < room / 30
             assert [m.content for m in got] == list(range(500 - count, 500))
-            assert sum(len(msgspec.json.encode(m.to_dict())) for m in got) <= size
+            assert sum(len(msgspec.json.encode(m.to_dict())) for m in got) <= room
             assert got.truncated
-            got = page(chat, max_bytes=size, after=first)
+            got = page(chat, max_bytes=room, after=first)
             assert [m.content for m in got] == list(range(1, len(got) + 1))
             assert abs(len(got) - count) <= count / 20 + 1
             assert got.truncated

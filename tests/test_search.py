@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.backends import Backend
+from support.sizes import heavy, size
 
 import tape
 from tape.core.messages.text import text_of
@@ -292,7 +293,8 @@ class TestQueries:
             store.tape("t").append(role="user", content=content, id=f"m{n}")
         assert ids(store.search(query)) == [f"m{n}" for n in expected]
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @heavy
+    @settings(max_examples=size(60, 600), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(query=st.one_of(st.text(), st.lists(st.sampled_from(QUERIES), max_size=3).map(" ".join)))
     def test_s7_any_string_is_legal(self, pair: list[tape.Store], query: str) -> None:
         """No string makes a search fail, and both engines and the matcher itself agree on what it finds."""

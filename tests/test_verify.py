@@ -11,6 +11,7 @@ import pytest
 from support import history
 from support.backends import Backend, MakeBackend
 from support.damage import Tamperer, flip
+from support.filling import filled
 
 import tape
 from tape.core.entries import chain
@@ -44,10 +45,7 @@ VIEW = {table.name: [column.name for column in table.c] for table in Tables("sql
 @pytest.fixture
 def rich(backend: Backend) -> tape.Store:
     """A store with a history in which everything happens."""
-    store = backend.open(durability="normal")
-    history.write(store)
-    history.branch(store)
-    return store
+    return filled(backend, history.write_all, durability="normal")
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -59,8 +57,7 @@ def kept(
     """Such a store, and someone with all rights on it, for tests that undo what they do."""
     with make_backend(request.param, tmp_path_factory.mktemp("kept")) as made:
         store = made.open(durability="normal")
-        history.write(store)
-        history.branch(store)
+        history.write_all(store)
         tamperer = Tamperer(made)
         yield store, tamperer
         tamperer.close()

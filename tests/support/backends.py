@@ -5,14 +5,14 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import secrets
 import shutil
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psycopg
 import sqlalchemy as sa
@@ -20,9 +20,11 @@ import sqlalchemy as sa
 import tape
 
 __all__ = [
+    "FILLED",
+    "PROCESS",
     "Backend",
     "MakeBackend",
-    "SchemaPool",
+    "drop",
     "dsn",
     "folder_in_memory",
     "new_backend",
@@ -31,8 +33,21 @@ __all__ = [
 ]
 
 _SPACE = 4 * 1024**3
+_SETTINGS = """
+fsync = off
+full_page_writes = off
+max_prepared_transactions = 4
+update_process_title = off
+"""
+"""Of a server whose files nobody keeps. Commits are still written before they are acknowledged: a server that is killed
+loses none, and only a power cut would."""
+
+FILLED = ("tape_version", "tape_epoch")
+"""The tables that are not empty in a new store."""
 
 _numbers = itertools.count(1)
+PROCESS = secrets.token_hex(3)
+"""Keeps the schemas of test processes apart that share a server, wherever they run."""
 
 
 def folder_in_memory() -> str | None:
@@ -60,7 +75,11 @@ def new_server(at_exit: str) -> Any:
         # Unix socket paths are short by law: a deep temporary folder would not do.
         short = "/tmp" if Path("/tmp").is_dir() else None
         folder = Path(tempfile.mkdtemp(prefix="tape-pg-", dir=folder_in_memory() or short))
-        server = get_server(folder, cleanup_mode=at_exit)
+        server = get_server(folder, cleanup_mode=at_exit, start=False)
+        server.ensure_pgdata_inited()
+        with (folder / "postgresql.auto.conf").open("a") as settings:
+            settings.write(_SETTINGS)
+        server.start()
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return server
 
@@ -73,11 +92,14 @@ def dsn(url: sa.URL) -> str:
 class Backend:
     """A database of one test's own: how to open a store on it, and how to reach around the store."""
 
-    def __init__(self, name: str, url: sa.URL, schema: str | None) -> None:
+    def __init__(self, name: str, url: sa.URL, schema: str | None, *, leave: Callable[[], None]) -> None:
         self.name = name
-        self.url = url
+        # The sessions of a test are known by the name of its schema.
+        self.url = url if schema is None else url.update_query_dict({"application_name": schema})
         self.schema = schema
+        self._leave = leave
         self._stores: list[tape.Store] = []
+        self._reader: Any = None
 
     @property
     def postgres(self) -> bool:
@@ -120,97 +142,36 @@ class Backend:
 
         return engine
 
+    @property
+    def reader(self) -> Any:
+        """A plain driver connection to look at what is stored, which is opened once: on PostgreSQL that takes 5 ms."""
+        if self._reader is None:
+            self._reader = self.raw()
+        return self._reader
+
     def close(self) -> None:
         """Close every store that was opened; the database stays."""
         for store in self._stores:
             store.close()
+        if self._reader is not None:
+            self._reader.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        if self.postgres:
-            with psycopg.connect(dsn(self.url), autocommit=True) as connection:
-                _drop(connection, str(self.schema))
+        self._leave()
 
 
-MakeBackend = Callable[[str, Path], Backend]
-"""Makes a new database on the engine of that name; an SQLite file goes to the folder."""
+class MakeBackend(Protocol):
+    """Makes a database on the engine of that name with an empty store, or a blank one; a file goes to the folder."""
+
+    def __call__(self, name: str, folder: Path, *, blank: bool = False) -> Backend: ...
 
 
-class SchemaPool:
-    """PostgreSQL schemas in which a store was opened before, and which hold nothing: making one takes 0.1 s.
-
-    A schema comes back when its test is over. If the test changed nothing but rows, they are deleted, and the next test
-    is given the schema; otherwise it is dropped.
-    """
-
-    def __init__(self, url: sa.URL) -> None:
-        self.url = url
-        self._connection = psycopg.connect(dsn(url), autocommit=True)
-        self._catalogs: dict[str, Any] = {}
-        self._free: list[str] = []
-
-    @contextmanager
-    def lend(self, folder: Path) -> Iterator[Backend]:
-        """Give a backend on an empty store, and take it back."""
-        if self._free:
-            made = Backend("postgresql", self.url, self._free.pop())
-        else:
-            made = new_backend(folder, self.url)
-            made.open().close()
-            self._catalogs[str(made.schema)] = self._catalog(str(made.schema))
-        yield made
-        made.close()
-        self._take_back(str(made.schema))
-
-    def _take_back(self, schema: str) -> None:
-        if self._catalog(schema) == self._catalogs[schema]:
-            self._sweep(schema)
-            self._free.append(schema)
-        else:
-            del self._catalogs[schema]
-            _drop(self._connection, schema)
-
-    def _catalog(self, schema: str) -> Any:
-        """Return how many objects the schema has, which transaction changed one last, and the rows of a new store."""
-        owned = {"pg_class": "relnamespace", "pg_proc": "pronamespace", "pg_constraint": "connamespace"}
-        of_table = {"pg_attribute": "attrelid", "pg_trigger": "tgrelid"}
-        tables = f"SELECT oid FROM pg_class WHERE relnamespace = '{schema}'::regnamespace"
-        asked = [f"{table} WHERE {column} = '{schema}'::regnamespace" for table, column in owned.items()]
-        asked += [f"{table} WHERE {column} IN ({tables})" for table, column in of_table.items()]
-        parts = [f"(SELECT (count(*), max(xmin::text::bigint))::text FROM {one})" for one in asked]
-        parts += [f"(SELECT string_agg(t::text, '') FROM \"{schema}\".{table} t)" for table in _FILLED]
-        try:
-            return self._connection.execute(f"SELECT {', '.join(parts)}".encode()).fetchone()
-        except psycopg.Error:
-            return None
-
-    def _sweep(self, schema: str) -> None:
-        names = self._connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema]).fetchall()
-        counters = self._connection.execute(
-            "SELECT sequencename FROM pg_sequences WHERE schemaname = %s", [schema]
-        ).fetchall()
-        # A replica fires no triggers, which would refuse to delete entries.
-        work = ["SET LOCAL session_replication_role = replica"]
-        work += [f'DELETE FROM "{schema}".{name}' for (name,) in names if name not in _FILLED]
-        work += [f"SELECT setval('\"{schema}\".{name}', 1, false)" for (name,) in counters]
-        with self._connection.transaction():
-            self._connection.execute("; ".join(work).encode())
-
-    def close(self) -> None:
-        """Drop the schemas that are left."""
-        for schema in self._free:
-            _drop(self._connection, schema)
-        self._connection.close()
-
-
-_FILLED = ("tape_version", "tape_epoch")
-"""The tables that are not empty in a new store."""
-
-
-def _drop(connection: psycopg.Connection[Any], schema: str) -> None:
+def drop(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Drop a schema with everything in it."""
     connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
@@ -218,5 +179,12 @@ def new_backend(folder: Path, postgres: sa.URL | None) -> Backend:
     """Return a database that nobody has opened yet: a file in the folder, or a schema on that PostgreSQL."""
     number = next(_numbers)
     if postgres is None:
-        return Backend("sqlite", sa.URL.create("sqlite", database=str(folder / f"tape{number}.db")), None)
-    return Backend("postgresql", postgres, f"t{os.getpid()}_{number}")
+        file = sa.URL.create("sqlite", database=str(folder / f"tape{number}.db"))
+        return Backend("sqlite", file, None, leave=lambda: None)
+    schema = f"t{os.getpid()}_{PROCESS}_{number}"
+
+    def leave() -> None:
+        with psycopg.connect(dsn(postgres), autocommit=True) as connection:
+            drop(connection, schema)
+
+    return Backend("postgresql", postgres, schema, leave=leave)

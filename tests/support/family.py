@@ -17,9 +17,10 @@ from typing import Any
 import tape
 from support.family_memory import Change, Facts, Look, Text, Value, World, declared_facts, joined, over, patched
 from support.family_merge import Carry
+from support.seen import Seen, Shown, show
 from support.tree import HEAD, Digest, Mark, Note, Refused, Tree, answers_of, apart, calls_of, revised_body, same
 
-__all__ = ["FamilyTree", "Kin", "Merged", "Seen", "Wrote", "compare", "show"]
+__all__ = ["FamilyTree", "Kin", "Merged", "SeenKin", "Wrote"]
 
 CLOSED = ("completed", "discarded")
 
@@ -48,25 +49,29 @@ class Merged:
     duplicate: bool = False
 
 
-Shown = tuple[str, str | None, str, int, int, str]
-"""A message as it is shown: id, the message above it, the tape and entry that placed it, its revision, its body."""
-
-
 @dataclass
-class Seen:
-    """Everything that a reader can see after one entry."""
+class SeenKin(Seen):
+    """What can be seen of a tape of a family."""
 
-    seq: int
-    path: list[Shown]
-    heads: list[Shown]
-    children: dict[str, list[Shown]]
-    hidden: list[str]
-    anchor: tuple[str, int] | None
-    context: list[Shown]
-    anchors: list[tuple[str, int, str, bool]]
-    status: str
     states: str
     blocks: list[tuple[str, str, Facts, int | None]]
+
+    def compare_more(self, reads: tape.Snapshot, context: tape.Context, info: tape.TapeInfo) -> None:
+        """Compare pages, state and blocks."""
+        pages: list[tape.Message] = []
+        cursor = None
+        while True:
+            page = reads.messages(limit=3, before=cursor)
+            assert isinstance(page, tape.Page)
+            pages[:0] = page.items
+            cursor = page.cursor
+            if not page.truncated:
+                break
+        assert [show(m) for m in pages] == self.path
+        assert json.dumps(reads.states(), sort_keys=True) == self.states
+        found = reads.blocks()
+        assert [(b.label, b.text, Facts(b.description, b.max_tokens, b.read_only), b.seq) for b in found] == self.blocks
+        assert [block.tokens for block in found] == [len(block.text) for block in found]
 
 
 @dataclass
@@ -111,12 +116,12 @@ class FamilyTree(Tree):
                 found.append((name, None, one.tape, one.seq, one.seq, ""))
         return found
 
-    def seen(self, seq: int, world: World) -> Seen:
+    def seen(self, seq: int, world: World) -> SeenKin:
         """Return everything that can be seen."""
         live = self.live()
         shown = {id: self.show(id) for id in live}
         mark = self.anchor(self.head)
-        return Seen(
+        return SeenKin(
             seq=seq,
             path=[shown[id] for id in self.path(self.head)],
             heads=[shown[id] for id in self.ends()],
@@ -186,7 +191,7 @@ class Kin:
         """The head's seq."""
         return len(self.past) - 1
 
-    def seen(self, seq: int | None = None) -> Seen:
+    def seen(self, seq: int | None = None) -> SeenKin:
         """Return what can be seen now or after an entry."""
         return self.past[-1 if seq is None else seq].seen(self.seq if seq is None else seq, self.world)
 
@@ -578,42 +583,3 @@ def _same_state(one: dict[str, Any] | None, other: dict[str, Any] | None) -> boo
 
 def _renamed(body: dict[str, Any] | None, id: str) -> dict[str, Any] | None:
     return {**body, "id": id} if body is not None and "id" in body else body
-
-
-def show(message: tape.Message) -> tuple[str, str | None, str, int, int, str]:
-    # A summary shown as a message has a text that is the store's own.
-    body = "" if message.id.startswith("~") else json.dumps(message.to_dict(), sort_keys=True)
-    return message.id, message.parent, message.tape, message.seq, message.revision, body
-
-
-def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
-    """Compare every read with what the model sees, also of each message if asked to."""
-    assert [show(m) for m in reads.messages()] == seen.path
-    assert [show(m) for m in reads.heads()] == seen.heads
-    if each:
-        for id, below in seen.children.items():
-            assert [show(m) for m in reads.children(id)] == below
-            assert reads.message(id).id == id
-        for id in seen.hidden:
-            assert reads.find(id) is None
-    pages: list[tape.Message] = []
-    cursor = None
-    while True:
-        page = reads.messages(limit=3, before=cursor)
-        assert isinstance(page, tape.Page)
-        pages[:0] = page.items
-        cursor = page.cursor
-        if not page.truncated:
-            break
-    assert [show(m) for m in pages] == seen.path
-    context = reads.context()
-    assert [show(m) for m in context.messages] == seen.context
-    assert (None if context.anchor is None else (context.anchor.tape, context.anchor.seq)) == seen.anchor
-    assert context.head == seen.seq
-    assert [(a.tape, a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
-    info = reads.info()
-    assert (info.head, info.status) == (seen.seq, seen.status)
-    assert json.dumps(reads.states(), sort_keys=True) == seen.states
-    blocks = reads.blocks()
-    assert [(b.label, b.text, Facts(b.description, b.max_tokens, b.read_only), b.seq) for b in blocks] == seen.blocks
-    assert [block.tokens for block in blocks] == [len(block.text) for block in blocks]

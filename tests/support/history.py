@@ -15,7 +15,17 @@ from unittest import mock
 import tape
 from tape import new_ids
 
-__all__ = ["FORKS", "TAPES", "branch", "counting_clock", "counting_ids", "describe", "write"]
+__all__ = [
+    "FORKS",
+    "TAPES",
+    "branch",
+    "counting_clock",
+    "counting_ids",
+    "describe",
+    "write",
+    "write_all",
+    "write_checked_and_indexed",
+]
 
 TAPES = ("chat", "plan", "quiet")
 FORKS = ("gone", "helper", "squashed", "under")
@@ -179,6 +189,21 @@ def _messages(view: Any) -> list[dict[str, Any]]:
         }
         for message in view.messages()
     ]
+
+
+def write_all(store: tape.Store) -> None:
+    """Write the tapes and their forks."""
+    write(store)
+    branch(store)
+
+
+def write_checked_and_indexed(store: tape.Store) -> None:
+    """Write everything with ids that count, and leave the traces of labels, a verify and a search, too."""
+    with counting_ids():
+        write_all(store)
+    store.get("chat").label("x")
+    store.verify()
+    store.search("x")
 
 
 def describe(store: tape.Store, name: str) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tape
+from support.seen import Seen, Shown
 from support.tree import HEAD, Digest, Mark, Note, Refused, Tree, apart, revised_body, same
 
-__all__ = ["Item", "Model", "Seen", "Shown", "Wrote", "compare", "show"]
+__all__ = ["Item", "Model", "SeenTape", "Wrote"]
 
 CLOSED = ("completed", "abandoned", "ended")
 
@@ -55,33 +56,30 @@ class Item:
         return self.message.get("id", self.id)
 
 
-Shown = tuple[str, str | None, int, int, str]
-"""A message as it is shown: id, the message above it, the entry that placed it, the one with its body, the body.
-
-Of a summary that is shown as a message only the id and the entry are told.
-"""
-
-
 @dataclass
-class Seen:
-    """Everything that a reader can see after one entry."""
+class SeenTape(Seen):
+    """What can be seen of one tape alone."""
 
-    seq: int
-    path: list[Shown]
-    heads: list[Shown]
-    children: dict[str, list[Shown]]
-    hidden: list[str]
-    anchor: int | None
-    context: list[Shown]
-    anchors: list[tuple[int, str, bool]]
-    """(seq, name, stale), oldest first."""
     summaries: list[tuple[int, str, list[str], bool]]
     """(seq, text, ids covered, stale), in the order of what they cover."""
     newest: int | None
     """The summary that was made last, of those."""
     count: int
-    status: str
     reason: str | None
+
+    def compare_more(self, reads: tape.Snapshot, context: tape.Context, info: tape.TapeInfo) -> None:
+        """Compare summaries and counts."""
+        summaries = reads.summaries()
+        assert [(one.seq, one.text, one.covers, one.stale) for one in summaries] == self.summaries
+        assert context.summaries == summaries
+        for one in summaries:
+            [shown] = [message for message in context.messages if message.id == f"~summary:{one.seq}"]
+            assert one.text in shown.text
+            assert ("has changed since" in shown.text) == one.stale
+        newest = reads.summary()
+        assert newest == context.summary
+        assert (newest.seq if newest is not None else None) == self.newest
+        assert (info.entry_count, info.message_count, info.reason) == (self.seq, self.count, self.reason)
 
 
 @dataclass
@@ -91,7 +89,7 @@ class Model(Tree):
     id: str = ""
     records: list[Record] = field(default_factory=list)
     reason: str | None = None
-    history: list[Seen] = field(default_factory=list)
+    history: list[SeenTape] = field(default_factory=list)
     """What could be seen after each entry; the first is what can be seen of an unwritten tape."""
 
     def __post_init__(self) -> None:
@@ -108,7 +106,7 @@ class Model(Tree):
     def show(self, id: str) -> Shown:
         """Return a message as it is shown."""
         note = self.notes[id]
-        return id, self.above(id), note.placed, note.revision, json.dumps(note.body, sort_keys=True)
+        return id, self.above(id), self.id, note.placed, note.revision, json.dumps(note.body, sort_keys=True)
 
     def shown(self, end: str | None) -> list[Shown]:
         """Return the messages in the view from the root to ``end`` as they are shown."""
@@ -117,26 +115,26 @@ class Model(Tree):
     def context(self, end: str | None) -> list[Shown]:
         """Return what a context shows of the path to ``end``."""
         return [
-            self.show(one) if isinstance(one, str) else (f"~summary:{one.seq}", None, one.seq, one.seq, "")
+            self.show(one) if isinstance(one, str) else (f"~summary:{one.seq}", None, self.id, one.seq, one.seq, "")
             for one in self.window(end)
         ]
 
-    def seen(self) -> Seen:
+    def seen(self) -> SeenTape:
         """Return everything that can be seen now."""
         live = self.live()
         shown = {id: self.show(id) for id in live}
         children = {id: [shown[below] for below in live if shown[below][1] == id] for id in live}
         mark = self.anchor(self.head)
         newest = self.newest()
-        return Seen(
+        return SeenTape(
             seq=self.seq,
             path=self.shown(self.head),
             heads=[shown[id] for id in self.ends()],
             children=children,
             hidden=[id for id in self.notes if id not in shown],
-            anchor=mark.seq if mark is not None else None,
+            anchor=(self.id, mark.seq) if mark is not None else None,
             context=self.context(self.head),
-            anchors=[(one.seq, one.name, self.stale(one)) for one in self.standing()],
+            anchors=[(self.id, one.seq, one.name, self.stale(one)) for one in self.standing()],
             summaries=[(one.seq, one.text, one.covers, self.outdated(one)) for one in self.summaries(self.head)],
             newest=newest.seq if newest is not None else None,
             count=len(live),
@@ -454,40 +452,3 @@ class Model(Tree):
 
 def _without_place(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name not in ("id", "role")}
-
-
-def show(message: tape.Message) -> Shown:
-    """Return a message of the store as the model shows it."""
-    if message.id.startswith("~"):
-        return message.id, None, message.seq, message.revision, ""
-    return message.id, message.parent, message.seq, message.revision, json.dumps(message.to_dict(), sort_keys=True)
-
-
-def compare(reads: tape.Snapshot, seen: Seen, *, each: bool = True) -> None:
-    """Compare every read with what the model sees, also of each message if asked to."""
-    assert [show(m) for m in reads.messages()] == seen.path
-    assert [show(m) for m in reads.heads()] == seen.heads
-    if each:
-        for id, below in seen.children.items():
-            assert [show(m) for m in reads.children(id)] == below
-            assert reads.message(id).id == id
-        for id in seen.hidden:
-            assert reads.find(id) is None
-    context = reads.context()
-    assert [show(m) for m in context.messages] == seen.context
-    assert (context.anchor.seq if context.anchor else None) == seen.anchor
-    assert context.head == seen.seq
-    summaries = reads.summaries()
-    assert [(one.seq, one.text, one.covers, one.stale) for one in summaries] == seen.summaries
-    assert context.summaries == summaries
-    for one in summaries:
-        [shown] = [message for message in context.messages if message.id == f"~summary:{one.seq}"]
-        assert one.text in shown.text
-        assert ("has changed since" in shown.text) == one.stale
-    newest = reads.summary()
-    assert newest == context.summary
-    assert (newest.seq if newest is not None else None) == seen.newest
-    assert [(a.seq, a.name, a.stale) for a in reads.anchors(limit=1000)] == seen.anchors
-    info = reads.info()
-    assert (info.head, info.entry_count, info.message_count) == (seen.seq, seen.seq, seen.count)
-    assert (info.status, info.reason) == (seen.status, seen.reason)
