@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
@@ -25,7 +24,7 @@ from tape.db.engine.guests import Joined
 from tape.db.engine.transaction import Transaction
 from tape.db.record import replays
 from tape.db.record.projection import apply
-from tape.db.record.writing import Call, Heads, Shared, Writing, inserts, keep, load
+from tape.db.record.writing import Call, Heads, Shared, Writing, keep, load
 from tape.errors import StoreBusy, StoreFailed, TapeError, TapeExists
 
 __all__ = ["Task", "alone", "together"]
@@ -204,9 +203,7 @@ class _Group:
             else:
                 others.append((writing, ops))
         database.point("entry")
-        # In their order, since that is the order of the feed.
-        for width, run in groupby(entries, len):
-            tx.many(inserts(tx, width), run)
+        writings[0].send(entries)
         database.point("view")
         if opened:
             tx.many(sql.open_row, opened)

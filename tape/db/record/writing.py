@@ -41,7 +41,6 @@ __all__ = [
     "TapeState",
     "Writing",
     "head_values",
-    "inserts",
     "keep",
     "load",
     "system_clock",
@@ -308,11 +307,15 @@ class Writing:
         self._sending = True
         (entries, ops), database = self.hand_over(), self.shared.database
         database.point("entry")
-        for width, rows in groupby(entries, len):
-            self.tx.many(inserts(self.tx, width), rows)
+        self.send(entries)
         database.point("view")
         apply(self.tx, self.tape_id, ops, self.head, self.ancestry)
         self._sending = False
+
+    def send(self, entries: Sequence[tuple[Any, ...]]) -> None:
+        """Send rows of entries in their order, which is that of the feed."""
+        for width, rows in groupby(entries, len):
+            self.tx.many(inserts(self.tx, width), rows)
 
     def hand_over(self) -> tuple[list[tuple[Any, ...]], list[Op]]:
         """Return what is to be sent, for whoever sends it: rows of entries, and what they change in the view."""

@@ -155,7 +155,8 @@ class _Arrival(Copy):
         self._hide()
         self._arriving.sign(tx)
 
-    def _send(self, entries: Sequence[tuple[Any, ...]]) -> None:
+    def send(self, entries: Sequence[tuple[Any, ...]]) -> None:
+        """Send rows of entries to where they wait until all is shown."""
         self.tx.many(self.tx.statements.insert_arrival, entries)
 
     def _hide(self) -> None:
