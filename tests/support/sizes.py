@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 import pytest
 
 __all__ = ["heavy", "size"]
 
+_T = TypeVar("_T")
+
 heavy = pytest.mark.heavy
 """Marks the tests that are run again at full size."""
 
 
-def size(usual: int, full: int) -> int:
+def size(usual: _T, full: _T) -> _T:
     """Return how much a heavy test does: the usual, or with ``TAPE_TEST_FULL`` all of it."""
     return full if os.environ.get("TAPE_TEST_FULL") else usual
