@@ -33,7 +33,10 @@ def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: 
 
 
 class _Guest(Database):
-    """A transaction on someone else's connection: tables, statements and limits are those of the store it is from."""
+    """A transaction on someone else's connection: tables, statements and limits are those of the store it is from.
+
+    What collides in it is left to the recorder, which tries again.
+    """
 
     def __init__(self, parent: Database) -> None:
         # No super().__init__: there is no engine of its own to compile for, to watch or to close.
@@ -76,7 +79,14 @@ class Bound(_Guest):
         """Begin where the store's own writers do."""
         self._parent.begin(connection)
 
-    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+    def write(
+        self,
+        tape: str,
+        work: Callable[[Transaction], R],
+        *,
+        patience: float | None = None,
+        again: Callable[[Transaction], R] | None = None,
+    ) -> R:
         """Run ``work`` inside a savepoint of the caller's transaction."""
         try:
             cursor = self._cursor()
@@ -133,7 +143,14 @@ class Joined(_Guest):
         super().__init__(parent)
         self._transaction = transaction
 
-    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+    def write(
+        self,
+        tape: str,
+        work: Callable[[Transaction], R],
+        *,
+        patience: float | None = None,
+        again: Callable[[Transaction], R] | None = None,
+    ) -> R:
         """Run ``work`` inside a savepoint, so that a refused call leaves nothing and the others can go on."""
         transaction = self._transaction
         execute = transaction.execute

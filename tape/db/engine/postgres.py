@@ -106,7 +106,14 @@ class PostgresDatabase(Database):
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
 
-    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+    def write(
+        self,
+        tape: str,
+        work: Callable[[Transaction], R],
+        *,
+        patience: float | None = None,
+        again: Callable[[Transaction], R] | None = None,
+    ) -> R:
         """Run ``work``; the transaction begins when it locks the tape or writes."""
         self._check_open()
         # Threads of one process queue here rather than each holding a connection that waits.
@@ -119,7 +126,12 @@ class PostgresDatabase(Database):
             try:
                 if not queue.acquire(timeout=patience):
                     raise StoreBusy(patience)
-                return self._write(work)
+                try:
+                    return self._write(work)
+                except Collision:
+                    if again is None:
+                        raise
+                    return self._write(again)
             finally:
                 if _owned(queue):
                     queue.release()

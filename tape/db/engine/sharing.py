@@ -37,8 +37,8 @@ class Writer(Protocol):
 
     timeout: float
 
-    def write(self, tape: str, work: Callable[[Any], R]) -> R:
-        """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it."""
+    def write(self, tape: str, work: Callable[[Any], R], *, again: Callable[[Any], R] | None = None) -> R:
+        """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it; see ``Database``."""
 
 
 _MOST_TASKS = 512
@@ -237,14 +237,11 @@ def _lead(database: Writer, gate: Gate, ticket: Ticket, tape: str, together: Tog
 
 def run_together(database: Writer, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
     """Run tasks in one transaction. A collision may be that of one of them: a second try looks at each closely."""
-    if len(tasks) == 1:
-        return database.write(tape, lambda tx: together(tx, tasks, False))
     try:
-        try:
-            return database.write(tape, lambda tx: together(tx, tasks, False))
-        except Collision:
-            return database.write(tape, lambda tx: together(tx, tasks, True))
+        return database.write(tape, lambda tx: together(tx, tasks, False), again=lambda tx: together(tx, tasks, True))
     except (Collision, Again, TapeError, Lost) as error:
+        if len(tasks) == 1:
+            raise
         raise _told_to_each(error) from error
 
 

@@ -72,7 +72,14 @@ class SqliteDatabase(Database):
             raise sqlite_error(error, self.timeout) from error
         return connection
 
-    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+    def write(
+        self,
+        tape: str,
+        work: Callable[[Transaction], R],
+        *,
+        patience: float | None = None,
+        again: Callable[[Transaction], R] | None = None,
+    ) -> R:
         """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
         if self._closed:
             self._check_open()
@@ -99,7 +106,7 @@ class SqliteDatabase(Database):
             self._writing = True
             if brief is not None:
                 return self._run_briefly(driver, transaction, work, patience)
-            return self._run(driver, transaction, work)
+            return self._run(driver, transaction, work, again)
         finally:
             # However often a signal interrupts it, here and in no function of its own.
             while not left:
@@ -187,7 +194,13 @@ class SqliteDatabase(Database):
             self._writer[0].close()
             self._writer = None
 
-    def _run(self, connection: sqlite3.Connection, transaction: Transaction, work: Callable[[Transaction], R]) -> R:
+    def _run(
+        self,
+        connection: sqlite3.Connection,
+        transaction: Transaction,
+        work: Callable[[Transaction], R],
+        again: Callable[[Transaction], R] | None = None,
+    ) -> R:
         execute = transaction.execute
         try:
             execute("BEGIN IMMEDIATE")
@@ -203,8 +216,11 @@ class SqliteDatabase(Database):
                 except sqlite3.Error:
                     # Kept, it would hold the write lock of the file from now on.
                     self._drop_writer()
-            if isinstance(error, sqlite3.Error):
-                raise sqlite_error(error, self.timeout) from error
+            told = sqlite_error(error, self.timeout)
+            if again is not None and isinstance(told, Collision) and self._writer is not None:
+                return self._run(connection, transaction, again)
+            if told is not error:
+                raise told from error
             raise
         done = transaction.after_commit
         if done is not None:

@@ -140,10 +140,18 @@ class Database(ABC):
         _open_databases.add(self)
 
     @abstractmethod
-    def write(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:
+    def write(
+        self,
+        tape: str,
+        work: Callable[[Transaction], R],
+        *,
+        patience: float | None = None,
+        again: Callable[[Transaction], R] | None = None,
+    ) -> R:
         """Run ``work`` in a transaction that excludes other writers of ``tape``, and commit it.
 
-        With ``patience`` other writers are waited for so many seconds, instead of the store's timeout.
+        With ``patience`` other writers are waited for so many seconds, instead of the store's timeout. If ``work``
+        collides with what another wrote it is undone, and ``again`` is run instead, without queuing once more.
         """
 
     def repeat(self, tape: str, work: Callable[[Transaction], R], *, patience: float | None = None) -> R:

@@ -53,7 +53,8 @@ def together(tx: Transaction, tasks: Sequence[Task], collided: bool) -> list[lis
     If a first try ``collided`` with another process, or with a key that is taken, each is decided afresh.
     """
     if len(tasks) == 1:
-        return [alone(tasks[0], tx)]
+        (only,) = tasks
+        return [_afresh(only.shared, only, tx) if collided else alone(only, tx)]
     # On PostgreSQL they are all of one tape; SQLite has one writer anyway.
     tx.lock(tasks[0].call.tape)
     group = _Group(tx, tasks[0].shared.heads)
