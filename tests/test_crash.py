@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from support import programs
 from support.backends import Backend
-from support.processes import PATIENCE, Crew, Worker, scaled
+from support.processes import PATIENCE, Crew, Worker, scaled, until
 
 import tape
 from tape.db.schema.migrate import LOCK
@@ -32,14 +32,6 @@ def check_tape(chat: tape.Tape) -> list[tape.Entry]:
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
     assert chat.verify().problems == []
     return entries
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait for something that another thread or process is about to do."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        threading.Event().wait(0.005)
 
 
 class TestKill:

@@ -13,18 +13,10 @@ from typing import Any
 import pytest
 from support import programs
 from support.backends import Backend
-from support.processes import PATIENCE, Crew
+from support.processes import PATIENCE, Crew, until
 
 import tape
 from tape.db.engine.sharing import Gate, Ticket
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds; it is another thread's doing, which tells nobody."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.0005)
 
 
 class Together:
@@ -306,6 +298,36 @@ class TestTogether:
         # The one that was held commits, too, but for PostgreSQL, where it is one statement.
         assert commits[0] == (1 if store._db.postgres else 2)
         assert store.verify().problems == []
+
+
+class TestKeptHeads:
+    def test_a_scoped_store_finds_what_another_of_its_owner_left(self, store: tape.Store) -> None:
+        """A store that is scoped for one request need not read the head that the last request wrote."""
+        store.scoped("me").tape("t").append(hello("first"))
+        assert store.scoped("me")._recorder.shared.kept("t") is not None
+        assert store.scoped("you")._recorder.shared.kept("t") is None
+        store.scoped("me").tape("t").append(hello("second"))
+        with pytest.raises(tape.TapeNotFound):
+            store.scoped("you").tape("t").append(hello("stolen"))
+        assert contents(store.tape("t")) == ["first", "second"]
+
+    @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+    def test_one_that_is_out_of_date_costs_no_second_turn(self, backend: Backend, store: tape.Store) -> None:
+        """Who finds that another process wrote decides afresh at once, and does not queue behind all others again."""
+        chat, other = store.tape("t"), backend.open().tape("t")
+        chat.append(hello("first"))
+        other.append(hello("theirs"))
+        database: Any = store._db
+        take, turns = database._turn.take, []
+
+        def counted(patience: float) -> bool:
+            turns.append(patience)
+            return bool(take(patience))
+
+        database._turn.take = counted
+        chat.append(hello("second"))
+        assert len(turns) == 1
+        assert contents(chat) == ["first", "theirs", "second"]
 
 
 class TestFailures:

@@ -15,7 +15,7 @@ import signal
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -159,6 +159,26 @@ def work(backend: Backend) -> Work:
     return Work(backend.open(durability="normal"))
 
 
+def failing_in_turn(work: Work, error: Callable[[], BaseException]) -> Iterator[tuple[list[BaseException], int]]:
+    """Let eight writers meet an error at the first point, at the next, and so on until there are no more points.
+
+    Yields the errors that they were told, and how many were raised; then what they wrote is checked.
+    """
+    for number in itertools.count(1, size(3, 1)):
+        steps = work.steps()
+        with Points(work.store, partial(operator.eq, number), error) as points:
+            outcomes = together([work.call(step) for step in steps])
+        yield [outcome for outcome in outcomes if isinstance(outcome, BaseException)], points.raised
+        work.note(steps, outcomes)
+        if number % 5 == 1 or not points.raised:
+            work.check()
+        work.again(steps)
+        if not points.raised:
+            break
+    assert number > 4
+    work.check()
+
+
 class TestFaults:
     """A failure inside the writes of eight threads."""
 
@@ -170,22 +190,10 @@ class TestFaults:
         error: Callable[[], BaseException] = (
             Injected if kind == "unexpected" else lambda: broken_driver(backend.postgres)
         )
-        for number in itertools.count(1, size(3, 1)):
-            steps = work.steps()
-            with Points(work.store, partial(operator.eq, number), error) as points:
-                outcomes = together([work.call(step) for step in steps])
-            failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        for failed, raised in failing_in_turn(work, error):
             assert all(isinstance(one, expected) for one in failed), failed
             # One failure is one caller's, or with a second try nobody's.
-            assert len(failed) <= points.raised
-            work.note(steps, outcomes)
-            if number % 5 == 1 or not points.raised:
-                work.check()
-            work.again(steps)
-            if not points.raised:
-                break
-        assert number > 4
-        work.check()
+            assert len(failed) <= raised
 
     @pytest.mark.parametrize("every", [1, 3, 7, 13])
     def test_e12_failures_all_the_time(self, work: Work, every: int) -> None:
@@ -240,20 +248,8 @@ class TestInterrupts:
     @heavy
     def test_e12_interrupted_at_each_point_in_turn(self, work: Work) -> None:
         """Whoever is interrupted alone learns of it, its call is whole or absent, and the others get their results."""
-        for number in itertools.count(1, size(3, 1)):
-            steps = work.steps()
-            with Points(work.store, partial(operator.eq, number), Interrupted) as points:
-                outcomes = together([work.call(step) for step in steps])
-            failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-            assert [type(one) for one in failed] == [Interrupted] * points.raised
-            work.note(steps, outcomes)
-            if number % 5 == 1 or not points.raised:
-                work.check()
-            work.again(steps)
-            if not points.raised:
-                break
-        assert number > 4
-        work.check()
+        for failed, raised in failing_in_turn(work, Interrupted):
+            assert [type(one) for one in failed] == [Interrupted] * raised
 
     def test_e12_a_signal_at_any_moment(self, backend: Backend, crew: Crew) -> None:
         """A signal whose handler raises, at any moment of a call: the other writers go on, and so does this one."""

@@ -14,13 +14,14 @@ import os
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import tape
 
-__all__ = ["PATIENCE", "Crew", "Program", "Worker", "heard", "pending", "ready", "say", "scaled"]
+__all__ = ["PATIENCE", "Crew", "Program", "Worker", "heard", "pending", "ready", "say", "scaled", "until"]
 
 PATIENCE = 60.0
 """Seconds after which a process that says nothing has failed the test."""
@@ -38,6 +39,14 @@ _server.set_forkserver_preload(["tape.store", "alembic.command", "psycopg"])
 def scaled(count: int) -> int:
     """Return ``count``, or more of it when the environment asks for a longer run."""
     return max(1, round(count * LONGER))
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for something that another thread or process is about to do, and that it tells nobody of."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"still not so: {what}"
+        threading.Event().wait(0.001)
 
 
 class Address(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import tape
@@ -17,7 +18,7 @@ Of a summary that is shown as a message the body is left out: its text is the st
 
 
 @dataclass
-class Seen:
+class Seen(ABC):
     """Everything that a reader can see after one entry; a model that knows more adds to it."""
 
     seq: int
@@ -31,9 +32,9 @@ class Seen:
     """(tape, seq, name, stale), oldest first."""
     status: str
 
+    @abstractmethod
     def compare_more(self, reads: tape.Snapshot, context: tape.Context, info: tape.TapeInfo) -> None:
         """Compare what this model knows besides."""
-        raise NotImplementedError
 
 
 def show(message: tape.Message) -> Shown:
