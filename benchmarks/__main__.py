@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks import (
+    adapters,
     against,
     append,
     disk,
@@ -22,9 +23,11 @@ from benchmarks import (
     postgres,
     processes,
     read,
+    runs,
     search,
     shapes,
     slow_fsync,
+    transcripts,
     writers,
 )
 from benchmarks.harness import Run, dsn, find_postgres
@@ -69,6 +72,9 @@ MORE: dict[str, Group] = {
     "context": shapes.context,
     "forks": forks.forks,
     "search": search.search,
+    "adapters": adapters.adapters,
+    "runs": runs.runs,
+    "transcripts": transcripts.transcripts,
 }
 """Groups that run when they are named, or with --all: they take longer, and look closer."""
 

@@ -75,7 +75,7 @@ class Raw:
         execute, tape_id = self.cursor.execute, self.tape_id
         message_id = _new_id()
         key = f"~m:{message_id}"
-        payload = _payload(message_id, message)
+        payload = _payload(message)
         stamp = time.time_ns() // 1000
         execute(self.begin)
         seq, before, lane, ordinal, messages = execute(self.head, (tape_id,)).fetchone()
@@ -98,7 +98,7 @@ class Raw:
         for message in batch:
             message_id = _new_id()
             key = f"~m:{message_id}"
-            payload = _payload(message_id, message)
+            payload = _payload(message)
             seq += 1
             ordinal += 1
             sealed = _seal(name, sealed, payload, seq, key, stamp, lane, ordinal)
@@ -117,9 +117,9 @@ class Raw:
         return entries, seq
 
 
-def _payload(message_id: str, message: dict[str, Any]) -> bytes:
+def _payload(message: dict[str, Any]) -> bytes:
     tokens = len(message["content"]) // 4
-    return _encode({"id": message_id, "message": message, "generated": True, "tokens": tokens}).encode()
+    return _encode({"message": message, "generated": True, "tokens": tokens}).encode()
 
 
 def _seal(name: str, before: bytes, payload: bytes, seq: int, key: str, stamp: int, lane: int, ordinal: int) -> bytes:

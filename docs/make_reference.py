@@ -44,7 +44,9 @@ def opening() -> str:
 
 
 HANDLES: list[type] = [tape.Store, tape.Tape, tape.Snapshot, tape.Fork, tape.Consumer, tape.Toolset, tape.Tool]
+RUNS: list[type] = [tape.Run, tape.Effect, tape.Recording]
 TWINS: list[type] = [tape.AsyncStore, tape.AsyncTape, tape.AsyncSnapshot, tape.AsyncFork, tape.AsyncConsumer]
+TWINS += [tape.AsyncRun]
 
 _TWINS = """### The async twins
 
@@ -61,14 +63,23 @@ def handles() -> str:
     return _part("Stores and tapes", [*(_class(one, told) for one in HANDLES), twins])
 
 
+def runs() -> str:
+    """Return the part on recording runs and running them again."""
+    functions = {name: getattr(tape, name) for name in ("record", "replay", "check", "recover", "bisect")}
+    told: set[Any] = set()
+    pieces = [_function(f"tape.{name}", function) for name, function in functions.items()]
+    return _part("Runs", [*pieces, *(_class(one, told) for one in RUNS)])
+
+
 def values() -> str:
     """Return the part on what calls take and give."""
     found = []
     for name in tape.__all__:
         one: Any = getattr(tape, name)
-        if isinstance(one, type) and not issubclass(one, BaseException) and one not in (*HANDLES, *TWINS):
+        if isinstance(one, type) and not issubclass(one, BaseException) and one not in (*HANDLES, *RUNS, *TWINS):
             found.append(_class(one, set()))
-    return _part("Values", found)
+    helpers = [_function(f"tape.{one.__name__}", one) for one in (tape.lenient, tape.new_id, tape.load_prices)]
+    return _part("Values", [*helpers, *found])
 
 
 def transcripts() -> str:
@@ -76,7 +87,17 @@ def transcripts() -> str:
     parts = [
         _function("tape.transcripts.import_transcript", tape.transcripts.import_transcript),
         _class(tape.transcripts.ImportedTranscript, set()),
+        _class(tape.transcripts.ImportProblem, set()),
+        _function("tape.transcripts.import_paths", tape.transcripts.import_paths),
+        _class(tape.transcripts.ImportedFile, set()),
+        _function("tape.transcripts.watch_paths", tape.transcripts.watch_paths),
+        _function("tape.transcripts.export_transcript", tape.transcripts.export_transcript),
+        _class(tape.transcripts.ClaudeMirror, set()),
+        _function("tape.transcripts.claude_lines", tape.transcripts.claude_lines),
         "### tape.transcripts.FORMATS\n\n" + ", ".join(f"`{name}`" for name in tape.transcripts.FORMATS) + ".",
+        "### tape.transcripts.EXPORT_FORMATS\n\n"
+        + ", ".join(f"`{name}`" for name in tape.transcripts.EXPORT_FORMATS)
+        + ".",
     ]
     return _part("Transcripts", parts)
 
@@ -124,7 +145,7 @@ def _arguments(found: Iterable[Any]) -> str:
     return "\n".join(rows)
 
 
-PARTS: list[Callable[[], str]] = [opening, handles, values, transcripts, security, errors, command]
+PARTS: list[Callable[[], str]] = [opening, handles, runs, values, transcripts, security, errors, command]
 """What the page is made of, in order."""
 
 

@@ -14,17 +14,25 @@ TYPE_CHECKING = False
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlreadySettled",
     "Ancestor",
     "Anchor",
     "AsyncConsumer",
     "AsyncFork",
+    "AsyncLease",
+    "AsyncRun",
     "AsyncSnapshot",
     "AsyncStore",
     "AsyncTape",
+    "Bisection",
     "Block",
     "BlockSpec",
     "BudgetExceeded",
+    "Change",
+    "CallState",
     "Check",
+    "CheckReport",
+    "Checked",
     "CommitUnknown",
     "Conflict",
     "Consumer",
@@ -32,32 +40,60 @@ __all__ = [
     "Corrupt",
     "Descendant",
     "Diff",
+    "Difference",
+    "Diverged",
+    "Divergence",
+    "Effect",
+    "EffectRefused",
+    "EffectUnknown",
     "Entry",
+    "Explanation",
     "Fork",
     "HeadMoved",
-    "Hit",
     "Health",
+    "Hit",
     "ImportFailed",
     "InvalidEntry",
+    "Lease",
+    "LeaseHeld",
+    "LeaseLost",
     "Lineage",
+    "Loaded",
     "Manifest",
     "MergeConflict",
     "MergeReceipt",
     "Message",
+    "NotAStore",
+    "NotInTransaction",
     "Page",
     "Policy",
+    "Price",
+    "Prices",
     "Problem",
     "ProvenanceConflict",
+    "Provider",
+    "ReadOnly",
     "Recalled",
     "Receipt",
+    "Region",
+    "RecordedCall",
+    "RecordedError",
+    "Recording",
     "Report",
+    "Request",
+    "RequestClosed",
     "Retention",
     "Revised",
+    "Run",
+    "RunInfo",
+    "RunReport",
     "SchemaTooNew",
+    "SchemaTooOld",
     "Slot",
     "Snapshot",
     "Source",
     "Standard",
+    "StateValue",
     "Stats",
     "Store",
     "StoreBusy",
@@ -65,27 +101,49 @@ __all__ = [
     "Summary",
     "SummaryMoved",
     "SummaryRequest",
+    "TablesTaken",
     "Tape",
     "TapeClosed",
     "TapeError",
     "TapeExists",
+    "TapeHidden",
     "TapeInUse",
     "TapeInfo",
     "TapeNotFound",
     "Tool",
+    "ToolResult",
     "Toolset",
     "Transfer",
+    "UnknownEntry",
     "UnknownMessage",
     "Usage",
+    "UsageRow",
+    "ViewMoved",
+    "bisect",
+    "check",
+    "lenient",
+    "load_prices",
+    "new_id",
     "open",
     "open_async",
+    "record",
+    "recover",
+    "replay",
+    "resolve",
 ]
 
 if TYPE_CHECKING:
-    from tape.aio import AsyncConsumer, AsyncFork, AsyncSnapshot, AsyncStore, AsyncTape, open_async
+    from tape import payloads as payloads
+    from tape.aio import AsyncConsumer, AsyncFork, AsyncLease, AsyncSnapshot, AsyncStore, AsyncTape, open_async
+    from tape.aio.runs import AsyncRun
     from tape.core.context.build import Context
+    from tape.core.context.explain import Difference, Explanation, Region
     from tape.core.context.manifest import Manifest
     from tape.core.context.policy import Policy, Standard
+    from tape.core.journal.requests import Request
+    from tape.core.lenient import lenient
+    from tape.core.memory.loading import Loaded, Provider
+    from tape.core.memory.prices import Price, Prices, UsageRow
     from tape.core.memory.state import Block, BlockSpec, Slot, Usage
     from tape.core.merge.diff import Diff, Revised
     from tape.core.merge.divergence import Conflict
@@ -106,6 +164,7 @@ if TYPE_CHECKING:
         Report,
         Retention,
         Source,
+        StateValue,
         Stats,
         TapeInfo,
         Transfer,
@@ -113,61 +172,111 @@ if TYPE_CHECKING:
     from tape.core.summaries.compaction import Summary, SummaryRequest
     from tape.db.read.recall import Recalled
     from tape.errors import (
+        AlreadySettled,
         BudgetExceeded,
         CommitUnknown,
         Corrupt,
+        Diverged,
+        EffectRefused,
+        EffectUnknown,
         HeadMoved,
         ImportFailed,
         InvalidEntry,
+        LeaseHeld,
+        LeaseLost,
         MergeConflict,
+        NotAStore,
+        NotInTransaction,
         ProvenanceConflict,
+        ReadOnly,
+        RecordedError,
+        RequestClosed,
         SchemaTooNew,
+        SchemaTooOld,
         StoreBusy,
         StoreFailed,
         SummaryMoved,
+        TablesTaken,
         TapeClosed,
         TapeError,
         TapeExists,
+        TapeHidden,
         TapeInUse,
         TapeNotFound,
+        UnknownEntry,
         UnknownMessage,
+        ViewMoved,
     )
     from tape.handles.consumer import Consumer
+    from tape.handles.journal.leases import Lease
+    from tape.handles.journal.pointers import resolve
     from tape.handles.snapshot import Snapshot
     from tape.handles.tape import Fork, Tape
-    from tape.store import Store, open
-    from tape.tools import Tool, Toolset
+    from tape.new_ids import new_id
+    from tape.opening import open
+    from tape.prices import load_prices
+    from tape.runs.bisecting import Bisection, bisect
+    from tape.runs.checking import Checked, CheckReport, check
+    from tape.runs.opening import record, replay
+    from tape.runs.pure.divergence import Change, Divergence, RunReport
+    from tape.runs.pure.effects import Effect
+    from tape.runs.recording import RecordedCall, Recording, RunInfo
+    from tape.runs.recovery import CallState, recover
+    from tape.runs.run import Run
+    from tape.store import Store
+    from tape.tools import Tool, ToolResult, Toolset
 else:
     # Where each name lives. A name is loaded when it is first used, with what it needs: a program that only reads the
     # version, or the command that only prints its help, does not pay for a database. A test holds this list equal to
     # the imports above.
     _HOMES = {
-        "tape.aio": "AsyncConsumer AsyncFork AsyncSnapshot AsyncStore AsyncTape open_async",
+        "tape.aio": "AsyncConsumer AsyncFork AsyncLease AsyncSnapshot AsyncStore AsyncTape open_async",
+        "tape.aio.runs": "AsyncRun",
         "tape.core.context.build": "Context",
+        "tape.core.context.explain": "Difference Explanation Region",
         "tape.core.context.manifest": "Manifest",
         "tape.core.context.policy": "Policy Standard",
+        "tape.core.journal.requests": "Request",
+        "tape.core.lenient": "lenient",
+        "tape.core.memory.loading": "Loaded Provider",
+        "tape.core.memory.prices": "Price Prices UsageRow",
         "tape.core.memory.state": "Block BlockSpec Slot Usage",
         "tape.core.merge.diff": "Diff Revised",
         "tape.core.merge.divergence": "Conflict",
         "tape.core.records": (
             "Ancestor Anchor Check Descendant Entry Health Hit Lineage MergeReceipt Message Page Problem Receipt "
-            "Report Retention Source Stats TapeInfo Transfer"
+            "Report Retention Source StateValue Stats TapeInfo Transfer"
         ),
         "tape.core.summaries.compaction": "Summary SummaryRequest",
         "tape.db.read.recall": "Recalled",
         "tape.errors": (
-            "BudgetExceeded CommitUnknown Corrupt HeadMoved ImportFailed InvalidEntry MergeConflict ProvenanceConflict "
-            "SchemaTooNew StoreBusy StoreFailed SummaryMoved TapeClosed TapeError TapeExists TapeInUse TapeNotFound "
-            "UnknownMessage"
+            "AlreadySettled BudgetExceeded CommitUnknown Corrupt Diverged EffectRefused EffectUnknown HeadMoved "
+            "ImportFailed InvalidEntry LeaseHeld LeaseLost MergeConflict NotAStore NotInTransaction "
+            "ProvenanceConflict ReadOnly RecordedError RequestClosed SchemaTooNew SchemaTooOld StoreBusy StoreFailed "
+            "SummaryMoved TablesTaken TapeClosed TapeError TapeExists TapeHidden TapeInUse TapeNotFound UnknownEntry "
+            "UnknownMessage ViewMoved"
         ),
         "tape.handles.consumer": "Consumer",
+        "tape.handles.journal.leases": "Lease",
+        "tape.handles.journal.pointers": "resolve",
         "tape.handles.snapshot": "Snapshot",
         "tape.handles.tape": "Fork Tape",
-        "tape.store": "Store open",
-        "tape.tools": "Tool Toolset",
+        "tape.new_ids": "new_id",
+        "tape.opening": "open",
+        "tape.prices": "load_prices",
+        "tape.runs.checking": "CheckReport Checked check",
+        "tape.runs.bisecting": "Bisection bisect",
+        "tape.runs.opening": "record replay",
+        "tape.runs.pure.divergence": "Change Divergence RunReport",
+        "tape.runs.pure.effects": "Effect",
+        "tape.runs.recording": "RecordedCall Recording RunInfo",
+        "tape.runs.recovery": "CallState recover",
+        "tape.runs.run": "Run",
+        "tape.store": "Store",
+        "tape.tools": "Tool ToolResult Toolset",
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-    _ROOMS = ("aio", "core", "db", "errors", "handles", "new_ids", "store", "tools")
+    _ROOMS = ("aio", "core", "db", "errors", "handles", "new_ids", "opening", "payloads", "runs", "store", "tools")
     """The modules that are attributes of the package without being imported."""
 
     def __getattr__(name: str) -> object:

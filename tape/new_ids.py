@@ -6,11 +6,12 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
 
 from tape.core import strict
 from tape.core.plan.keys import GIVEN, RANDOM, Key
 
-__all__ = ["keyed", "new_id"]
+__all__ = ["FixedIds", "keyed", "new_id"]
 
 _lock = threading.Lock()
 _random = random.Random(os.urandom(32))
@@ -47,7 +48,26 @@ def new_id() -> str:
     return f"{digits[1:9]}-{digits[9:13]}-7{digits[13:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def keyed(key: str | None) -> Key:
+class FixedIds:
+    """New ids for what may be run more than once: every run is given the same ones, in the same order."""
+
+    def __init__(self) -> None:
+        self._made: list[str] = []
+        self._given = 0
+
+    def rewind(self) -> None:
+        """Begin another run."""
+        self._given = 0
+
+    def __call__(self) -> str:
+        """Return the next id of this run."""
+        if self._given == len(self._made):
+            self._made.append(new_id())
+        self._given += 1
+        return self._made[self._given - 1]
+
+
+def keyed(key: str | None, new_id: Callable[[], str] = new_id) -> Key:
     """Return the key that the caller gave, or a random one."""
     if key is None:
         return Key(new_id(), RANDOM)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import builtins
-import math
-import os
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -15,79 +13,43 @@ import sqlalchemy as sa
 from tape import new_ids
 from tape.core import strict
 from tape.core.entries import payloads
-from tape.core.memory.declaring import checked_clock, counting, declared_blocks, declared_slots
-from tape.core.memory.state import BlockSpec, Slot
-from tape.core.messages.tokens import Counter
+from tape.core.messages.objects import MessageLike
+from tape.core.meta import encode as encode_meta
 from tape.core.plan.messages import message_intents
-from tape.core.records import Entry, Health, Hit, Page, Problem, Report, Retention, Stats, TapeInfo, Transfer, micros
-from tape.db.engine.connect import parse_url
-from tape.db.engine.guests import Bound, Joined, check_transactional, open_database
-from tape.db.engine.transaction import Database, Transaction
-from tape.db.feed.feed import Feed, check_position, rebase_restored
+from tape.core.records import Entry, Hit, Page, TapeInfo
+from tape.db.engine.guests import Bound, check_transactional
+from tape.db.engine.transacting import Transacting
+from tape.db.engine.transaction import Database
+from tape.db.feed.feed import Feed, check_position
 from tape.db.read.memory import Settings
 from tape.db.read.reader import Reader
 from tape.db.record.recorder import Recorder
-from tape.db.record.writing import Call, system_clock
-from tape.db.schema.migrate import migrate
-from tape.errors import InvalidEntry, TapeNotFound
+from tape.db.record.transactions import run_transaction
+from tape.db.record.writing import Call
+from tape.errors import InvalidEntry
 from tape.handles.consumer import Consumer, check_timeout
-from tape.handles.options import WriteOptions, call_of, encode_meta, list_options
+from tape.handles.journal.requests import RequestLister
+from tape.handles.messages import say_beside
+from tape.handles.options import WriteOptions, call_of, called, list_options
 from tape.handles.services import Services
-from tape.handles.tape import Tape
+from tape.handles.snapshot import Snapshot
+from tape.handles.tape import Tape, difference, difference_by_content, family
+from tape.handles.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from tape.core.memory.prices import Prices, UsageRow
+    from tape.core.merge.diff import Diff
+    from tape.core.records import Message
     from tape.db.search.search import Searcher
-    from tape.db.transfer.files import File, Progress
     from tape.tools import Toolset
 
-__all__ = ["Store", "open"]
+__all__ = ["Store"]
 
 R = TypeVar("R")
 
 
-def open(
-    url: str | os.PathLike[str] | sa.URL = "tape.db",
-    *,
-    owner: str | None = None,
-    durability: str = "full",
-    schema: str | None = None,
-    timeout: float = 30.0,
-    slow: float = 1.0,
-    clock: Callable[[], int] | None = None,
-    slots: Iterable[Slot] = (),
-    blocks: Iterable[BlockSpec] = (),
-    counter: Counter | None = None,
-) -> Store:
-    """Open a store, creating or upgrading its schema.
-
-    ``url`` is a path, ``":memory:"``, ``sqlite:///…`` or ``postgresql+psycopg://…``. With ``owner`` the store sees
-    and creates only tapes of that owner. ``durability="full"`` (the default) loses nothing that was acknowledged,
-    not even when the power fails; ``"normal"`` is faster and may lose the last commits then, but never corrupts.
-    ``schema`` is a PostgreSQL schema to live in. ``timeout`` bounds every wait for another writer, ``slow`` is the
-    time after which a write is logged. ``clock`` returns microseconds since 1970 and is for tests. ``slots`` and
-    ``blocks`` declare state and prompt blocks for all tapes of the store, ``counter`` replaces the token estimate.
-
-    Raises SchemaTooNew for a database of a newer release, and StoreFailed when it cannot be opened.
-    """
-    if owner is not None:
-        owner = strict.identifier(owner, "owner")
-    slow = strict.seconds(slow, "slow", math.inf)
-    settings = Settings(declared_slots(slots), declared_blocks(blocks), counting(counter))
-    ticking = system_clock if clock is None else checked_clock(clock)
-    database = open_database(
-        parse_url(url), schema=schema, durability=durability, timeout=strict.seconds(timeout, "timeout")
-    )
-    try:
-        migrate(database)
-        rebase_restored(database)
-    except BaseException:
-        database.close()
-        raise
-    return Store(database, owner=owner, clock=ticking, slow=slow, settings=settings)
-
-
 @list_options
-class Store:
+class Store(Upkeep, RequestLister):
     """A database of tapes. Threads may share one; ``close`` it, or use it in a ``with`` statement."""
 
     def __init__(
@@ -98,6 +60,7 @@ class Store:
         clock: Callable[[], int],
         slow: float,
         settings: Settings,
+        new_id: Callable[[], str] | None = None,
         bound: bool = False,
         shared: bool = False,
     ) -> None:
@@ -107,7 +70,9 @@ class Store:
         self._owner = owner
         self._clock = clock
         self._slow = slow
-        self._recorder = Recorder(database, owner=owner, clock=clock, keep_heads=not bound, slow=slow)
+        self._recorder = Recorder(
+            database, owner=owner, clock=clock, keep_heads=not bound, slow=slow, new_id=new_id or new_ids.new_id
+        )
         self._reader = Reader(database, owner=owner, settings=settings)
         self._feed = Feed(database, owner=owner)
         self._services = Services(database, owner, clock, self._recorder, self._reader, self._feed)
@@ -132,6 +97,11 @@ class Store:
         """The owner whose tapes this store sees, or None for all."""
         return self._owner
 
+    @property
+    def read_only(self) -> bool:
+        """Whether the store was opened to be read only: then every write is ReadOnly."""
+        return self._db.read_only
+
     def create(
         self,
         id: str | None = None,
@@ -141,14 +111,19 @@ class Store:
         agent: str | None = None,
         labels: Iterable[str] | None = None,
         meta: dict[str, Any] | None = None,
-        messages: Iterable[dict[str, Any]] | None = None,
+        messages: Iterable[MessageLike] | None = None,
+        ids: Iterable[str | None] | None = None,
+        metas: Iterable[dict[str, Any] | None] | None = None,
         reuse: bool = False,
+        key: str | None = None,
     ) -> Tape:
         """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id.
 
-        The id of a purged tape is taken, too, unless ``reuse`` says that another tape may have it.
+        ``ids`` and ``metas`` stand beside the messages, as in ``Tape.extend``; ``meta`` is the tape's own. The id of a
+        purged tape is taken, too, unless ``reuse`` says that another tape may have it. With the ``id`` and ``key`` of
+        an earlier call the tape that it made comes back; if that call said something else, it is a ProvenanceConflict.
         """
-        tape_id = new_ids.new_id() if id is None else strict.identifier(id, "id")
+        tape_id = self._services.new_id() if id is None else strict.identifier(id, "id")
         if owner is not None and self._owner is not None and owner != self._owner:
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
         opening = payloads.Open(
@@ -157,21 +132,27 @@ class Store:
             agent=None if agent is None else strict.identifier(agent, "agent"),
             labels=strict.distinct(() if labels is None else labels, "labels"),
         )
+        if key is not None:
+            key = strict.identifier(key, "key")
         call = Call(
             tape=tape_id,
+            key=key,
+            batch=key,
             create=opening,
-            create_key=new_ids.new_id(),
-            tape_meta=None if meta is None else encode_meta(meta),
+            create_key=key or self._services.new_id(),
+            tape_meta=encode_meta(meta),
             reuse=strict.flag(reuse, "reuse"),
         )
-        self._recorder.record(call, message_intents(() if messages is None else messages, None, new_ids.new_id))
+        first = () if messages is None else messages
+        intents = message_intents(first, key, self._services.new_id, message_ids=ids)
+        say_beside(intents, None, metas)
+        self._recorder.record(call, intents)
         return Tape(self._services, tape_id)
 
     def get(self, id: str) -> Tape:
-        """Return the tape with this id. Raises TapeNotFound when there is none."""
+        """Return the tape with this id. Raises TapeNotFound when there is none, TapeHidden (one of those) if hidden."""
         id = strict.identifier(id, "id")
-        if not self._reader.exists(id):
-            raise TapeNotFound(id)
+        self._reader.check_exists(id)
         return Tape(self._services, id)
 
     def list(
@@ -182,17 +163,21 @@ class Store:
         status: str | None = None,
         parent: str | None = None,
         label: str | None = None,
+        name: str | None = None,
+        prefix: str | None = None,
         updated_before: datetime | None = None,
         updated_after: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
         order: str = "created",
+        hidden: bool = False,
     ) -> Page[TapeInfo]:
         """Return the tapes that meet every filter, newest first, a page at a time.
 
         Pass a page's ``cursor`` for the next one. In the order of creation no tape that was there when the first
         page was read is left out or given twice, whatever is written meanwhile. ``order="updated"`` gives the most
         recently changed first; there each page is true for itself, and a tape written to in between moves to the front.
+        ``prefix`` is how the id begins. ``hidden=True`` lists the tapes that are hidden, and no others.
         """
         filters = {
             "owner": owner,
@@ -200,14 +185,20 @@ class Store:
             "status": status,
             "parent": parent,
             "label": label,
+            "name": None if name is None else strict.text(name, "name"),
+            "id_from": prefix,
+            "id_below": None,
             "updated_before": updated_before,
             "updated_after": updated_after,
         }
-        for name in ("owner", "agent", "status", "parent", "label"):
-            if filters[name] is not None:
-                filters[name] = strict.identifier(filters[name], name)
+        for field in ("owner", "agent", "status", "parent", "label"):
+            if filters[field] is not None:
+                filters[field] = strict.identifier(filters[field], field)
+        if prefix is not None:
+            # Ids compare bytewise, and none can begin with the last of all characters.
+            filters["id_below"] = strict.identifier(prefix, "prefix") + chr(0x10FFFF)
         self._services.log_administrative("list", owner=owner)
-        return self._services.catalog.page(filters, limit, cursor, order)
+        return self._services.catalog.page(filters, limit, cursor, order, hidden=strict.flag(hidden, "hidden"))
 
     def tape(self, id: str) -> Tape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""
@@ -221,12 +212,34 @@ class Store:
         takes the write lock with the first call, and waits for it as long as the store would; on PostgreSQL the
         ``lock_timeout`` of the connection holds.
         """
+        self._db.outside("bind")
         if not isinstance(connection, sa.Connection):
             raise InvalidEntry("connection", f"must be a SQLAlchemy Connection, not {type(connection).__name__}")
         if connection.dialect.name != self._db.engine.dialect.name:
             raise InvalidEntry("connection", f"is for {connection.dialect.name}, the store is not")
         check_transactional(connection)
         return self._like_this(Bound(connection, self._db), bound=True)
+
+    def transaction(self, fn: Callable[[Store], R]) -> R:
+        """Run ``fn`` with this store in one transaction: what it writes, on however many tapes, is there as a whole or
+        not at all. Returns what ``fn`` returns; what it raises undoes everything.
+
+        ``fn`` is given a store, and reads and writes with that one only, in this thread and until it returns. It sees
+        what it wrote. A tape that it reads or writes is locked from then on, so that nobody changes what it has read
+        before it is committed; on SQLite all other writers wait. If it has to be undone (two lock each other's tapes),
+        ``fn`` is run again from its beginning, with the same generated ids: let it do nothing else that counts.
+        Inside another transaction, or on a bound store, it is a part of that, and undone by itself.
+        """
+        database = self._db
+        if isinstance(database, Transacting):
+            return database.nested(lambda: called(fn, self))
+        ids = new_ids.FixedIds()
+
+        def run(transacting: Transacting) -> R:
+            ids.rewind()
+            return called(fn, self._like_this(transacting, new_id=ids, shared=True))
+
+        return run_transaction(self._recorder, run)
 
     def search(
         self,
@@ -261,12 +274,23 @@ class Store:
             until=until,
         )
 
+    def messages_by_id(self, id: str, *, limit: int | None = None) -> builtins.list[Message]:
+        """Return the messages of this id on every tape that this store sees, oldest tape first.
+
+        Each is under the tape that wrote it, as that has it now; forks that inherit it are not named, and a message
+        that is retracted there is left out.
+        """
+        id, most = strict.identifier(id, "id"), strict.most(limit)
+        self._services.log_administrative("messages_by_id")
+        return self._reader.messages_by_id(id, most)
+
     def feed(self, after: int = 0, *, limit: int | None = None) -> Iterator[Entry]:
         """Yield the entries of all tapes behind a position, in the order in which they became final.
 
         None is ever skipped: what commits later comes later, and the entries of a tape come in order. ``position`` of
         the last entry read is where to go on; it is opaque, and 0 is the start.
         """
+        self._db.outside("feed")
         most, place = strict.most(limit), check_position(after, "after", postgres=self._db.postgres)
         self._services.log_administrative("feed")
         return self._feed.entries(place, most)
@@ -276,57 +300,17 @@ class Store:
 
         Ends when none came for ``timeout`` seconds, or with the store.
         """
+        self._db.outside("follow")
         place, most = check_position(after, "after", postgres=self._db.postgres), check_timeout(timeout)
         self._services.log_administrative("follow")
         return self._feed.follow(place, most)
 
     def consumer(self, name: str) -> Consumer:
         """Return the reader of the feed with this name, which goes on behind the position it last committed."""
+        self._db.outside("consumer")
         name = strict.identifier(name, "name")
         self._services.log_administrative("consumer", name=name)
         return Consumer(self._services, name)
-
-    def verify(self, id: str | None = None, *, against: Any = None, progress: Progress | None = None) -> Report:
-        """Recompute every hash, fold every tape again and compare it with the view; names what is wrong.
-
-        Without ``id`` it also names rows that belong to no tape, wrong tombstones and wrong words in the search index.
-        With ``against`` (a receipt kept by the caller) a tape whose end was cut off, whose chain was recomputed, or
-        that is gone without having been purged is found, too. ``progress`` is called with the entries done and the
-        entries in all.
-        """
-        from tape.db.maintain.verify import check_receipt, verify
-
-        strict.callback(progress, "progress")
-        if id is not None:
-            return self.tape(id)._verify(against, progress)
-        self._services.log_administrative("verify")
-        if against is not None:
-            check_receipt(against, None)
-        return verify(self._db, self._owner, None, against, self._clock(), progress)
-
-    def rebuild(
-        self,
-        id: str | None = None,
-        *,
-        progress: Progress | None = None,
-        skipped: Callable[[Problem], object] | None = None,
-    ) -> int:
-        """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
-
-        With all tapes the search index is made anew as well, unless the store has an owner: it is one for all
-        owners. Of all tapes, one whose entries cannot be read keeps its view and is not counted; ``verify`` names it,
-        and ``skipped`` is called with the problem. ``progress`` is called as in ``verify``.
-        """
-        from tape.db.maintain.rebuild import rebuild
-
-        strict.callback(progress, "progress")
-        strict.callback(skipped, "skipped")
-        if id is not None:
-            id = self.get(id).id
-        elif self._owner is None:
-            self._services.log_administrative("rebuild")
-            self._searcher.rebuild()
-        return rebuild(self._db, self._owner, self._recorder, id, progress, skipped)
 
     def split(self, id: str, *, summary: str, name: str | None = None, **options: Unpack[WriteOptions]) -> Tape:
         """End a tape and return the next one, which begins with a handoff that holds ``summary``; one transaction.
@@ -347,82 +331,40 @@ class Store:
         )
         return Tape(self._services, successor)
 
-    def purge(self, id: str, *, forks: bool = False) -> Retention:
-        """Remove a tape for good; with ``forks``, its forks and theirs as well. Returns what went.
+    def usage(
+        self,
+        *,
+        by: str = "model",
+        tape: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        prices: Prices | None = None,
+    ) -> builtins.list[UsageRow]:
+        """Return tokens and cost by ``"model"``, ``"day"`` or ``"tape"``, of all tapes or of one.
 
-        It vanishes at once, its rows go in batches; a call that was interrupted in between is finished by the next
-        one. What stays is a tombstone: id, last seq and hash. The id is refused afterwards. Raises TapeInUse while
-        another tape inherits from it or links to it.
+        Of one tape they are also told by ``"turn"``. Each tape counts what it used itself. The cost of a call is the
+        one recorded with it; where none was, it comes from ``prices``, by default those of ``tape.load_prices()``. A
+        day and the bounds go by when a call happened, if that is known, and else by when it was recorded. Reads every
+        entry that counts usage.
         """
-        return self._services.purging.purge(strict.identifier(id, "id"), forks=strict.flag(forks, "forks"))
+        from tape.handles.spending import spending
 
-    def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
-        """Purge tapes that were last written before a moment or longer ago than a time; by default only tells which.
+        if tape is None:
+            self._services.log_administrative("usage")
+        chat = None if tape is None else self.get(tape)
+        return spending(self._services.catalog, chat, by, since, until, prices)
 
-        A tape that has a younger fork stays, as does one that a younger tape links to; ``kept`` tells why. Each
-        family is purged by itself, so an interrupted run is simply run again.
+    def diff(self, a: Snapshot | str, b: Snapshot | str) -> Diff:
+        """Return what changed from one tape to another, or between two points of them (``store.get(id).at(7)``).
+
+        Messages of one family are told apart by their ids. Tapes that are no family share none: they are compared by
+        what their messages say, and ``parted`` of the result is the last message of each before they differ.
         """
-        strict.flag(dry_run, "dry_run")
-        if status is not None:
-            status = strict.identifier(status, "status")
-        if isinstance(older_than, timedelta):
-            if older_than < timedelta():
-                # Meant the other way round it would purge everything.
-                raise InvalidEntry("older_than", "must not be negative")
-            limit = self._clock() - older_than // timedelta(microseconds=1)
-            if limit < -strict.MAX_INT:
-                raise InvalidEntry("older_than", f"reaches back further than time is told, by {older_than}")
-        elif isinstance(older_than, datetime) and older_than.tzinfo is not None:
-            limit = micros(older_than)
-        else:
-            raise InvalidEntry("older_than", "must be a timedelta or a datetime with a time zone")
-        self._services.log_administrative("retain")
-        return self._services.purging.retain(limit, status, dry_run=dry_run)
-
-    def export(self, id: str, file: File, *, family: bool = False, progress: Progress | None = None) -> Transfer:
-        """Write a tape to a file of JSON lines, with its ancestors up to the fork points, or with its whole ``family``.
-
-        ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
-        export what does not verify. ``progress`` is called with the entries done and the entries in all.
-        """
-        strict.callback(progress, "progress")
-        id = strict.identifier(id, "id")
-        self._services.log_administrative("export", tape=id)
-        return self._services.exporter.export(id, file, family=strict.flag(family, "family"), progress=progress)
-
-    def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
-        """Take in an exported file: all of it, or nothing.
-
-        The whole file is checked first, and every reference in it. What is stored already is left as it is, so that
-        importing twice changes nothing; a file that goes on where a stored tape ends extends it. Anything else is
-        ImportFailed with the number of the line. ``progress`` is called with the bytes done and the bytes in all, over
-        both readings of the file.
-        """
-        strict.callback(progress, "progress")
-        return self._services.importer.import_(file, progress, reuse=strict.flag(reuse, "reuse"))
-
-    def backup(self, file: str | os.PathLike[str]) -> None:
-        """Copy a live SQLite store to a file, while others read and write it.
-
-        On PostgreSQL use ``pg_dump``. A store of one owner cannot copy those of all.
-        """
-        if self._owner is not None:
-            raise InvalidEntry("owner", "a backup holds every owner's tapes; open the store without an owner")
-        self._services.log_administrative("backup")
-        self._db.backup(file)
-
-    def health(self, id: str | None = None) -> Health:
-        """Tell whether the database answers, its schema, and up to where a tape was last verified.
-
-        With ``id`` it is that tape's last check and head, otherwise the newest check of any. Scans nothing. A
-        database that cannot be reached is reported as ``ok=False``, not raised.
-        """
-        return self._services.catalog.health(None if id is None else strict.identifier(id, "id"))
-
-    def stats(self) -> Stats:
-        """Count the tapes, entries, messages and bytes; reads the size of every entry, so it takes its time."""
-        self._services.log_administrative("stats")
-        return self._services.catalog.stats()
+        before = a if isinstance(a, Snapshot) else self.get(a)
+        after = b if isinstance(b, Snapshot) else self.get(b)
+        if family(before) == family(after):
+            return difference(before, after)
+        return difference_by_content(before, after)
 
     def tools(self) -> Toolset:
         """Return the tools that let a model search all tapes that this store sees: of one owner, if it has one."""
@@ -442,34 +384,25 @@ class Store:
         return self._like_this(self._db, owner=owner, bound=self._bound, shared=True)
 
     def _like_this(
-        self, database: Database, *, owner: str | None = None, bound: bool = False, shared: bool = False
+        self,
+        database: Database,
+        *,
+        owner: str | None = None,
+        new_id: Callable[[], str] | None = None,
+        bound: bool = False,
+        shared: bool = False,
     ) -> Store:
         """Return a store with the settings of this one on another database object, or for one owner."""
         return Store(
             database,
             owner=owner or self._owner,
+            new_id=new_id or self._services.new_id,
             clock=self._clock,
             slow=self._slow,
             settings=self._reader.settings,
             bound=bound,
             shared=shared,
         )
-
-    def _together(self, tape: str, work: Callable[[Store], R]) -> R:
-        """Run ``work`` with this store in one transaction of its own, on as many tapes as it likes: all or nothing.
-
-        Every entry that ``work`` writes must have a key: if the reply to the commit is lost it runs once more, and
-        the keys tell what was recorded. Other writers wait meanwhile: all of them on SQLite, on PostgreSQL those of
-        the same tapes.
-        """
-
-        def attempt(transaction: Transaction) -> R:
-            transaction.lock(tape)
-            return work(self._like_this(Joined(transaction, self._db)))
-
-        result = self._db.repeat(tape, attempt)
-        self._recorder.forget(tape)
-        return result
 
     def close(self) -> None:
         """Give back every connection. Handles of this store fail from then on.

@@ -15,13 +15,15 @@ import msgspec
 from msgspec import Struct
 
 from tape.core.entries import payloads
+from tape.core.memory.loading import fetched, listed
+from tape.core.memory.state import BlockSpec
 from tape.core.records import Entry, Hit
 from tape.core.strict import MAX_INT
 from tape.errors import InvalidEntry, TapeError
 from tape.handles.memory import MemoryWriter
 from tape.handles.snapshot import Snapshot
 
-__all__ = ["Tool", "Toolset", "store_tools", "tape_tools"]
+__all__ = ["Tool", "ToolResult", "Toolset", "store_tools", "tape_tools"]
 
 _MOST = 16_000
 """Characters of an answer; what is longer is cut, with a mark."""
@@ -34,6 +36,31 @@ _SHOWN = 4_000
 """Characters shown of an entry that was asked for; those around it share what is left of the answer."""
 
 
+class ToolResult(str):
+    """What a tool answers: a text, and whether it tells of a failure."""
+
+    __slots__ = ("failed",)
+
+    failed: bool
+
+    def __new__(cls, text: str, *, failed: bool = False) -> ToolResult:
+        """Make an answer of a text."""
+        made = super().__new__(cls, text)
+        made.failed = failed
+        return made
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, bool]]:
+        return (str(self),), {"failed": self.failed}
+
+
+def _failure(text: str) -> ToolResult:
+    return ToolResult(_cut(f"Error: {text}"), failed=True)
+
+
+class _Refused(Exception):
+    """A call that a tool cannot answer, in the words for the model."""
+
+
 class Tool(Struct, frozen=True):
     """A tool: its name, what it is for, the JSON schema of its arguments, and the function behind it."""
 
@@ -42,15 +69,15 @@ class Tool(Struct, frozen=True):
     parameters: dict[str, Any]
     run: Callable[..., str]
 
-    def __call__(self, /, **arguments: Any) -> str:
-        """Run the tool; whatever goes wrong comes back as text."""
+    def __call__(self, /, **arguments: Any) -> ToolResult:
+        """Run the tool; whatever goes wrong comes back as text, with ``failed`` set."""
         try:
-            return _cut(self.run(**_fitting(self.parameters, arguments)))
-        except TapeError as error:
-            return _cut(f"Error: {error}")
+            return ToolResult(_cut(self.run(**_fitting(self.parameters, arguments))))
+        except (TapeError, _Refused) as error:
+            return _failure(str(error))
         except Exception as error:
             # A model can send whatever JSON can say, and the program between it and the tape must not fall over it.
-            return _cut(f"Error: the arguments do not fit {self.name}: {error}")
+            return _failure(f"the arguments do not fit {self.name}: {error}")
 
     def openai(self) -> dict[str, Any]:
         """Return the tool as OpenAI's chat API takes it."""
@@ -85,20 +112,23 @@ class Toolset:
         """The names of the tools."""
         return list(self._tools)
 
-    def call(self, name: str, arguments: dict[str, Any] | str | None = None) -> str:
-        """Run a tool as a model called it; an unknown tool or bad arguments are answered in words."""
+    def call(self, name: str, arguments: dict[str, Any] | str | None = None) -> ToolResult:
+        """Run a tool as a model called it; an unknown tool or bad arguments are answered in words.
+
+        The answer is a text whose ``failed`` tells whether it is that of a failure.
+        """
         if not isinstance(name, str) or name not in self._tools:
             shown = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
-            return f"Error: there is no tool {shown}; there are {', '.join(self._tools) or 'none'}"
+            return _failure(f"there is no tool {shown}; there are {', '.join(self._tools) or 'none'}")
         if isinstance(arguments, str):
             try:
                 arguments = msgspec.json.decode(arguments or "{}")
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                return _cut(f"Error: the arguments are not JSON: {error}")
+                return _failure(f"the arguments are not JSON: {error}")
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict) or not all(isinstance(argument, str) for argument in arguments):
-            return "Error: the arguments must be an object"
+            return _failure("the arguments must be an object")
         return self._tools[name](**arguments)
 
     def openai(self) -> list[dict[str, Any]]:
@@ -212,7 +242,74 @@ def tape_tools(tape: MemoryWriter) -> Toolset:
         ),
     ]
     labels = [block.label for block in tape.blocks() if not block.read_only]
-    return Toolset([*tools, _block_tool(tape, labels)] if labels else tools)
+    if labels:
+        tools.append(_block_tool(tape, labels))
+    return Toolset([*tools, *_loading_tools(tape)])
+
+
+def _loading_tools(tape: MemoryWriter) -> list[Tool]:
+    """Return the tools for the documents of providers, if there are any."""
+    specs = {spec.label: spec for spec in tape._reader.settings.blocks if spec.provider is not None}
+    if not specs:
+        return []
+    label, named = {"type": "string", "enum": list(specs)}, ", ".join(specs)
+    held = ", ".join(f"{one.key} of {one.label}" for one in tape.loaded()) or "nothing"
+    tools = [
+        Tool(
+            "load_block",
+            f"Load a document into your context ({named}). Keys are listed in your prompt. Loaded now: {held}.",
+            _schema(("label", "key"), label=label, key=_STRING),
+            lambda label, key: _load(tape, specs, label, key),
+        ),
+        Tool(
+            "unload_block",
+            f"Take a loaded document out of your context again ({named}), to make room. It can be loaded again.",
+            _schema(("label", "key"), label=label, key=_STRING),
+            lambda label, key: _unload(tape, label, key),
+        ),
+    ]
+    searchable = {name: spec for name, spec in specs.items() if callable(getattr(spec.provider, "search", None))}
+    if searchable:
+        tools.append(
+            Tool(
+                "search_block",
+                f"Search the documents that can be loaded ({', '.join(searchable)}).",
+                _schema(("label", "query"), label={"type": "string", "enum": list(searchable)}, query=_STRING),
+                lambda label, query: _search_block(searchable, label, query),
+            )
+        )
+    return tools
+
+
+def _load(tape: MemoryWriter, specs: dict[str, BlockSpec], label: str, key: str) -> str:
+    spec = specs.get(label)
+    if spec is None:
+        raise _Refused(f"there is no block {label!r} to load from; there are {', '.join(specs)}")
+    if any((one.label, one.key) == (label, key) for one in tape.loaded()):
+        return f"{key} of {label} is loaded already."
+    known = [listed for listed, _ in listed(spec)]
+    # What only a search finds need not be listed; there the provider alone can tell.
+    if key not in known and not callable(getattr(spec.provider, "search", None)):
+        raise _Refused(f"{label} has no document {_cut(key, 100)!r}; it has {_cut(', '.join(known) or 'none', 2_000)}")
+    tape.load_block(label, key)
+    tokens = [one.tokens for one in tape.loaded() if one.label == label]
+    limit = "" if spec.max_tokens is None else f" of {spec.max_tokens}"
+    return f"Loaded {key} of {label}; it follows your prompt from now on. Loaded in all: {sum(tokens)}{limit} tokens."
+
+
+def _unload(tape: MemoryWriter, label: str, key: str) -> str:
+    tape.unload_block(label, key)
+    return f"Unloaded {key} of {label}."
+
+
+def _search_block(specs: dict[str, BlockSpec], label: str, query: str) -> str:
+    if label not in specs:
+        raise _Refused(f"block {label!r} cannot be searched; these can: {', '.join(specs)}")
+    found = fetched(specs[label], "search", query)
+    if isinstance(found, str):
+        return found or "Nothing found."
+    lines = [one if isinstance(one, str) else ": ".join(str(part) for part in one) for one in found]
+    return "\n".join(lines) or "Nothing found."
 
 
 def _block_tool(tape: MemoryWriter, labels: list[str]) -> Tool:
@@ -325,15 +422,15 @@ def _search(tape: MemoryWriter, query: str, limit: int) -> str:
 def _set_block(tape: MemoryWriter, label: str, text: str, action: str) -> str:
     blocks = {block.label: block for block in tape.blocks()}
     if label not in blocks:
-        return f"Error: there is no block {label!r}"
+        raise _Refused(f"there is no block {label!r}")
     if blocks[label].read_only:
-        return f"Error: block {label!r} is read-only"
+        raise _Refused(f"block {label!r} is read-only")
     if action == "append":
         tape.append_block(label, text)
     elif action == "replace":
         tape.set_block(label, text)
     else:
-        return "Error: action must be 'replace' or 'append'"
+        raise _Refused("action must be 'replace' or 'append'")
     block = next(block for block in tape.blocks() if block.label == label)
     used = (
         f"{block.tokens}/{block.max_tokens} tokens ({block.percent}%)" if block.max_tokens else f"{block.tokens} tokens"

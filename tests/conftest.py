@@ -2,27 +2,79 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
+from integrations.groups import group_of, told
 from support.backends import Backend, MakeBackend, folder_in_memory, new_backend, start_postgres
 from support.pool import EmptyFile, SchemaPool
 from support.processes import Crew
+from support.proxy import Proxy
 from support.shell import Shell, family
+from support.sizes import heavy, size
 
 import tape
 
 if (_folder := folder_in_memory()) is not None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _folder)
 
-# Whoever runs the tests may have a store of their own.
-for _name in ("TAPE_STORE", "TAPE_SCHEMA", "TAPE_OWNER"):
+# The programs that tests start are compiled once and not once per program, also where the environment says otherwise.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Whoever runs the tests may have a store, a pager, colours and prices of their own; pytest's workers have a width.
+_OWN = "TAPE_STORE TAPE_SCHEMA TAPE_OWNER TAPE_PAGER TAPE_PRICES PAGER NO_COLOR FORCE_COLOR COLUMNS LINES"
+for _name in _OWN.split():
     os.environ.pop(_name, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector off what collecting makes: to go through it again and again takes a twentieth."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave two of three cases of tests that are ``alike`` on PostgreSQL to the run at full size."""
+    seen: Counter[str] = Counter()
+    left = []
+    for item in items:
+        case = getattr(item, "callspec", None)
+        engines = [] if case is None else [value for value in case.params.values() if isinstance(value, str)]
+        if "postgresql" not in engines or item.get_closest_marker("alike") is None:
+            continue
+        name = item.nodeid.partition("[")[0]
+        if seen[name] % 3:
+            item.add_marker(heavy)
+            left.append(item)
+        seen[name] += 1
+    if size(left, []):
+        config.hook.pytest_deselected(items=left)
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which groups of adapters were tested, and which were left out because their packages are not installed."""
+    reports = [report for kind in ("passed", "failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    ran = {group.name for report in reports if (group := group_of(report.nodeid)) is not None}
+    for line in told(ran):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +125,13 @@ def other(
 ) -> Iterator[Backend]:
     """A second such database on the same engine."""
     with make_backend(backend.name, tmp_path, blank=_blank(request)) as made:
+        yield made
+
+
+@pytest.fixture
+def proxy(backend: Backend) -> Iterator[Proxy]:
+    """A way to the PostgreSQL server on which replies get lost."""
+    with closing(Proxy(backend.url)) as made:
         yield made
 
 
@@ -128,6 +187,13 @@ def elsewhere(
         yield made.open(durability="normal")
 
 
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[tape.Store]:
+    """A store in memory, for tests of many examples, each on a tape of its own: a new store takes longer."""
+    with tape.open(":memory:") as opened:
+        yield opened
+
+
 @pytest.fixture
 def store(backend: Backend) -> tape.Store:
     return backend.open()
@@ -171,3 +237,16 @@ def crew(interpreters: Crew) -> Iterator[Crew]:
     """Other processes to work beside the test."""
     yield interpreters
     interpreters.dismiss()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser for the tests of a module, which run no event loop of their own."""
+    from playwright.sync_api import sync_playwright
+    from support.browsing import chromium
+
+    path = chromium()
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield started
+        started.close()

@@ -524,7 +524,7 @@ class TestAsync:
     @heavy
     def test_t14_t15_async_depth_and_switch(self, standing: Backend) -> None:
         """A long path reads whole, and a chosen branch is still chosen after reopening."""
-        count = size(4_000, 20_000)
+        count = size(1_500, 12_000)
 
         async def work(store: tape.AsyncStore, chat: tape.AsyncTape) -> None:
             await chat.extend([{"role": "user", "content": n} for n in range(count)])

@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = [name for names in SECTIONS.values() for name in names]
 ASKED = """
     demo ls info log show cat context replay diff search tree anchors fork merge discard handoff append retract follow
-    verify rebuild export import backup purge retain stats doctor migrate
+    verify rebuild export import backup purge retain stats doctor migrate hide unhide mcp help
+    blame runs rerun check bisect serve open report
 """
 
 
@@ -59,9 +60,9 @@ class TestHelp:
         assert name in words
 
     def test_every_printing_command_offers_json(self) -> None:
-        """All commands but the demo, which tells a story, print JSON when asked."""
+        """All commands print JSON when asked, but those that serve, that write a page, or that tell a story."""
         silent = [name for name in NAMES if "--json" not in tape_command(name, "--help").out]
-        assert silent == ["demo"]
+        assert sorted(silent) == ["demo", "help", "mcp", "open", "report", "serve"]
 
     def test_without_a_command_it_shows_them_all(self) -> None:
         """The bare command lists every command by sections and ends as a wrong usage does."""
@@ -103,6 +104,8 @@ WRITING = [
     ["fork", "x"],
     ["merge", "x", "y"],
     ["discard", "x"],
+    ["hide", "x"],
+    ["unhide", "x"],
     ["handoff", "x", "h", "--summary", "s"],
     ["append", "x", "text"],
     ["retract", "x", "m"],
@@ -229,7 +232,7 @@ class TestBadInput:
             (["export", "chat", "-", "--json"], 2, "goes to stdout"),
             (["export", "chat", "/no/such/folder/x"], 3, "the folder of"),
             (["import", "/no/such/file"], 3, "cannot read"),
-            (["import", "."], 2, "is a folder"),
+            (["import", ".", "-"], 2, "import it by itself"),
             (["follow", "--after", "-1"], 2, "--after"),
             (["follow", "--after", "9" * 30, "--timeout", "0"], 2, "is no number that can be used"),
             (["follow", "--timeout", "inf", "--all", "-n", "1"], 2, "is no number that can be used"),
@@ -409,7 +412,7 @@ class TestEnvironment:
             monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
             return tape_command().out.split()
 
-        assert sorted(complete("tape re")) == ["rebuild", "replay", "retain", "retract"]
+        assert sorted(complete("tape re")) == ["rebuild", "replay", "report", "rerun", "retain", "retract"]
         assert complete("tape log h") == ["hotels"]
         assert complete("tape log chat --kind re") == ["revise", "retract", "restore"]
         monkeypatch.setenv("TAPE_STORE", "/no/such/store.db")

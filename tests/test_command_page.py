@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.consoles import commands, differs, shown
+from support.pages import run
 from support.shell import Shell, tape_command
-from test_readme import ROOT, run
+from test_readme import ROOT
 
 import tape
 from tape.command import exit_codes
@@ -25,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the store of the examples, made by the page's own code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAPE_STORE", "trip.db")
-    run(PAGE)
+    run(PAGE, TEXT)
     return tmp_path
 
 
@@ -38,9 +39,9 @@ class TestOutputs:
         assert wrong == [], "\n".join(wrong)
 
     def test_the_readme_prints_what_it_says(self, folder: Path) -> None:
-        """The README's graph is real."""
+        """The README's graph, word diff and stepper are real."""
         found = list(commands((ROOT / "README.md").read_text(encoding="utf-8")))
-        assert [command.split()[1] for command, _ in found] == ["log"]
+        assert [command.split()[1] for command, _ in found] == ["log", "diff", "replay"]
         wrong = [f"$ {command}\n{how}" for command, said in found if (how := differs(said, shown(command, said)))]
         assert wrong == [], "\n".join(wrong)
 
@@ -79,7 +80,8 @@ class TestLists:
         start = TEXT.index("| command | prints |")
         named = re.findall(r"^\| ((?:`\w+` ?)+)\|", TEXT[start : TEXT.index("\n\n", start)], re.M)
         listed = [name for names in named for name in re.findall(r"\w+", names)]
-        assert sorted([*listed, "demo"]) == sorted(name for names in SECTIONS.values() for name in names)
+        quiet = ["demo", "help", "mcp", "open", "report", "serve"]
+        assert sorted([*listed, *quiet]) == sorted(name for names in SECTIONS.values() for name in names)
 
 
 class TestShapes:
@@ -105,6 +107,28 @@ class TestShapes:
             "lineage": fresh("info", "c", "--json").json["lineage"],
             "diff": fresh("diff", "c@1", "c", "--json").json,
             "finding": fresh("doctor", "--quick", "--json").json["findings"][0],
+            "run": json_shapes.run(tape.RunInfo(id="r", tape="c", name=None, input=None, seq=1, status="open")),
+            "call": json_shapes.call(
+                tape.RecordedCall(run="r", tape="c", seq=1, lane="0", n=1, kind="tool", name="t", digest="")
+            ),
+            "checked": json_shapes.checked(
+                tape.Checked(tape="c", run="r", name=None, status="same", calls=1, matched=1)
+            ),
+            "bisection": json_shapes.bisection(
+                tape.Bisection(
+                    tape="c",
+                    run="r",
+                    calls=1,
+                    point=1,
+                    bounds=(1, 1),
+                    curve=[],
+                    continuations=1,
+                    rescued=None,
+                    rescued_run=None,
+                    change=None,
+                    diff=None,
+                )
+            ),
             "summary": json_shapes.summary(tape.Summary("t", 1, "a", "b", [], False, "c", (1, 2), 1, 2)),
         }
         assert {name: set(one) for name, one in found.items()} == members
@@ -116,6 +140,7 @@ class TestShapes:
             "info": fresh("info", "c", "--json").json.keys() - members["tape"],
             "stats": fresh("stats", "--json").json.keys(),
             "context": fresh("context", "c", "--json").json.keys(),
+            "blame": fresh("blame", "c", "--json").json.keys(),
             "verify": fresh("verify", "--json").json.keys(),
             "rebuild": fresh("rebuild", "--json").json.keys(),
             "purge": fresh("retain", "--older-than", "1d", "--json").json.keys(),

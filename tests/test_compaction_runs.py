@@ -233,7 +233,7 @@ class TestRandomHistories:
     @heavy
     def test_compaction_never_raises_and_leaves_a_valid_context(self, standing: Backend) -> None:
         """With late results, open calls, anchors, retractions, clears, branches, forks and earlier summaries."""
-        seeds = range(size(8, 60) if standing.postgres else size(25, 250))
+        seeds = range(size(2, 25) if standing.postgres else size(8, 120))
         made = explore(standing.open(durability="normal"), seeds, "random")
         assert made > len(seeds)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import programs
+from support import programs, sizes
 from support.backends import Backend
 from support.processes import PATIENCE, Crew, Worker, scaled, until
 
@@ -53,9 +53,10 @@ class TestKill:
                 os.kill(pid, signal.SIGKILL)
                 count = -1
 
+    @sizes.heavy
     @pytest.mark.parametrize("watched", [False, True], ids=["alone", "beside an open store"])
     def test_e1_killed_in_a_commit_loop(self, backend: Backend, crew: Crew, watched: bool) -> None:
-        """Ten times kill -9 in the middle of appends: everything acknowledged is there, and the tape goes on."""
+        """Ten times kill -9 in the middle of appends: what was acknowledged is there, and the tape goes on."""
         print("seed", SEED)
         pick = random.Random(SEED)
         nest = crew.start(backend, programs.nest, name="t", options=backend.options)
@@ -88,7 +89,6 @@ class TestKill:
         nest = crew.start(backend, programs.nest, name="t", options=backend.options)
 
         def heads() -> dict[str, int]:
-            assert store.verify().problems == []
             return {name: store.tape(name).info().head for name in ("t", "helper", "brand new")}
 
         before = heads()
@@ -105,11 +105,17 @@ class TestKill:
         assert point >= 1
         after = heads()
         assert sum(after.values()) > sum(before.values())
+        assert store.verify().problems == []
         nest.tell("enough")
         nest.finish()
 
 
+CUTS = sizes.size(20, 60)
+"""How often a WAL is cut at a frame, and how often anywhere."""
+
+
 class TestTornWal:
+    @sizes.heavy
     def test_e1_always_a_prefix(self, tmp_path: Path) -> None:
         """However a copied WAL is cut or garbled, the store opens with some first transactions and nothing else."""
         print("seed", SEED)
@@ -133,8 +139,8 @@ class TestTornWal:
         # Every frame is a header of 24 bytes and a page: cut at frames, next to them, and anywhere.
         frame = 24 + 4096
         offsets = {0, 31, 32, size - 1, size}
-        offsets |= {32 + frame * pick.randrange(size // frame) + pick.choice([0, -1, 1, 24]) for _ in range(scaled(40))}
-        offsets |= {pick.randrange(size) for _ in range(scaled(40))}
+        offsets |= {32 + frame * pick.randrange(size // frame) + pick.choice([0, -1, 1, 24]) for _ in range(CUTS)}
+        offsets |= {pick.randrange(size) for _ in range(CUTS)}
         seen = set()
         for number, offset in enumerate(sorted(offsets)):
             torn = tmp_path / f"torn{number}.db"
@@ -155,7 +161,7 @@ class TestTornWal:
             for part in tmp_path.glob(f"torn{number}.db*"):
                 part.unlink()
         assert len(whole) in seen
-        assert len(seen) > 10
+        assert len(seen) > 5
 
 
 class TestDiskFull:

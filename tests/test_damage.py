@@ -19,6 +19,8 @@ from support.filling import filled
 import tape
 from tape.db.schema.tables import Tables
 
+pytestmark = pytest.mark.alike
+
 
 class TestDamagedLanes:
     """A database in which a lane branches off from itself, as no import can make one any more."""
@@ -91,6 +93,7 @@ def _history_and_purged(store: tape.Store) -> None:
     store.create("away", owner="ann", messages=[{"role": "user", "content": "gone"}])
     store.purge("away")
     store.search("trip")
+    assert store.verify().problems == []
 
 
 class TestUnnoticed:
@@ -100,7 +103,6 @@ class TestUnnoticed:
     def hurt(self, backend: Backend) -> Iterator[tuple[tape.Store, Tamperer]]:
         """A store with a rich history, a purged tape and a full index, and someone with all rights on it."""
         store = filled(backend, _history_and_purged, durability="normal")
-        assert store.verify().problems == []
         tamperer = Tamperer(backend)
         yield store, tamperer
         tamperer.close()

@@ -155,8 +155,9 @@ class TestDamage:
             "the head is missing, the entries end at {last}",
             "the head is not what the entries give",
             "the status is not what the entries give",
-            "a row of {table} {which}",
+            "a row of {named(table)} {which}",
             "name, labels or redirect are not what the entries give",
+            "whether the tape is hidden is not what the entries give",
         ]
 
     def test_a_problem_is_what_it_says(self) -> None:

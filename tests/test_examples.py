@@ -34,6 +34,14 @@ TOLD = {
         "tape: ['I would like a lamp.', 'Order 1 is placed.']",
         "verified: True",
     ],
+    "recorded_agent.py": [
+        "recorded: 15 calls, 17 made in all",
+        "again: 15 answers from the tape, 0 calls made, same answer: True",
+        "another prompt: request_changed at /messages/0/content",
+        "the tools today: ['result_changed'], of booking nothing: True",
+        "live from call 9: 8 from the tape, 7 made, on a fork",
+        "and that one again: 15 from the tape, ok: True",
+    ],
     "replay_failed_run.py": [
         "3. what the model saw before seq 6: 'order 17 kettle\\norder 18 laptop (other account)'",
         "   what stands there today: 'order 17 kettle'",

@@ -28,7 +28,7 @@ from support.tree import Refused
 
 import tape
 
-STEPS = 150
+STEPS = 120
 STEPS_PER_FAMILY = 30
 MOST = 7
 """Tapes in a family."""

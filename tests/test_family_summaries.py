@@ -20,7 +20,7 @@ from test_family_machine import STEPS_PER_FAMILY, FamilyMachine, few_picks, numb
 
 import tape
 
-STEPS = 90
+STEPS = 40
 
 
 class SummaryFamilyMachine(FamilyMachine):

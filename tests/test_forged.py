@@ -477,7 +477,7 @@ class TestForged:
                 name = line["tape"]
                 tapes[name] = ([], [], [])
                 continue
-            payload = p.decode(line["kind"], 1, json.dumps(line["payload"]).encode())
+            payload = p.decode(line["kind"], line["version"], json.dumps(line["payload"]).encode(), key=line["key"])
             if isinstance(payload, p.Merge) and not payload.into:
                 payload.hash = "0" * 64
             payloads, heads, keys = tapes[name]

@@ -122,7 +122,7 @@ def families(draw: st.DrawFn) -> tuple[dict[str, list[Entry]], list[Forked], lis
 
 
 class TestAnyFamily:
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(families())
     def test_every_entry_once_and_after_what_came_of_it(
         self, family: tuple[dict[str, list[Entry]], list[Forked], list[Merged]]
@@ -142,7 +142,7 @@ class TestAnyFamily:
         for merge in merged:
             assert order[merge.parent, merge.seq] < order[merge.child, merge.upto]
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(families())
     def test_no_line_of_a_lane_is_broken(
         self, family: tuple[dict[str, list[Entry]], list[Forked], list[Merged]]

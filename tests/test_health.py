@@ -78,6 +78,9 @@ class TestHealth:
                 class Watch:
                     statements = tx.statements
 
+                    def touch(self, tape: str) -> None:
+                        tx.touch(tape)
+
                     def one(self, statement: Any, params: Any) -> Any:
                         asked.append(statement.sql)
                         return tx.one(statement, params)

@@ -17,6 +17,7 @@ from support import programs
 from support.backends import Backend, new_server
 from support.processes import PATIENCE, Crew, scaled
 from support.proxy import Proxy
+from support.sizes import heavy
 
 import tape
 from tape.db.engine.failures import Again, Lost
@@ -28,14 +29,7 @@ VICTIMS = "pg_stat_activity WHERE application_name = current_setting('applicatio
 """The sessions that a test of this schema ends."""
 COMMIT = "COMMIT"
 HOT = "WITH lock AS"
-"""A plain append is one statement, which locks and commits by itself; all others end with COMMIT."""
-
-
-@pytest.fixture
-def proxy(backend: Backend) -> Iterator[Proxy]:
-    made = Proxy(backend.url)
-    yield made
-    made.close()
+"""A plain append or batch is one statement, which locks and commits by itself; all others end with COMMIT."""
 
 
 @pytest.fixture
@@ -102,7 +96,7 @@ class TestLostReply:
         plain = store.tape("plain")
         plain.append(role="user", content="original", id="m")
         for number in range(2):
-            proxy.lose(COMMIT, reply=reply)
+            proxy.lose((COMMIT, HOT), reply=reply)
             write(store, chat, number)
             assert proxy.lost == number + 1
             # The same again with nothing lost, on a tape of its own: both must look the same.
@@ -418,6 +412,7 @@ class TestRetries:
             while watcher.execute(waiting).fetchone()[0] == 0:
                 assert time.monotonic() < deadline
 
+    @heavy
     @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
     def test_e1_other_isolation_levels(self, backend: Backend, level: str) -> None:
         """A server whose default isolation is stricter makes no difference to writers of one tape."""
@@ -502,8 +497,9 @@ def private(backend: Backend) -> Iterator[_Private]:
 
 
 class TestRestart:
+    @heavy
     def test_e1_immediate_restart_under_load(self, private: _Private, crew: Crew) -> None:
-        """A server that crashes three times under four writers with keys: nothing missing, nothing doubled."""
+        """A server that crashes two or three times under four writers with keys: nothing missing, nothing doubled."""
         with tape.open(private.url) as store:
             workers = [crew.start(private, programs.insist, name="t", label=f"p{number}") for number in range(4)]
             for worker in workers:

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support import random_messages as random
 from support.backends import Backend
 from support.exploring import explore, steps
+from support.machine_ids import IdRules, heads, ids, keys, metas, picks, tapes
 from support.model import Item, Model, Wrote
 from support.seen import compare, show
 from support.sizes import heavy
@@ -25,27 +26,18 @@ from support.tree import HEAD, Refused
 import tape
 from tape.core.view.in_memory import View
 
-STEPS = 300
+STEPS = 200
 STEPS_PER_TAPE = 50
 _numbers = itertools.count(1)
 
 # -- what is written
 
-# Most steps go to one tape, most without an id or a key of the caller's: otherwise every second write would be refused
-# or a duplicate, and no history would grow long enough to be interesting.
-tapes = st.sampled_from([0, 0, 0, 0, 0, 1, 2])
-ids = st.sampled_from([None] * 8 + [*"abcdef"])
-keys = st.sampled_from([None] * 12 + ["k1", "k2", "k3", "k4"])
-heads = st.sampled_from(["any"] * 18 + ["right", "wrong"])
-picks = st.integers(0, 30)
-"""A message of the tape by its number; 0 for one that is not there."""
 reasons = st.sampled_from([None, "why"])
-metas = st.sampled_from([None, {"run": 1}])
 mostly = st.sampled_from([True, True, True, False])
 names = st.sampled_from(["plan", "build"])
 
 
-class TapeMachine(RuleBasedStateMachine):
+class TapeMachine(IdRules, RuleBasedStateMachine):
     """Three tapes of a store, and their models."""
 
     backend: ClassVar[Backend]
@@ -208,7 +200,7 @@ class TapeMachine(RuleBasedStateMachine):
                 meta=meta,
                 expected_head=expected,
             ),
-            lambda model, made: model.extend([Item(message, id, key, made=made[0])], expected),
+            lambda model, made: model.extend([Item(message, id, key, made=made[0], said=(meta, None))], expected),
         )
 
     @rule(index=tapes, message=st.one_of(random.called, random.answered), id=ids, key=keys)

@@ -7,10 +7,12 @@ import os
 from support import programs
 from support.backends import Backend
 from support.processes import Crew
+from support.sizes import heavy, size
 
-ROUNDS = int(os.environ.get("TAPE_TEST_MERGES", "100"))
+ROUNDS = int(os.environ.get("TAPE_TEST_MERGES", size(15, 100)))
 
 
+@heavy
 def test_two_processes_merge_two_children_of_one_parent(backend: Backend, crew: Crew) -> None:
     """Both deltas are present exactly once, in each child's order, without a deadlock."""
     store = backend.open(durability="normal")
@@ -29,6 +31,7 @@ def test_two_processes_merge_two_children_of_one_parent(backend: Backend, crew: 
     assert store.verify().ok
 
 
+@heavy
 def test_f4_a_killed_merge_is_wholly_there_or_wholly_absent(backend: Backend, crew: Crew) -> None:
     """kill -9 during merges: whatever is on the parent came in whole threes, and every acknowledged merge is there."""
     store = backend.open()
@@ -36,7 +39,7 @@ def test_f4_a_killed_merge_is_wholly_there_or_wholly_absent(backend: Backend, cr
     chat.append(role="user", content="go", id="go")
     chat.fork("child")
     acknowledged: list[int] = []
-    for kill in range(6):
+    for kill in range(size(2, 6)):
         worker = crew.start(backend, programs.merge_on)
         worker.tell("go")
         acknowledged += [worker.next() for _ in range(3 + kill)]

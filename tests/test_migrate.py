@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from support import history, programs
 from support.backends import Backend
-from support.damage import contents
+from support.damage import Tamperer, contents
 from support.make_old_store import DATA, PAYLOADS, SCHEMA, payloads
 from support.processes import Crew
 
@@ -128,6 +128,32 @@ class TestKeptStore:
             assert store.verify(name, against=kept).problems == []
         report = store.verify()
         assert (report.problems, report.tapes, report.entries) == ([], 3, 49)
+
+    def test_r4_finds_what_was_recorded_before(self, backend: Backend) -> None:
+        """Events by name and messages by id, although the first release kept no index for either."""
+        load_old(backend)
+        store = backend.open()
+        named: dict[tuple[str, str], list[tape.Entry]] = {}
+        for name in EXPECTED["tapes"]:
+            for entry in store.tape(name).entries(kinds=["event"]):
+                named.setdefault((name, entry.payload.name), []).append(entry)  # type: ignore[union-attr]
+            for message in store.tape(name).messages():
+                assert message in store.messages_by_id(message.id)
+        assert named
+        for (name, event), entries in named.items():
+            assert list(store.tape(name).entries(name=event)) == entries
+
+    @pytest.mark.parametrize("payload", [None, b"", b"\xff{", b"[1]", b'{"name": 1}', b'{"name": "a\\u0000b"}'])
+    def test_r4_an_event_that_cannot_be_read_stops_no_upgrade(self, backend: Backend, payload: bytes | None) -> None:
+        """Its name is not known, so that it is found by its seq alone, and ``verify`` tells of it as before."""
+        load_old(backend)
+        tamperer = Tamperer(backend)
+        assert tamperer.run("SELECT count(*) FROM tape_entries WHERE kind = 'event'") > [(0,)]
+        tamperer.run("UPDATE tape_entries SET payload = ? WHERE kind = 'event'", payload)
+        tamperer.close()
+        store = backend.open()
+        assert version(backend) == REVISION
+        assert not store.verify().ok
 
     def test_r4_goes_on_densely(self, backend: Backend) -> None:
         """The upgraded store takes new entries behind the old ones, and old keys are still known."""
@@ -261,12 +287,13 @@ class TestPayloadVersions:
 
     @pytest.fixture
     def second(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], None]]:
-        """Return a function that makes version 2 the present one of a kind, with an upcaster from version 1."""
+        """Return a function that makes the next version the present one of a kind, with an upcaster from this one."""
         undo = []
 
         def introduce(kind: str, upcast: Any) -> None:
-            monkeypatch.setattr(stored._TYPES[kind], "version", 2)
-            undo.append(stored.register_upcaster(kind, 1, upcast))
+            version = stored._TYPES[kind].version
+            monkeypatch.setattr(stored._TYPES[kind], "version", version + 1)
+            undo.append(stored.register_upcaster(kind, version, upcast))
 
         yield introduce
         for forget in undo:

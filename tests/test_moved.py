@@ -218,7 +218,7 @@ def step(store: tape.Store, names: list[str], verb: str, which: int, pick: int, 
 
 @heavy
 @settings(
-    max_examples=size(20, 120),
+    max_examples=size(5, 50),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],

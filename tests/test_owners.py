@@ -35,27 +35,35 @@ def public(face: type) -> set[str]:
 READS: dict[str, Call] = {
     "anchors": lambda t: t.anchors(),
     "blocks": lambda t: t.blocks(),
+    "loaded": lambda t: t.loaded(),
     "children": lambda t: t.children("m1"),
     "context": lambda t: (t.context().messages, t.context().prompt, t.context().anchor),
-    "entries": lambda t: list(t.entries()),
+    "entries": lambda t: (list(t.entries()), list(t.entries(name="start", inherited=True, reverse=True))),
+    "entry": lambda t: t.entry(seq=2),
     "find": lambda t: t.find("m1"),
+    "find_entry": lambda t: t.find_entry(key="~m:m1", inherited=True),
     "heads": lambda t: t.heads(),
     "id": lambda t: t.id,
     "info": lambda t: t.info(),
     "message": lambda t: t.message("m1"),
     "messages": lambda t: (t.messages(), t.messages(limit=2)),
-    "needs_compaction": lambda t: t.needs_compaction(1),
+    "needs_compaction": lambda t: t.needs_compaction(110),
     "search": lambda t: t.search(WORD),
     "state": lambda t: t.state("todo"),
-    "states": lambda t: t.states(),
+    "state_entry": lambda t: t.state_entry("todo"),
+    "states": lambda t: (t.states(), t.states(prefix="to")),
     "summaries": lambda t: t.summaries(),
     "summary": lambda t: t.summary(),
     "usage": lambda t: t.usage(),
+    "explain": lambda t: t.explain().regions,
+    "pointer": lambda t: t.pointer(),
+    "title": lambda t: t.title(),
 }
 """How to call everything that reads a tape or a snapshot."""
 
 TAPE_READS: dict[str, Call] = {
     **READS,
+    "decision": lambda t: t.decision("ask"),
     "at": lambda t: [call(t.at(6)) for call in READS.values()],
     "diff": lambda t: t.diff(2, 3),
     "lineage": lambda t: t.lineage(),
@@ -86,9 +94,15 @@ TAPE_WRITES: dict[str, Call] = {
     "event": lambda t: t.event("x"),
     "extend": lambda t: t.extend([{"role": "user", "content": "x"}]),
     "fork": lambda t: t.fork("stolen"),
+    "lease": lambda t: t.lease("run", 1),
+    "request": lambda t: t.request("approve"),
+    "resolve": lambda t: t.resolve("ask", "yes"),
+    "withdraw": lambda t: t.withdraw("ask"),
     "freeze_prompt": lambda t: t.freeze_prompt(),
     "handoff": lambda t: t.handoff("x", summary="x"),
+    "hide": lambda t: t.hide(),
     "label": lambda t: t.label("x"),
+    "load_block": lambda t: t.load_block("skills", "pdf"),
     "merge": lambda t: t.merge("bobs-fork"),
     "patch": lambda t: t.patch("todo", {"a": 1}),
     "put": lambda t: t.put("todo", 1),
@@ -105,9 +119,21 @@ TAPE_WRITES: dict[str, Call] = {
     "set_block": lambda t: t.set_block("memory", "x"),
     "set_summary": lambda t: t.set_summary("x", first="m1", last="m1"),
     "switch": lambda t: t.switch("m1"),
+    "unhide": lambda t: t.unhide(),
+    "unload_block": lambda t: t.unload_block("skills", "pdf"),
     "upsert": lambda t: t.upsert({"id": "m1", "role": "user", "content": "x"}),
 }
 """How to call everything that writes to a tape."""
+
+
+class Skills:
+    """A document that only those see who load it."""
+
+    def list(self) -> list[tuple[str, str]]:
+        return [("pdf", "how to read it")]
+
+    def load(self, key: str) -> str:
+        return WORD
 
 
 class Seen:
@@ -115,7 +141,7 @@ class Seen:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.root = backend.open()
+        self.root = backend.open(blocks=[tape.BlockSpec("skills", provider=Skills())])
         self.ann = self.root.scoped("ann")
         bob = self.root.scoped("bob")
         chat = bob.create(HIDDEN, name=WORD, agent="planner", labels=["secret"])
@@ -129,6 +155,7 @@ class Seen:
         fork = chat.fork("bobs-fork")
         fork.append(role="assistant", content=WORD)
         chat.merge(fork, strategy="link")
+        chat.load_block("skills", "pdf")
         self.ann.create("mine", messages=[{"role": "user", "content": "heron"}]).fork("my-fork")
         self.numbers = [
             row[0] for row in self.query("SELECT id FROM tape_tapes WHERE tape IN ('bobs-tape', 'bobs-fork')")
@@ -284,7 +311,9 @@ REFUSED: dict[str, Call] = {
     "purge": lambda s, id: s.purge(id, forks=True),
     "rebuild": lambda s, id: s.rebuild(id),
     "split": lambda s, id: s.split(id, summary="x"),
+    "transaction": lambda s, id: s.transaction(lambda inner: inner.get(id)),
     "verify": lambda s, id: s.verify(id),
+    "diff": lambda s, id: s.diff("mine", id),
 }
 """Calls that name a tape: TapeNotFound."""
 
@@ -296,6 +325,9 @@ ACROSS: dict[str, Call] = {
     "retain": lambda s: set(s.retain(older_than=LATER).tapes),
     "stats": lambda s: {"mine", "my-fork"} if s.stats().tapes == 2 else s.stats(),
     "search": lambda s: {hit.tape for word in (WORD, "heron") for hit in s.search(word)} | {"my-fork"},
+    "messages_by_id": lambda s: {one.tape for one in s.messages_by_id("m1")} | {"mine", "my-fork"},
+    "requests": lambda s: {request.tape for request in s.requests()} | {"mine", "my-fork"},
+    "usage": lambda s: {row.key for row in s.usage(by="tape")} | {"mine", "my-fork"},
     "tools": lambda s: (
         {"mine", "my-fork"}
         if "mine" in s.tools().call("search_tapes", {"query": "heron"})
@@ -305,7 +337,7 @@ ACROSS: dict[str, Call] = {
 }
 """Calls that look at all tapes: only those of the owner."""
 
-ELSEWHERE = {"backup", "close", "owner", "scoped", "tape"}
+ELSEWHERE = {"backup", "close", "owner", "read_only", "scoped", "tape"}
 """Calls with a test of their own below, or that give a handle, which the tests of tapes are about."""
 
 
@@ -512,15 +544,26 @@ class TestRowLevelSecurity:
             assert len(root.search(WORD)) == 1
             assert (len(ann.search("heron")), len(ann.search(WORD)), len(bob.search(WORD))) == (2, 0, 1)
             assert ({entry.tape for entry in ann.feed()}, len(ann.list())) == ({"mine"}, 1)
+            [theirs] = bob.tape(HIDDEN).messages()
+            assert (len(bob.messages_by_id(theirs.id)), ann.messages_by_id(theirs.id)) == (1, [])
+            mine.event("step")
+            assert (len(list(mine.entries(name="step"))), list(bob.tape("mine").entries(name="step"))) == (1, [])
             ann.consumer("mail").commit(1)
             assert (ann.consumer("mail").position, bob.consumer("mail").position) == (1, 0)
             assert ann.verify().problems == []
             bob.purge("bobs-fork")
             assert [one.id for one in root.list()] == ["mine", HIDDEN]
+            bob.tape(HIDDEN).hide()
+            assert [[one.id for one in store.list(hidden=True)] for store in (ann, bob)] == [[], [HIDDEN]]
+            for call in (ann.tape(HIDDEN).unhide, ann.tape(HIDDEN).hide):
+                with pytest.raises(tape.TapeNotFound):
+                    call()
+            assert bob.search(WORD) == []
+            assert bob.tape(HIDDEN).unhide(expected_view=2).seq == 5
         # A store that was opened without owner, or plain SQL, gets no further.
         with tape.open(url("ann"), schema=made.schema) as open_to_all:
             assert [one.id for one in open_to_all.list()] == ["mine"]
-            assert open_to_all.tape(HIDDEN).messages() == []
+            assert open_to_all.tape(HIDDEN).messages() == open_to_all.messages_by_id(theirs.id) == []
         with psycopg.connect(dsn(url("ann")), autocommit=True) as plain:
             plain.execute(f'SET search_path TO "{made.schema}"')
             tables = [table.name for table in Tables("postgresql").metadata.sorted_tables if "tape_id" in table.c]

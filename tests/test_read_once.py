@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.messages import say
 from support.random_messages import messages as any_messages
+from support.sizes import heavy, size
 
 import tape
 from tape.core.context.policy import Item, Shaped
@@ -77,8 +78,9 @@ class TestOwnCopies:
         assert chat.messages()[0].to_dict() == chat.messages(limit=1)[0].to_dict() == expected
         assert list(message.to_dict()) == list(expected)
 
+    @heavy
     @given(_json)
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=size(40, 120), deadline=None)
     def test_a_copy_is_equal_and_shares_nothing(self, value: Any) -> None:
         """It is what a deep copy gives, to the type of every number and the order of the keys."""
         before = json.dumps(value)
@@ -241,7 +243,7 @@ class TestShortWays:
         st.text(max_size=6) | st.sampled_from(["data:image/png;base64,AAAA", "data:"]),
         st.sets(st.sampled_from(["id", "usage"])),
     )
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_plain_messages_are_read_like_any_other(self, role: Any, content: str, more: set[str]) -> None:
         """A field that says nothing makes the message take the long way."""
         message = {"role": role, "content": content, **dict.fromkeys(more, "x")}
@@ -253,7 +255,7 @@ class TestShortWays:
             assert not content.startswith("data:")
 
     @given(st.lists(any_messages, max_size=6))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_messages_without_calls_are_settled_like_any_other(self, messages: list[dict[str, Any]]) -> None:
         """A call with its result behind them makes them take the long way."""
         neutral = [one for one in map(shapes.read, messages) if not one.calls and not one.results]
@@ -267,7 +269,7 @@ class TestShortWays:
         assert requests.to_chat(None, neutral) == dressed
 
     @given(st.text(max_size=70) | st.text(alphabet="aZ9_-", max_size=70))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=120, deadline=None)
     def test_ids_that_every_api_writes_alike(self, id: str) -> None:
         """They are told without asking each."""
         assert requests.written_alike(id) == all(tidy(id) == id for tidy in requests.TIDY)

@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +16,15 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from support.backends import Backend
+from support.pages import blocks, run
 
 import tape
 from tape.demo import story
 
 ROOT = Path(__file__).resolve().parent.parent
+INTEGRATIONS = "integrations.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 names = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-
-
-def blocks(text: str, language: str) -> list[tuple[int, str]]:
-    """Return the fenced blocks of a language, each with the line on which its code begins."""
-    found = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
-    return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
-
-
-def promised(code: str) -> list[str]:
-    """Return what the comments behind the ``print`` calls of a block say will be printed."""
-    return re.findall(r"^\s*print\(.*\)  # (.+)$", code, re.M)
-
-
-def run(page: Path) -> list[tuple[int, list[str], list[str]]]:
-    """Run a page's Python blocks in order, in one namespace; return for each its line, promises and output."""
-    namespace: dict[str, Any] = {"__name__": page.stem}
-    told = []
-    for line, code in blocks(page.read_text(encoding="utf-8"), "python"):
-        out = StringIO()
-        with redirect_stdout(out):
-            # Blank lines in front let a traceback name the line of the page.
-            exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)
-        told.append((line, promised(code), out.getvalue().splitlines()))
-    for value in namespace.values():
-        if isinstance(value, sa.Engine):
-            # An application's engine lives as long as the application, which here ends with the page.
-            value.dispose()
-    return told
 
 
 @pytest.fixture
@@ -76,8 +48,12 @@ class TestPages:
     ) -> None:
         """Every Python block of the page runs, and each print gives what the comment behind it says."""
         monkeypatch.chdir(tmp_path)
-        told = run(page)
-        assert len(told) == page.read_text(encoding="utf-8").count("```python")
+        text = page.read_text(encoding="utf-8")
+        if page.name == INTEGRATIONS:
+            # The sections behind the first need their frameworks; the tests of each group run its own.
+            text = text.partition("\n## ")[0]
+        told = run(page, text)
+        assert len(told) == text.count("```python")
         for line, promises, output in told:
             assert output == promises, f"{page.name}, the block at line {line}"
 
@@ -102,7 +78,7 @@ class TestPages:
         """A page whose comment does not tell the output is not taken for true."""
         page = tmp_path / "wrong.md"
         page.write_text("```python\nprint(1 + 1)  # 3\n```\n")
-        assert run(page) == [(2, ["3"], ["2"])]
+        assert run(page, page.read_text()) == [(2, ["3"], ["2"])]
 
     @names
     def test_links_lead_somewhere(self, page: Path) -> None:
@@ -110,7 +86,7 @@ class TestPages:
         links = re.findall(r"\]\(((?!https?:)[^)]+)\)", page.read_text(encoding="utf-8"))
         for link in links:
             file, _, heading = link.partition("#")
-            target = page.parent / file
+            target = page.parent / file if file else page
             assert target.is_file(), link
             if heading:
                 titles = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
@@ -129,6 +105,10 @@ class TestPages:
         errors = {name for name in tape.__all__ if isinstance(getattr(tape, name), type)}
         text = page.read_text(encoding="utf-8")
         named = set(re.findall(r"`(?:tape\.)?([A-Z][a-z]+[A-Z]\w+)(?:\([\w, ]*\))?`", text))
+        if page.name == INTEGRATIONS:
+            # It names classes of the adapters and of the frameworks.
+            adapters = "".join(file.read_text() for file in ROOT.glob("*/integrations/**/*.py"))
+            errors |= set(re.findall(r"\b[A-Z]\w+", adapters))
         assert named - errors == set()
 
 
@@ -189,7 +169,7 @@ class TestCommands:
         """.ci/run runs the README's test command first, and then only what CONTRIBUTING names."""
         tests = blocks((ROOT / "README.md").read_text(encoding="utf-8"), "sh")[1][1].strip()
         script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-        commands = [line for line in script if line and not line.startswith(("#", "set ", "cd "))]
+        commands = [line for line in script if line and not line.startswith(("#", "set ", "unset ", "cd "))]
         assert commands[0] == tests
         named = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
         assert all(command in named for command in commands[1:])

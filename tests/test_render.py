@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from support.parts import CHECKS, PARTS, PDF, PIXEL, PNG, SEARCH, built, renderings, said, user, view
+from support.request_rules import check_all, check_anthropic, check_chat, check_responses, measure
 from support.sizes import heavy, size
-from support.validators import check_all, check_anthropic, check_chat, check_responses, measure
 
 import tape
 from tape.core.context.build import build
@@ -311,7 +311,7 @@ _anchors = st.sampled_from([None, Anchor("h", 1, {"k": "v"}, "before", None, [],
 class TestProperties:
     @heavy
     @given(st.lists(_messages(), max_size=10))
-    @settings(max_examples=size(100, 1_000), deadline=None)
+    @settings(max_examples=size(30, 400), deadline=None)
     def test_c1_any_mixed_history_renders_to_valid_requests(self, messages: list[dict[str, Any]]) -> None:
         """Whatever shapes meet, no API would refuse the request; settling twice changes nothing; nothing is mutated."""
         before = copy.deepcopy(messages)
@@ -324,7 +324,7 @@ class TestProperties:
 
     @heavy
     @given(st.lists(_messages(), max_size=10), st.integers(1, 3_000), _anchors, st.sampled_from([None, "p " * 20]))
-    @settings(max_examples=size(100, 1_000), deadline=None)
+    @settings(max_examples=size(30, 400), deadline=None)
     def test_c2_no_rendering_exceeds_the_budget(
         self, messages: list[dict[str, Any]], budget: int, anchor: Anchor | None, prompt: str | None
     ) -> None:
@@ -354,7 +354,7 @@ class TestProperties:
                 assert shown or repairs
 
     @given(_messages(), st.sampled_from([estimate, len]))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     def test_the_short_way_of_weighing_gives_what_rendering_does(
         self, message: dict[str, Any], counter: Callable[[str], int]
     ) -> None:

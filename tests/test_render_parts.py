@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.parts import AUDIO, CHECKS, PARTS, PNG, SEARCH, built, renderings, said, user
-from support.validators import check_all
+from support.request_rules import check_all
 
 import tape
 

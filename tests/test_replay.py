@@ -107,7 +107,7 @@ class TestPoints:
     @heavy
     def test_r1_every_seq_gives_the_view_of_then(self, chat: tape.Tape) -> None:
         """After any history, ``at(seq)`` shows for every seq all that was shown then, and what a fold gives."""
-        after = wild(chat, size(60, 240), random.SystemRandom().randrange(2**32))
+        after = wild(chat, size(25, 160), random.SystemRandom().randrange(2**32))
         entries = list(chat.entries())
         assert len(entries) == len(after) == chat.info().head
         view = View()
@@ -342,7 +342,7 @@ class TestEntries:
         receipt = chat.append(role="user", content="Hi", id="a", key="k", actor="ann", meta={"run": 1})
         [entry] = chat.entries(kinds=["append"])
         assert (entry.tape, entry.seq, entry.kind, entry.key) == (chat.id, 2, "append", "k")
-        assert (entry.actor, entry.meta, entry.source, entry.version) == ("ann", {"run": 1}, None, 1)
+        assert (entry.actor, entry.meta, entry.source, entry.version) == ("ann", {"run": 1}, None, 2)
         assert entry.hash == receipt.hash
         assert entry.recorded_at.tzinfo is not None
         assert entry.payload is not None
@@ -499,12 +499,28 @@ class TestPages:
         got = page(chat, max_bytes=1_000, before="5000")
         assert ([m.id for m in got], got.truncated) == (["10"], False)
 
+    def test_c10_a_page_of_none(self, chat: tape.Tape) -> None:
+        """``limit=0`` gives an empty page, on either side of a message, which tells whether there is any more."""
+        empty = chat.messages(limit=0)
+        assert (list(empty), empty.cursor, empty.truncated) == ([], None, False)
+        chat.extend(say("a", "b"))
+        for bounds, more in (
+            ({}, True),
+            ({"before": "b"}, True),
+            ({"before": "a"}, False),
+            ({"after": "a"}, True),
+            ({"after": "b"}, False),
+            ({"max_bytes": 1}, True),
+        ):
+            page = chat.messages(limit=0, **bounds)
+            assert isinstance(page, tape.Page)
+            assert (page.items, page.cursor, page.truncated) == ([], None, more)
+
     def test_c10_bad_bounds_are_refused(self, chat: tape.Tape) -> None:
-        """Limits must be positive numbers, cursors must be on the path, and a page goes one way."""
+        """Limits must be numbers, cursors must be on the path, and a page goes one way."""
         chat.extend(say("a", "b"))
         chat.append(say("x")[0], parent="a")
         for bounds, field in (
-            ({"limit": 0}, "limit"),
             ({"limit": -3}, "limit"),
             ({"limit": True}, "limit"),
             ({"limit": 1.5}, "limit"),

@@ -294,7 +294,7 @@ class TestQueries:
         assert ids(store.search(query)) == [f"m{n}" for n in expected]
 
     @heavy
-    @settings(max_examples=size(60, 600), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @settings(max_examples=size(20, 240), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(query=st.one_of(st.text(), st.lists(st.sampled_from(QUERIES), max_size=3).map(" ".join)))
     def test_s7_any_string_is_legal(self, pair: list[tape.Store], query: str) -> None:
         """No string makes a search fail, and both engines and the matcher itself agree on what it finds."""
@@ -305,7 +305,7 @@ class TestQueries:
         expected = [f"m{n}" for n, text in enumerate(CORPUS) if parse(query).match(text)][::-1]
         assert [ids(store.search(query, limit=50)) for store in pair] == [expected, expected]
 
-    @settings(max_examples=200, deadline=None, print_blob=True)
+    @settings(max_examples=100, deadline=None, print_blob=True)
     @given(text=st.one_of(st.text(), st.text(alphabet=st.characters(max_codepoint=127))), query=st.text())
     def test_s7_the_index_never_hides_a_match(self, text: str, query: str) -> None:
         """Whatever the matcher finds in a text, the words indexed of it lead to."""

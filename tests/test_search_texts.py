@@ -58,7 +58,7 @@ TEXTS = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(["", " ", " 
 
 class TestMatching:
     @heavy
-    @settings(max_examples=size(80, 800), deadline=None, print_blob=True)
+    @settings(max_examples=size(30, 300), deadline=None, print_blob=True)
     @given(text=st.one_of(TEXTS, st.text()), query=st.one_of(TEXTS, st.text()), padding=st.sampled_from([0, 5_000]))
     def test_s7_what_is_found_quickly_is_what_the_rule_finds(self, text: str, query: str, padding: int) -> None:
         """A text matches exactly when each phrase occurs among its words, wherever in it they stand."""
@@ -75,7 +75,7 @@ class TestMatching:
                 every = {span for phrase in asked.phrases for span in spans[phrase]}
                 assert set(found) <= every or found[0][0] in {start for start, _ in every}
 
-    @settings(max_examples=200, deadline=None, print_blob=True)
+    @settings(max_examples=100, deadline=None, print_blob=True)
     @given(text=st.one_of(TEXTS, st.text()), size=st.integers(1, 40))
     def test_s7_a_text_is_cut_into_the_same_words_in_pieces_of_any_size(self, text: str, size: int) -> None:
         """However small the pieces in which a text is cut into words, the words are the same."""
@@ -97,7 +97,7 @@ class TestMatching:
                 ("then the Lazy Dog sleeps", '"lazy dog" the'),
                 ("xylophones everywhere", "xylo*"),
             ):
-                text = f"{filler * size(5_000, 20_000)}{written} {filler * 3}"
+                text = f"{filler * size(5_000, 10_000)}{written} {filler * 3}"
                 asked = parse(query)
                 spans = asked.match(text, indexed=True)
                 assert spans is not None
@@ -174,7 +174,7 @@ class TestLargeTexts:
         chance = random.Random(seed)
         texts = []
         for n in range(12):
-            filler = [chance.choice(PIECES) for _ in range(chance.choice((10, 10, 20_000)))]
+            filler = [chance.choice(PIECES) for _ in range(chance.choice((10, 10, 8_000)))]
             filler.insert(chance.randrange(len(filler)), f" zebra{n % 3} Giraffe ")
             texts.append(" ".join(filler))
         for store in pair:
@@ -200,10 +200,11 @@ class TestLargeTexts:
             expected = [f"m{n}" for n, text in enumerate(texts) if asked.match(text)]
             assert [hit.message_id for hit in left] == expected[::-1], (query, seed)
 
+    @heavy
     def test_s7_a_huge_message_is_indexed_and_found_in_little_memory(self, backend: Backend) -> None:
-        """Indexing and finding a message of 2 MB takes a small multiple of its size, not a hundred times as much."""
+        """Indexing and finding a message of megabytes takes a small multiple of its size, not a hundred times that."""
         store = backend.open(durability="normal")
-        text = "".join(f"row {n % 5_000} of the log; " for n in range(100_000)) + "needle at the end"
+        text = "".join(f"row {n % 5_000} of the log; " for n in range(size(20_000, 100_000))) + "needle at the end"
         store.tape("t").append(role="tool", content=text)
         with traced() as peak:
             assert [hit.snippet.count("«needle»") for hit in store.search("needle")] == [1]
@@ -217,7 +218,7 @@ class TestLargeTexts:
         """Search and index read large messages a few at a time, whether they are indexed or not."""
         monkeypatch.setattr("tape.db.search.search._AT_ONCE", 400_000)
         store = backend.open(durability="normal")
-        size, count = 100_000, 40
+        size, count = 100_000, 20
         store.tape("t").extend(
             [{"role": "tool", "content": f"w{n} filler " * (size // 11) + f"zebra {n}"} for n in range(count)]
         )
@@ -261,9 +262,9 @@ class TestLargeTexts:
         read: list[int] = []
         finds = Asked.finds
 
-        def reading(asked: Asked, row: Any, raw: bytes, *, indexed: bool = False) -> Any:
+        def reading(asked: Asked, tx: Any, row: Any, raw: bytes, *, indexed: bool = False) -> Any:
             read.append(row.seq)
-            return finds(asked, row, raw, indexed=indexed)
+            return finds(asked, tx, row, raw, indexed=indexed)
 
         monkeypatch.setattr(Asked, "finds", reading)
         hits = store.search("zebra")

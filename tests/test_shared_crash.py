@@ -115,7 +115,7 @@ class TestPowerLoss:
     @heavy
     def test_e1_nothing_acknowledged_is_lost(self, history: History, tmp_path: Path) -> None:
         """Whatever a power cut leaves opens and verifies, has all that was acknowledged, and no half of anything."""
-        count = size(15, 100)
+        count = size(10, 50)
         print("seed", SEED, "images", count, "records", len(history.records))
         wrong, acknowledged = {}, set()
         for point, image in disk.images(history.records, history.folder, tmp_path, points(history, count), seed=SEED):
@@ -199,7 +199,7 @@ class TestKill:
         """Acknowledged is a subset of stored, everything is there once, nothing by halves, and the next go on."""
         pick = random.Random(SEED)
         print("seed", SEED)
-        for number in range(size(2, 10 if engine == "postgresql" else 20)):
+        for number in range(size(1, 4 if engine == "postgresql" else 10)):
             with make_backend(engine, tmp_path) as backend:
                 self.five_kills(backend, crew, pick, SEED + 5 * number)
 
@@ -208,7 +208,7 @@ class TestKill:
         nest = crew.start(where, programs.nest, name="t", options=backend.options)
         told: list[dict[str, Any]] = []
         plans: list[list[crowd.Step]] = []
-        for seed in range(first, first + 5):
+        for seed in range(first, first + size(3, 5)):
             kind = pick.choice(["threads", "tasks"])
             plans += crowd.plans_of(kind, seed)
             told += self.killed(nest, kind, seed, pick.randint(0, 150))

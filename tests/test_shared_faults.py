@@ -164,7 +164,7 @@ def failing_in_turn(work: Work, error: Callable[[], BaseException]) -> Iterator[
 
     Yields the errors that they were told, and how many were raised; then what they wrote is checked.
     """
-    for number in itertools.count(1, size(3, 1)):
+    for number in itertools.count(1, size(4, 1)):
         steps = work.steps()
         with Points(work.store, partial(operator.eq, number), error) as points:
             outcomes = together([work.call(step) for step in steps])
@@ -195,11 +195,12 @@ class TestFaults:
             # One failure is one caller's, or with a second try nobody's.
             assert len(failed) <= raised
 
+    @heavy
     @pytest.mark.parametrize("every", [1, 3, 7, 13])
     def test_e12_failures_all_the_time(self, work: Work, every: int) -> None:
         """Whatever fails again and again, also when a write is tried alone, leaves nothing of that write."""
         raised = 0
-        for _ in range(6):
+        for _ in range(size(2, 8)):
             steps = work.steps()
             with Points(work.store, lambda passed: passed % every == 0, Injected) as points:
                 outcomes = together([work.call(step) for step in steps])
@@ -216,7 +217,7 @@ class TestFaults:
 
     def test_e12_one_that_always_fails_takes_nobody_along(self, work: Work) -> None:
         """One writer of nine is refused whenever it is tried, for what it asks; the others all get their results."""
-        for _ in range(10):
+        for _ in range(5):
             steps = work.steps()
             bad = Step("append", "a", "known", "other")
             outcomes = together([*map(work.call, steps), work.call(bad)])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.screens import Terminal
 from support.shell import family
 
 import tape
@@ -100,76 +99,44 @@ def store(tmp_path: Path) -> str:
     return str(tmp_path / "a.db")
 
 
-@pytest.fixture
-def terminal(store: str) -> Iterator[pexpect.spawn[str]]:
-    """``tape replay --step`` in a terminal of 100 columns."""
-    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
-    arguments = ["-m", "tape.command", "--store", store, "replay", "chat", "--step"]
-    ran = pexpect.spawn(
-        sys.executable,
-        arguments,
-        env=environment,
-        encoding="utf-8",
-        timeout=20,
-        dimensions=(40, 100),
-        echo=False,
-        # A shell that runs the tests in the background has them, and what they start, ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    yield ran
-    ran.close(force=True)
-
-
 def plain(text: str) -> str:
     """Return what a terminal shows of it, without colours."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r\n", "\n")
 
 
 class TestTerminal:
-    def test_a_session(self, terminal: pexpect.spawn[str]) -> None:
-        """A person steps on and back, jumps, looks at the view, the context and the difference, and leaves."""
+    def test_what_is_no_screen_gets_lines(self, store: str) -> None:
+        """In a terminal that cannot be drawn on, it asks for a line at a time."""
+        with Terminal("--store", store, "replay", "chat", "--step", rows=40, TERM="dumb") as terminal:
+            terminal.wait("[1/13]")
+            terminal.type("8\n")
+            terminal.wait("    ~ 7 user: By {+night +}train, please.")
+            terminal.type("q\n")
+            assert terminal.end() == 0
 
-        def typed(line: str) -> str:
-            terminal.sendline(line)
-            terminal.expect(r"\[\d+/13\] $")
-            return plain(str(terminal.before))
-
-        terminal.expect(r"\[1/13\] $")
-        begun = str(terminal.before)
-        assert plain(begun).splitlines() == ["replay chat from 1 to 13; h for help, q to leave", "1 open Lisbon"]
-        assert "\x1b[" in begun
-        assert typed("") == "2 append user: Plan two days in Lisbon.\n"
-        assert typed("8").splitlines()[0] == "8 revise m -> user: By night train, please."
-        assert typed("d").splitlines() == ["- 7 user: By train, please.", "+ 7 user: By night train, please."]
-        assert typed("b") == "7 append user: By train, please.\n"
-        assert typed("v").splitlines()[0] == "view chat:7  3 messages"
-        assert typed("c").splitlines()[0].startswith("context about ")
-        assert typed("a") == "13 handoff booking: Night train; hotel open.\n"
-        assert typed("n") == "this is the last entry\n"
-        assert typed("s").splitlines()[0].startswith("entry chat:13  ")
-        assert typed("huh") == "'huh' is no command; h for help\n"
-        assert typed("h").splitlines() == HELP.splitlines()
-        terminal.sendline("q")
-        terminal.expect(pexpect.EOF)
-        terminal.close()
-        assert terminal.exitstatus == 0
-
-    def test_the_end_of_input_leaves(self, terminal: pexpect.spawn[str]) -> None:
+    def test_the_end_of_input_leaves(self, store: str) -> None:
         """Ctrl-D ends the session as q does."""
-        terminal.expect(r"\[1/13\] $")
-        terminal.sendeof()
-        terminal.expect(pexpect.EOF)
-        terminal.close()
-        assert terminal.exitstatus == 0
+        with Terminal("--store", store, "replay", "chat", "--step") as terminal:
+            terminal.wait("> 1 open")
+            terminal.type("\x04")
+            assert terminal.end() == 0
 
-    def test_an_interrupt_leaves(self, terminal: pexpect.spawn[str]) -> None:
-        """Ctrl-C ends it with 130 and no traceback."""
-        terminal.expect(r"\[1/13\] $")
-        terminal.sendintr()
-        terminal.expect(pexpect.EOF)
-        assert "Traceback" not in str(terminal.before)
-        terminal.close()
-        assert terminal.exitstatus == 130
+    def test_an_interrupt_leaves(self, store: str) -> None:
+        """Ctrl-C ends it with 130 and no traceback, and the screen is given back."""
+        with Terminal("--store", store, "replay", "chat", "--step") as terminal:
+            terminal.wait("> 1 open")
+            terminal.type("\x03")
+            assert terminal.end() == 130
+            assert "Traceback" not in terminal.sent
+            assert "\x1b[?1049l" in terminal.sent
+
+    def test_another_size(self, store: str) -> None:
+        """When the terminal changes its size, what is drawn does, too."""
+        with Terminal("--store", store, "replay", "chat", "--step", columns=120, rows=30) as terminal:
+            terminal.wait("> 1 open")
+            terminal.resize(60, 12)
+            rows = terminal.wait(lambda rows: rows[-1].startswith("n b step") and len(rows) == 12)
+            assert all(len(row) <= 60 for row in rows)
 
 
 def in_terminal(store: str, *arguments: str, **environment: str) -> tuple[int | None, str]:
@@ -193,7 +160,7 @@ class TestColours:
         """In a terminal the graph is coloured; without the colours it is what a pipe gets."""
         from support.shell import tape_command
 
-        code, sent = in_terminal(store, "log", "chat", "--graph")
+        code, sent = in_terminal(store, "--no-pager", "log", "chat", "--graph")
         assert (code, "\x1b[" in sent) == (0, True)
         assert plain(sent) == tape_command("--store", store, "log", "chat", "--graph").out
 

@@ -230,9 +230,14 @@ class TestReleased:
             release.wait(20)
             return "late"
 
-        with pytest.raises(KeyboardInterrupt):
-            chat.compact(summarize, budget=60, timeout=20)
-        release.set()
+        # A run in the background may have been started with interrupts ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                chat.compact(summarize, budget=60, timeout=20)
+        finally:
+            signal.signal(signal.SIGINT, before)
+            release.set()
         assert states(chat) == ["started", "failed"]
         assert chat.compact(lambda request: "fine", budget=60) is not None
 

@@ -117,7 +117,7 @@ class TestAnswers:
             assert tools.call(name, left).startswith(f"Error: {argument}: "), argument
             assert tools.call(name, {**left, argument: None}).startswith(f"Error: {argument}: "), argument
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(
         name=st.sampled_from(NAMES),
         arguments=st.dictionaries(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from support.backends import Backend
+from support.request_rules import check_anthropic, check_chat, check_responses
 from support.transcript_files import DATA, FILES, LINES, SESSION, load, texts
-from support.validators import check_anthropic, check_chat, check_responses
 
 import tape
 from tape.core.entries.payloads import Anchor, Append, Event, Handoff
@@ -204,7 +204,7 @@ class TestClaudeCode:
         other = {**record, "message": {"content": "two"}}
         file.write_text("".join(json.dumps(one) + "\n" for one in (record, record, other)))
         with tape.open(":memory:") as store:
-            assert import_transcript(store, "claude-code", file) == [ImportedTranscript("s", 2, 1)]
+            assert import_transcript(store, "claude-code", file) == [ImportedTranscript("s", 2, 0)]
             assert [entry.kind for entry in store.get("s").entries()] == ["open", "append", "event"]
 
 
@@ -385,24 +385,25 @@ class TestStore:
         assert texts(chat)[-2:] == ["Done.", "after"]
         assert store.verify().ok
 
-    def test_a_lost_reply_is_settled_by_the_keys(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The commit succeeds but the reply is lost: the import runs again and finds everything there."""
+    def test_a_lost_reply_is_settled(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The commit succeeds but the reply is lost: the store looks, and tells what the import did."""
         from tape.db.engine.failures import Lost
 
         store = backend.open()
-        real, calls = store._db.write, []
+        real, calls = store._db.transact, []
 
-        def write(name: str, work: Any, **options: Any) -> Any:
-            result = real(name, work, **options)
-            calls.append(name)
+        def transact(work: Any) -> Any:
+            result = real(work)
+            calls.append(result)
             if len(calls) == 1:
                 raise Lost("the reply")
             return result
 
-        monkeypatch.setattr(store._db, "write", write)
+        monkeypatch.setattr(store._db, "transact", transact)
         done = load(store, DATA / "claude-code.jsonl")
-        assert ([one.added for one in done], len(calls)) == ([0, 0], 2)
+        assert ([one.added for one in done], len(calls)) == ([36, 3], 2)
         assert store.verify().ok
+        assert [one.added for one in load(store, DATA / "claude-code.jsonl")] == [0, 0]
 
     def test_a_reader_sees_all_or_nothing(self, backend: Backend) -> None:
         """While an import is under way, another store sees none of it."""

@@ -18,6 +18,8 @@ from tape.core.entries import chain
 from tape.core.entries.payloads import Place
 from tape.db.schema.tables import Tables
 
+pytestmark = pytest.mark.alike
+
 ENTRY_COLUMNS = (
     "tape_id",
     "seq",
@@ -66,8 +68,10 @@ def kept(
 @pytest.fixture
 def healed(kept: tuple[tape.Store, Tamperer]) -> Iterator[tuple[tape.Store, Tamperer]]:
     """The kept store, which every test leaves as it found it."""
+    before = kept[1].digest()
     yield kept
-    assert kept[0].verify().ok
+    # A view that was made again may have its rows in another form: verify tells, and takes a hundred times as long.
+    assert kept[1].digest() == before or kept[0].verify().ok
 
 
 @pytest.fixture

@@ -20,10 +20,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.backends import Backend
+from support.backends import Backend, MakeBackend
 from support.sizes import heavy, size
 
 import tape
+
+pytestmark = pytest.mark.alike
 
 _names = itertools.count(1)
 
@@ -107,12 +109,20 @@ WRONG: dict[str, Callable[[], Any]] = {
 FEW = ("None", "minus one", "far above", "NaN", "NUL", "a list of lists", "an object", "the last moment")
 """Enough for a twin that only hands its arguments on, and for what every write takes and one of them tried."""
 
-ODD = (*FEW, "64 bits", "infinity", "past any text", "a lone surrogate")
-SOME = (*ODD, "True", "a fraction", "empty text", "a quote", "a kind of text", "bytes", "a dict", "the first moment",
-        "a path with NUL")  # fmt: skip
-"""Enough for PostgreSQL, where only what its driver makes of a value can differ; what it minds most in every run."""
+SOME = (*FEW, "64 bits", "infinity", "past any text", "a lone surrogate", "True", "a fraction", "empty text", "a quote",
+        "a kind of text", "bytes", "a dict", "the first moment", "a path with NUL")  # fmt: skip
+"""Enough for PostgreSQL, where only what its driver makes of a value can differ."""
 
 COMMON = ("key", "actor", "meta", "expected_head")
+
+HANDED_ON = ("None", "far above", "NUL")
+"""Enough for PostgreSQL in the plain run: what checks a value is the same on both engines, and SQLite gets them all."""
+
+STAYS = {
+    "append", "extend", "upsert", "revise", "event", "anchor", "handoff", "put", "patch", "set_block", "append_block",
+    "record_usage", "rename", "label", "recorded_context", "fork",
+}  # fmt: skip
+"""What can be done again to the same tape: making another one is dearer than all of the other calls."""
 
 MESSAGE = {"role": "user", "content": "more"}
 
@@ -129,12 +139,20 @@ GOOD: dict[str, dict[str, Any]] = {
     "Tape.anchor": {"name": "a"},
     "Tape.handoff": {"name": "h", "summary": "done"},
     "Tape.event": {"name": "score"},
+    "Tape.request": {"kind": "approve"},
+    "Tape.resolve": {"request": "open", "decision": "yes"},
+    "Tape.withdraw": {"request": "open"},
+    "Tape.decision": {"request": "closed"},
+    "Tape.lease": {"name": "run", "seconds": 1},
+    "Tape.pointer": {},
     "Tape.complete": {},
     "Tape.abandon": {},
     "Tape.end": {"reason": "over"},
     "Tape.reopen": {},
     "Tape.rename": {"name": "n"},
     "Tape.label": {"add": ("l",)},
+    "Tape.hide": {},
+    "Tape.unhide": {},
     "Tape.fork": {},
     "Tape.merge": {"child": "{child}", "strategy": "squash"},
     "Tape.discard": {},
@@ -144,6 +162,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "Tape.verify": {},
     "Tape.at": {"point": 3},
     "Tape.context": {},
+    "Tape.explain": {},
     "Tape.recorded_context": {},
     "Tape.recall": {"seq": "{recorded}"},
     "Tape.patch": {"slot": "s", "patch": {"a": 1}},
@@ -151,6 +170,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "Tape.set_block": {"label": "b", "text": "text"},
     "Tape.append_block": {"label": "b", "text": "text"},
     "Tape.remove_block": {"label": "b"},
+    "Tape.load_block": {"label": "skills", "document": "two"},
+    "Tape.unload_block": {"label": "skills", "document": "one"},
+    "Tape.loaded": {},
     "Tape.freeze_prompt": {},
     "Tape.refresh_prompt": {},
     "Tape.record_usage": {"input_tokens": 1},
@@ -164,10 +186,13 @@ GOOD: dict[str, dict[str, Any]] = {
     "Tape.children": {"id": "m1"},
     "Tape.heads": {},
     "Tape.entries": {},
+    "Tape.entry": {"seq": 1},
+    "Tape.find_entry": {"key": "unknown"},
     "Tape.anchors": {},
     "Tape.summary": {},
     "Tape.summaries": {},
     "Tape.state": {"slot": "s"},
+    "Tape.state_entry": {"slot": "s"},
     "Tape.states": {},
     "Tape.blocks": {},
     "Tape.usage": {},
@@ -178,6 +203,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "Store.tape": {"id": "{tape}"},
     "Store.list": {},
     "Store.search": {"query": "one"},
+    "Store.messages_by_id": {"id": "m1"},
     "Store.feed": {"limit": 3},
     "Store.follow": {"timeout": 0},
     "Store.consumer": {"name": "c"},
@@ -191,14 +217,21 @@ GOOD: dict[str, dict[str, Any]] = {
     "Store.backup": {"file": "{file}"},
     "Store.health": {},
     "Store.stats": {},
+    "Store.usage": {},
+    "Store.requests": {},
+    "Store.diff": {"a": "{tape}", "b": "{tape}"},
+    "Tape.title": {},
     "Store.tools": {},
     "Store.scoped": {"owner": "somebody"},
     "Store.bind": {"connection": "{connection}"},
+    "Store.transaction": {"fn": repr},
+    "Store.run": {"fn": repr},
     "Store.close": {},
     "Consumer.commit": {"position": 0},
     "Consumer.follow": {"timeout": 0},
     "Context.to_openai": {},
     "Context.to_anthropic": {},
+    "Context.explain": {},
 }
 """What each function takes when nothing is wrong; a name in braces stands for something that the test has."""
 
@@ -243,6 +276,16 @@ CALLS = list(dict.fromkeys((cls, name) for cls, name, _ in _cases(SYNC)))
 ASYNC_CALLS = list(dict.fromkeys((cls, name) for cls, name, _ in _cases(tuple(TWINS))))
 
 
+class Skills:
+    """Documents to load."""
+
+    def list(self) -> list[tuple[str, str]]:
+        return [("one", "the first"), ("two", "the second")]
+
+    def load(self, key: str) -> str:
+        return f"text of {key}"
+
+
 class Bench:
     """A store with a tape of its own for every call, and what the calls may be given."""
 
@@ -266,6 +309,9 @@ class Bench:
         chat.anchor("start")
         chat.extend([{"id": f"n{number}", "role": "user", "content": "word " * 20} for number in range(1, 5)])
         chat.set_block("b", "text")
+        chat.request("approve", key="open")
+        chat.resolve(chat.request("approve", key="closed"), "no")
+        chat.load_block("skills", "one")
         self.recorded = chat.recorded_context()[1].seq
         self.linked = chat.fork()
         self.linked.append(role="assistant", content="linked")
@@ -273,6 +319,7 @@ class Bench:
         self.child = chat.fork()
         self.child.append(role="assistant", content="from the child")
         self.before = self.facts()
+        self._writes = 0
 
     def facts(self) -> list[tuple[Any, ...]]:
         """Return what must not change when an error comes out: the rows of both tapes, which every entry moves."""
@@ -308,13 +355,21 @@ class Bench:
         }
         return made[cls]()
 
-    def settle(self) -> None:
-        """After a call that was taken: if it wrote, the tape can be read and verified, and the next gets another."""
-        if self.facts() == self.before:
+    def settle(self, name: str = "") -> None:
+        """After a call that was taken: if it wrote, the tape can be read and verified.
+
+        The next call gets another tape, unless what this one did can be done again.
+        """
+        facts = self.facts()
+        if facts == self.before:
             return
         if self.store.list(status="active", limit=10).items and self.chat.info().head:
             self.read()
-        self.renew()
+        self._writes += 1
+        if name in STAYS and self._writes < 12:
+            self.before = facts
+        else:
+            self.renew()
 
     def read(self) -> None:
         """Read the tape in every way."""
@@ -333,11 +388,25 @@ class Bench:
         self._engine.dispose()
 
 
-@pytest.fixture(scope="module")
-def bench(standing: Backend, guest: tape.Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(standing, guest, tmp_path_factory.mktemp("bench"))
-    yield made
-    made.close()
+@pytest.fixture(scope="class", params=["sqlite", pytest.param("postgresql", marks=heavy)])
+def bench(
+    request: pytest.FixtureRequest, make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("bench")
+    with make_backend(request.param, folder) as backend:
+        store = backend.open(durability="normal", blocks=[tape.BlockSpec("skills", provider=Skills())])
+        made = Bench(backend, store, folder)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="class")
+def twin(bench: Bench) -> Iterator[tuple[asyncio.Runner, tape.AsyncStore]]:
+    """A loop, and the twin of the store in it."""
+    with asyncio.Runner() as loop:
+        store = loop.run(tape.open_async(bench.backend.url, **bench.backend.options).__aenter__())
+        yield loop, store
+        loop.run(store.close())
 
 
 @pytest.fixture(autouse=True)
@@ -369,7 +438,7 @@ def _variants(cls: type, name: str, bench: Bench, values: Any) -> Iterator[tuple
     signature = inspect.signature(_functions(cls)[name])
     for parameter in list(signature.parameters.values())[1:]:
         tried = parameter.name in COMMON and name != "append"
-        for title in FEW if tried else values:
+        for title in [title for title in values if title in FEW] if tried else values:
             value = WRONG[title]()
             if parameter.kind is parameter.VAR_POSITIONAL:
                 value = (value,)
@@ -406,43 +475,13 @@ class TestWrongValues:
                 }
                 assert needed <= set(_row(cls, name)), f"{cls.__name__}.{name}"
 
-    # The store's twin comes first: it goes through all of the store, to which every later call adds tapes.
-    @pytest.mark.parametrize(("cls", "name"), ASYNC_CALLS, ids=lambda one: getattr(one, "__name__", one))
-    def test_e9_only_tape_errors_come_out_of_the_twins(self, bench: Bench, cls: type, name: str) -> None:
-        """What has code of its own is called with every value, what only hands its arguments on with a few."""
-        function = _functions(cls)[name]
-        values = FEW if hasattr(function, "__wrapped__") or bench.backend.postgres else WRONG
-        wrong: list[str] = []
-
-        async def call() -> None:
-            async with tape.open_async(bench.backend.url, **bench.backend.options) as store:
-                for parameter, title, given in _variants(cls, name, bench, values):
-                    args, kwargs = _arguments(function, given)
-                    try:
-                        face = await _async_face(bench, store, cls)
-                        await _awaited(getattr(face, name)(*args, **kwargs), parameter)
-                    except tape.TapeError:
-                        if bench.facts() != bench.before:
-                            wrong.append(f"{cls.__name__}.{name}({parameter}={title}) wrote and raised")
-                            bench.renew()
-                    except Exception as error:
-                        wrong.append(_told(cls, name, parameter, title, error))
-                        bench.settle()
-                    else:
-                        bench.settle()
-
-        asyncio.run(call())
-        if wrong:
-            pytest.fail("\n".join(wrong))
-
-    @heavy
     @pytest.mark.parametrize(("cls", "name"), CALLS, ids=lambda one: getattr(one, "__name__", one))
     def test_e9_only_tape_errors_come_out(self, bench: Bench, cls: type, name: str) -> None:
         """An error is a TapeError and the tape is as before; without one it can be read as ever."""
         function = _functions(cls)[name]
         wrong = []
         for parameter, title, given in _variants(
-            cls, name, bench, size(ODD, SOME) if bench.backend.postgres else WRONG
+            cls, name, bench, size(HANDED_ON, SOME) if bench.backend.postgres else WRONG
         ):
             args, kwargs = _arguments(function, given)
             try:
@@ -453,13 +492,18 @@ class TestWrongValues:
                     bench.renew()
             except Exception as error:
                 wrong.append(_told(cls, name, parameter, title, error))
-                bench.settle()
+                bench.settle(name)
             else:
                 try:
-                    bench.settle()
+                    bench.settle(name)
                 except Exception as error:
                     wrong.append("after " + _told(cls, name, parameter, title, error))
                     bench.renew()
+        if name in STAYS:
+            # Else the later calls were refused for what the earlier ones had done, and not for their wrong values.
+            args, kwargs = _arguments(function, bench.filled(_row(cls, name)))
+            _used_up(getattr(bench.face(cls), name)(*args, **kwargs), "")
+            bench.settle(name)
         if wrong:
             pytest.fail("\n".join(wrong))
 
@@ -492,6 +536,41 @@ class TestWrongValues:
                     pass
                 except Exception as error:
                     wrong.append(f"{function.__name__}({parameter}={title}): {type(error).__name__}: {error}"[:300])
+        if wrong:
+            pytest.fail("\n".join(wrong))
+
+
+class TestTwins:
+    """The same through the async twins, on a store of their own: some calls go through all of a store."""
+
+    @pytest.mark.parametrize(("cls", "name"), ASYNC_CALLS, ids=lambda one: getattr(one, "__name__", one))
+    def test_e9_only_tape_errors_come_out_of_the_twins(
+        self, bench: Bench, twin: tuple[asyncio.Runner, tape.AsyncStore], cls: type, name: str
+    ) -> None:
+        """What has code of its own is called with every value, what only hands its arguments on with a few."""
+        function = _functions(cls)[name]
+        few = size(HANDED_ON, FEW) if bench.backend.postgres else FEW
+        values = few if hasattr(function, "__wrapped__") or bench.backend.postgres else WRONG
+        loop, store = twin
+        wrong: list[str] = []
+
+        async def call() -> None:
+            for parameter, title, given in _variants(cls, name, bench, values):
+                args, kwargs = _arguments(function, given)
+                try:
+                    face = await _async_face(bench, store, cls)
+                    await _awaited(getattr(face, name)(*args, **kwargs), parameter)
+                except tape.TapeError:
+                    if bench.facts() != bench.before:
+                        wrong.append(f"{cls.__name__}.{name}({parameter}={title}) wrote and raised")
+                        bench.renew()
+                except Exception as error:
+                    wrong.append(_told(cls, name, parameter, title, error))
+                    bench.settle(name)
+                else:
+                    bench.settle(name)
+
+        loop.run(call())
         if wrong:
             pytest.fail("\n".join(wrong))
 

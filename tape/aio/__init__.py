@@ -5,7 +5,8 @@ nothing was written, or it runs to its end in the thread: an append is wholly th
 """
 
 from tape.aio.consumer import AsyncConsumer
+from tape.aio.leases import AsyncLease
 from tape.aio.store import AsyncStore, open_async
 from tape.aio.tape import AsyncFork, AsyncSnapshot, AsyncTape
 
-__all__ = ["AsyncConsumer", "AsyncFork", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]
+__all__ = ["AsyncConsumer", "AsyncFork", "AsyncLease", "AsyncSnapshot", "AsyncStore", "AsyncTape", "open_async"]

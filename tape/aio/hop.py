@@ -6,10 +6,10 @@ import asyncio
 import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tape.aio.threads import Threads, closed
+from tape.aio.threads import Workers, closed
 from tape.core.records import Entry
 
 __all__ = ["Hop", "hop", "hop_to", "hop_write", "pages"]
@@ -24,20 +24,23 @@ _PAGE = 256
 class Hop:
     """What an async face needs: the synchronous object behind it, and the threads to run it in."""
 
-    def __init__(self, inner: Any, threads: Threads) -> None:
+    def __init__(self, inner: Any, threads: Workers) -> None:
         self._inner = inner
         self._threads = threads
 
     async def _read(self, call: Callable[[], R]) -> R:
         """Run a call that only reads."""
+        self._threads.check(writes=False)
         return await _start(self._threads.reads, call)
 
     async def _write(self, call: Callable[[], R]) -> R:
         """Run a call that may write, by itself."""
+        self._threads.check(writes=True)
         return await _start(self._threads.writes, call)
 
     async def _run_to_end(self, call: Callable[[], R]) -> tuple[R, asyncio.CancelledError | None]:
         """Run a call and wait for its end, also when the waiting is cancelled; returns that cancellation."""
+        self._threads.check(writes=True)
         running = _start(self._threads.writes, call)
         cancelled: asyncio.CancelledError | None = None
         while not running.done():
@@ -51,7 +54,7 @@ class Hop:
         return running.result(), cancelled
 
 
-def _start(threads: ThreadPoolExecutor, call: Callable[[], R]) -> asyncio.Future[R]:
+def _start(threads: Executor, call: Callable[[], R]) -> asyncio.Future[R]:
     loop = asyncio.get_running_loop()
     try:
         return loop.run_in_executor(threads, call)

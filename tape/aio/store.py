@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import sqlalchemy as sa
 
 from tape.aio.consumer import AsyncConsumer, follow
 from tape.aio.hop import Hop, hop, hop_to, hop_write, pages
-from tape.aio.tape import AsyncTape
-from tape.aio.threads import Threads
+from tape.aio.tape import AsyncSnapshot, AsyncTape
+from tape.aio.threads import Threads, Workers
+from tape.aio.transactions import run_async
 from tape.core import strict
 from tape.core.memory.state import BlockSpec, Slot
+from tape.core.merge.diff import Diff
 from tape.core.messages.tokens import Counter
 from tape.core.records import Entry
 from tape.db.feed.feed import check_position
+from tape.db.schema.tables import PREFIX
 from tape.errors import InvalidEntry
 from tape.handles.consumer import check_timeout
+from tape.handles.options import called
+from tape.opening import open as open_sync
 from tape.store import Store
-from tape.store import open as open_sync
 
 __all__ = ["AsyncStore", "open_async"]
+
+R = TypeVar("R")
 
 
 class AsyncStore(Hop):
@@ -35,7 +42,7 @@ class AsyncStore(Hop):
     _closed = False
     _bound = False
 
-    def __init__(self, inner: Store, threads: Threads, *, shared: bool = False) -> None:
+    def __init__(self, inner: Store, threads: Workers, *, shared: bool = False) -> None:
         super().__init__(inner, threads)
         self._shared = shared
 
@@ -52,6 +59,11 @@ class AsyncStore(Hop):
         """The owner whose tapes this store sees, or None for all."""
         return self._inner.owner
 
+    @property
+    def read_only(self) -> bool:
+        """Whether the store was opened to be read only: then every write is ReadOnly."""
+        return self._inner.read_only
+
     create = hop_to(AsyncTape, Store.create, writes=True)
     get = hop_to(AsyncTape, Store.get)
     split = hop_to(AsyncTape, Store.split, writes=True)
@@ -60,7 +72,30 @@ class AsyncStore(Hop):
         """Return the tape with this id; it reads as empty, and is created with its first write."""
         return AsyncTape(self._inner.tape(id), self._threads)
 
+    async def run(self, fn: Callable[[Store], R]) -> R:
+        """Run a plain function with the synchronous store, in one hop to a worker thread; returns what it returns."""
+        return await self._write(lambda: called(fn, self._inner))
+
+    @overload
+    async def transaction(self, fn: Callable[[AsyncStore], Awaitable[R]]) -> R: ...
+
+    @overload
+    async def transaction(self, fn: Callable[[Store], R]) -> R: ...
+
+    async def transaction(self, fn: Callable[..., Any]) -> Any:
+        """Run ``fn`` with this store in one transaction: all of what it writes is there, or nothing; see
+        ``Store.transaction``.
+
+        A plain function is given a synchronous store and runs in a worker thread, in one hop. An async function is
+        given an ``AsyncStore`` and runs here; while it awaits other things its tapes stay locked, on SQLite the whole
+        store. When it is cancelled everything is undone.
+        """
+        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
+            return await run_async(self._inner, self._threads, _inside, fn)
+        return await self._write(lambda: self._inner.transaction(fn))
+
     search = hop(Store.search)
+    messages_by_id = hop(Store.messages_by_id)
 
     def feed(self, after: int = 0, *, limit: int | None = None) -> AsyncIterator[Entry]:
         """Yield the entries of all tapes behind a position; see ``Store.feed``."""
@@ -68,6 +103,7 @@ class AsyncStore(Hop):
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> AsyncIterator[Entry]:
         """Yield the entries of all tapes behind a position and wait for more; see ``Store.follow``."""
+        self._inner._db.outside("follow")
         start = check_position(after, "after", postgres=self._inner._db.postgres)
         return follow(self, self._inner._services, start, check_timeout(timeout))
 
@@ -76,6 +112,7 @@ class AsyncStore(Hop):
         return AsyncConsumer(self._inner.consumer(name), self._threads)
 
     list = hop(Store.list)
+    requests = hop(Store.requests)
     purge = hop_write(Store.purge)
     retain = hop_write(Store.retain)
     export = hop(Store.export)
@@ -83,6 +120,14 @@ class AsyncStore(Hop):
     backup = hop(Store.backup)
     health = hop(Store.health)
     stats = hop(Store.stats)
+    usage = hop(Store.usage)
+
+    async def diff(self, a: AsyncSnapshot | str, b: AsyncSnapshot | str) -> Diff:
+        """Return what changed from one tape, or a point of it, to another; see ``Store.diff``."""
+        before = a._inner if isinstance(a, AsyncSnapshot) else a
+        after = b._inner if isinstance(b, AsyncSnapshot) else b
+        return await self._read(lambda: self._inner.diff(before, after))
+
     tools = hop(Store.tools)
 
     def bind(self, connection: sa.Connection) -> AsyncStore:
@@ -104,13 +149,18 @@ class AsyncStore(Hop):
     async def close(self) -> None:
         """Wait for calls under way, then give back every connection. A second close does nothing."""
         if not self._closed and not self._shared:
+            self._threads.check(writes=True)
             self._closed = True
             await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:
-        if not self._bound:
+        if not self._bound and isinstance(self._threads, Threads):
             self._threads.shutdown()
         self._inner.close()
+
+
+def _inside(store: Store, threads: Workers) -> AsyncStore:
+    return AsyncStore(store, threads, shared=True)
 
 
 class _Opening:
@@ -130,6 +180,7 @@ class _Opening:
             opening.add_done_callback(_close_opened)
             self._threads.abandon()
             raise
+        self._threads.lone = inner._db.lone
         return AsyncStore(inner, self._threads)
 
     def __await__(self) -> Generator[Any, None, AsyncStore]:
@@ -157,6 +208,8 @@ def open_async(
     owner: str | None = None,
     durability: str = "full",
     schema: str | None = None,
+    prefix: str = PREFIX,
+    read_only: bool = False,
     timeout: float = 30.0,
     slow: float = 1.0,
     clock: Callable[[], int] | None = None,
@@ -176,6 +229,8 @@ def open_async(
             owner=owner,
             durability=durability,
             schema=schema,
+            prefix=prefix,
+            read_only=read_only,
             timeout=timeout,
             slow=slow,
             clock=clock,

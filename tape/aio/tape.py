@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack, overload
 
 from tape.aio.hop import Hop, hop, hop_to, hop_write, pages
+from tape.aio.leases import Leasing, wait_for
+from tape.core.journal.pointers import Pointer
+from tape.core.journal.requests import Request
 from tape.core.merge.diff import Diff
-from tape.core.records import Entry, MergeReceipt, Receipt
+from tape.core.records import Entry, MergeReceipt, Message, Page, Receipt
 from tape.core.summaries.compaction import Summarize, SummaryRequest
 from tape.handles.compaction import Compacting, in_thread, too_slow
 from tape.handles.options import arguments_of
-from tape.handles.snapshot import Snapshot
+from tape.handles.snapshot import Bounds, PageBounds, Snapshot
 from tape.handles.tape import Fork, Tape
 
-__all__ = ["AsyncFork", "AsyncSnapshot", "AsyncTape"]
+__all__ = ["AsyncFork", "AsyncSnapshot", "AsyncTape", "resolve_pointer"]
 
 
 class AsyncSnapshot(Hop):
@@ -26,42 +29,71 @@ class AsyncSnapshot(Hop):
 
     _inner: Snapshot
 
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<tape.", "<tape.Async", 1)
+
     @property
     def id(self) -> str:
         """The tape's id."""
         return self._inner.id
 
     info = hop(Snapshot.info)
-    messages = hop(Snapshot.messages)
+    title = hop(Snapshot.title)
     message = hop(Snapshot.message)
     find = hop(Snapshot.find)
     children = hop(Snapshot.children)
     heads = hop(Snapshot.heads)
     anchors = hop(Snapshot.anchors)
     context = hop(Snapshot.context)
+    explain = hop(Snapshot.explain)
     summary = hop(Snapshot.summary)
     summaries = hop(Snapshot.summaries)
+    entry = hop(Snapshot.entry)
+    find_entry = hop(Snapshot.find_entry)
     state = hop(Snapshot.state)
+    state_entry = hop(Snapshot.state_entry)
     states = hop(Snapshot.states)
     blocks = hop(Snapshot.blocks)
+    loaded = hop(Snapshot.loaded)
     usage = hop(Snapshot.usage)
+    pointer = hop(Snapshot.pointer)
     needs_compaction = hop(Snapshot.needs_compaction)
     search = hop(Snapshot.search)
 
-    def entries(
-        self, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int | None = None
-    ) -> AsyncIterator[Entry]:
-        """Yield the tape's own entries in order of seq."""
-        return pages(self, lambda: self._inner.entries(after=after, kinds=kinds, limit=limit))
+    @overload
+    async def messages(self, *, branch: str | None = None) -> list[Message]: ...
+
+    @overload
+    async def messages(self, *, branch: str | None = None, limit: int, **bounds: Unpack[Bounds]) -> Page[Message]: ...
+
+    @overload
+    async def messages(
+        self, *, branch: str | None = None, **bounds: Unpack[PageBounds]
+    ) -> list[Message] | Page[Message]: ...
+
+    async def messages(
+        self,
+        *,
+        branch: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        max_bytes: int | None = None,
+    ) -> list[Message] | Page[Message]:
+        """Return the messages from the root to the head or to ``branch``, or a page of them; see ``Snapshot``."""
+        options: Any = {"branch": branch, "limit": limit, "before": before, "after": after, "max_bytes": max_bytes}
+        return await self._read(lambda: self._inner.messages(**options))
+
+    @arguments_of(Snapshot.entries)
+    def entries(self, **wanted: Any) -> AsyncIterator[Entry]:
+        """Yield the tape's own entries in order of seq, or the newest first; see ``Snapshot.entries``."""
+        return pages(self, lambda: self._inner.entries(**wanted))
 
 
 class AsyncTape(AsyncSnapshot):
     """One history, open for reading and writing, awaited; see ``Tape``."""
 
     _inner: Tape
-
-    def __repr__(self) -> str:
-        return f"<tape.AsyncTape {self.id!r}>"
 
     at = hop_to(AsyncSnapshot, Tape.at)
     append = hop_write(Tape.append)
@@ -82,6 +114,8 @@ class AsyncTape(AsyncSnapshot):
     reopen = hop_write(Tape.reopen)
     rename = hop_write(Tape.rename)
     label = hop_write(Tape.label)
+    hide = hop_write(Tape.hide)
+    unhide = hop_write(Tape.unhide)
     verify = hop(Tape.verify)
     discard = hop_write(Tape.discard)
     context = hop(Tape.context)
@@ -92,12 +126,29 @@ class AsyncTape(AsyncSnapshot):
     set_block = hop_write(Tape.set_block)
     append_block = hop_write(Tape.append_block)
     remove_block = hop_write(Tape.remove_block)
+    load_block = hop_write(Tape.load_block)
+    unload_block = hop_write(Tape.unload_block)
     freeze_prompt = hop_write(Tape.freeze_prompt)
     refresh_prompt = hop_write(Tape.refresh_prompt)
     record_usage = hop_write(Tape.record_usage)
     set_summary = hop_write(Tape.set_summary)
     tools = hop(Tape.tools)
     lineage = hop(Tape.lineage)
+    request = hop_write(Tape.request)
+    resolve = hop_write(Tape.resolve)
+    withdraw = hop_write(Tape.withdraw)
+
+    async def decision(self, request: Request | Receipt | str, *, wait: float = 0.0) -> Request:
+        """Return a request as it stands, after waiting at most ``wait`` seconds for somebody to decide it; see
+        ``Tape.decision``.
+        """
+        return await wait_for(self, self._inner._services, self._inner._awaiting(request, wait))
+
+    def lease(
+        self, name: str, seconds: float, *, holder: str | None = None, wait: float = 0.0, actor: str | None = None
+    ) -> Leasing:
+        """Take the lease of a name: ``await`` it for the lease, or enter it with ``async with``; see ``Tape.lease``."""
+        return Leasing(self, lambda: self._inner._leasing(name, seconds, holder, wait, actor), self._inner._services)
 
     @arguments_of(Tape.compact)
     async def compact(self, *arguments: Any, **named: Any) -> Receipt | None:
@@ -150,6 +201,8 @@ class AsyncTape(AsyncSnapshot):
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
+        occurred_at: datetime | int | None = None,
+        expected_view: int | None = None,
         **message: Any,
     ) -> MergeReceipt:
         """Take what is new on a fork of this tape; see ``Tape.merge``."""
@@ -163,6 +216,8 @@ class AsyncTape(AsyncSnapshot):
                 actor=actor,
                 meta=meta,
                 expected_head=expected_head,
+                occurred_at=occurred_at,
+                expected_view=expected_view,
                 **message,
             )
         )
@@ -177,6 +232,11 @@ class AsyncTape(AsyncSnapshot):
         before = a._inner if isinstance(a, AsyncSnapshot) else a
         after = b._inner if isinstance(b, AsyncSnapshot) else b
         return await self._read(lambda: self._inner.diff(before, after))
+
+
+async def resolve_pointer(tape: AsyncTape, place: Pointer, depth: int | None) -> AsyncSnapshot:
+    """Return the snapshot that a pointer was made for; see ``tape.resolve``."""
+    return AsyncSnapshot(await tape._read(lambda: tape._inner._at_pointer(place, depth)), tape._threads)
 
 
 async def _summarized(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +23,7 @@ from tape.db.record.recorder import record_all
 from tape.errors import StoreFailed
 from tape.handles.recorded import Request
 
-__all__ = ["Threads", "closed"]
+__all__ = ["Threads", "Workers", "closed", "inside"]
 
 _MOST_TOGETHER = 512
 """How many writes go into one transaction."""
@@ -46,12 +48,45 @@ class _Write(Struct):
     loop: asyncio.AbstractEventLoop
 
 
-class Threads:
+inside: ContextVar[tuple[Any, ...]] = ContextVar("tape_transactions", default=())
+"""The transactions whose async functions have led to where one is."""
+
+
+class Workers(ABC):
+    """Where the calls of an async store run: in threads, or in the one of a transaction."""
+
+    reads: Executor
+    writes: Executor
+    transactions: Executor
+
+    @abstractmethod
+    def write(self, handle: Any, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> asyncio.Future[Any]:
+        """Run a write of a handle."""
+
+    @abstractmethod
+    def check(self, *, writes: bool) -> None:
+        """Raise StoreFailed for a call that would wait for the function that makes it."""
+
+    def _check_outside(self) -> None:
+        for one in inside.get():
+            if one.of is self and not one.over:
+                raise StoreFailed(
+                    "a call was started from inside a transaction of the same store; "
+                    "use the store that its function is given"
+                )
+
+
+class Threads(Workers):
     """Where the synchronous core runs. Reads have threads of their own, so that they never queue behind writes."""
+
+    lone = False
+    """Whether reads wait for a transaction, too."""
 
     def __init__(self, count: int) -> None:
         self.reads = ThreadPoolExecutor(count, thread_name_prefix="tape-read")
         self.writes = ThreadPoolExecutor(count, thread_name_prefix="tape-write")
+        self.transactions = ThreadPoolExecutor(count, thread_name_prefix="tape-transaction")
+        """Each holds a transaction while its async function waits for other things."""
         self._change = threading.Lock()
         self._coming: dict[tuple[Any, asyncio.AbstractEventLoop], list[_Write]] = {}
         """The writes that came since an event loop last had nothing else to do."""
@@ -61,6 +96,7 @@ class Threads:
 
     def write(self, handle: Any, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> asyncio.Future[Any]:
         """Run a write of a handle, together with those of other tasks."""
+        self.check(writes=True)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         one = _Write(handle, method.compose, args, kwargs, method.result, future, loop)
@@ -75,6 +111,11 @@ class Threads:
         # Not at once: tasks that are about to run may write as well.
         loop.call_soon(self._start, lane, loop)
         return future
+
+    def check(self, *, writes: bool) -> None:
+        """Refuse a write inside a transaction, which may have locked what it would wait for."""
+        if writes or self.lone:
+            self._check_outside()
 
     def _start(self, lane: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Give what came from a loop to a thread, or to the one that is at it."""
@@ -113,11 +154,13 @@ class Threads:
         """Run what was asked for, then stop."""
         for lane, loop in list(self._coming):
             self._start(lane, loop)
+        self.transactions.shutdown(wait=True)
         self.writes.shutdown(wait=True)
         self.reads.shutdown(wait=True)
 
     def abandon(self) -> None:
         """Stop without waiting."""
+        self.transactions.shutdown(wait=False)
         self.writes.shutdown(wait=False)
         self.reads.shutdown(wait=False)
 

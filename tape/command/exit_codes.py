@@ -53,15 +53,21 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
 
     return [
         (tape.InvalidEntry, USAGE, None),
+        (tape.TapeHidden, NOT_FOUND, "see: tape ls --hidden"),
         (tape.TapeNotFound, NOT_FOUND, "see: tape ls"),
         (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
+        (tape.UnknownEntry, NOT_FOUND, "see: tape log TAPE"),
         (tape.Corrupt, DAMAGED, "see: tape verify TAPE"),
         (tape.ImportFailed, DAMAGED, "nothing was imported; export the tape again"),
         (tape.SchemaTooNew, SCHEMA, None),
+        (tape.SchemaTooOld, SCHEMA, None),
         (tape.StoreBusy, UNAVAILABLE, "try again"),
         (tape.CommitUnknown, UNAVAILABLE, "run the same command again with --key"),
         (Unreachable, UNAVAILABLE, "check the address, and that the server runs"),
         (LeftoverLog, FAILED, None),
+        (tape.NotAStore, NOT_FOUND, "name one with --store or TAPE_STORE"),
+        (tape.ReadOnly, FAILED, "write where the store can be written"),
+        (tape.TablesTaken, FAILED, "name the store's own with --prefix, or on PostgreSQL with --schema"),
         (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
         (tape.HeadMoved, FAILED, "read the tape again, then decide"),
         (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
@@ -73,9 +79,6 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
 
 def words(error: tape.TapeError) -> str:
     """Return the message of a library's error for the one line that the command prints."""
-    if isinstance(error, tape.MergeConflict):
-        named = ", ".join(str(getattr(conflict, "message_id", conflict)) for conflict in error.conflicts[:5])
-        return f"{error}: {named}"
     if isinstance(error, tape.InvalidEntry) and error.field == "tape":
         # The line begins with the name of the command, which is the same word.
         return error.why

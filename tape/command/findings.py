@@ -139,8 +139,8 @@ def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
 def _exists(store: tape.Store, name: str) -> bool:
     try:
         store.get(name)
-    except tape.TapeNotFound:
-        return False
+    except tape.TapeNotFound as error:
+        return isinstance(error, tape.TapeHidden)
     return True
 
 

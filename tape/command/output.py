@@ -9,30 +9,59 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Line", "Out", "clean", "columns", "count", "cut", "flat", "moment", "progress", "size", "width"]
+from tape.command.pager import Pager, pager_command
+
+__all__ = [
+    "COLORS",
+    "Line",
+    "Out",
+    "clean",
+    "columns",
+    "count",
+    "cut",
+    "flat",
+    "moment",
+    "money",
+    "plain",
+    "progress",
+    "size",
+    "width",
+    "wrapped",
+]
 
 Line = str | Sequence[str | tuple[str, str]]
 """A line of output: text, or parts of it, each alone or with a style."""
 
+COLORS = ("auto", "always", "never")
+
 _STYLES = {
-    "seq": "yellow",
-    "kind": "cyan",
-    "head": "bold",
-    "quiet": "bright_black",
-    "good": "green",
-    "bad": "red",
-    "warn": "yellow",
-    "add": "green",
-    "remove": "red",
-    "change": "magenta",
+    "seq": "33",
+    "kind": "36",
+    "head": "1",
+    "quiet": "90",
+    "good": "32",
+    "bad": "31",
+    "warn": "33",
+    "add": "32",
+    "remove": "31",
+    "change": "35",
+    "thinking": "2;3",
+    "added": "32",
+    "removed": "31;9",
 }
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""How each style looks on a terminal: the numbers of its escape sequence."""
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+"""What moves the cursor, turns a line around, or is there and cannot be seen."""
 
 
 def clean(text: str) -> str:
@@ -47,17 +76,101 @@ def flat(text: str) -> str:
 
 def cut(text: str, most: int) -> str:
     """Return text on one line and not longer than ``most``."""
-    line = " ".join(clean(text).split())
-    return line if len(line) <= most else line[: max(most - 3, 0)] + "..."
+    # Of a long text no more is looked at than can be shown.
+    line = " ".join(clean(text[: 8 * most + 64]).split())
+    whole = len(text) <= 8 * most + 64
+    if whole and width(line) <= most:
+        return line
+    return line[: _fitting(line, 0, max(most - 3, 0))] + "..."
 
 
 def width(text: str) -> int:
     """Return how many columns a text takes in a terminal."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
+    return sum(_cells(char) for char in text)
+
+
+def _cells(char: str) -> int:
+    if char < "\u0300":
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _fitting(text: str, start: int, most: int) -> int:
+    """Return the end of what fits into so many columns from ``start`` on."""
+    if text.isascii():
+        return min(start + most, len(text))
+    used = 0
+    for index in range(start, len(text)):
+        used += _cells(text[index])
+        if used > most:
+            return index
+    return len(text)
+
+
+def _hanging(text: str, most: int) -> str:
+    """Return what the further rows of a line are set in by: as far as the line itself, and behind its bullet."""
+    match = re.match(r" *([-*+] |\d+[.)] )?", text)
+    return " " * (match.end() if match is not None and match.end() < most // 3 else 0)
+
+
+def _breaks(text: str, most: int, hanging: str = "") -> Iterator[tuple[int, int]]:
+    """Yield where the rows of a text begin and end: broken at spaces, and inside of words longer than a row."""
+    start = 0
+    while (end := _fitting(text, start, most - (len(hanging) if start else 0))) < len(text):
+        space = text.rfind(" ", start, end + 1)
+        if space > start and text[start:space].strip():
+            yield start, space
+            start = space + 1
+        else:
+            end = max(end, start + 1)
+            yield start, end
+            start = end
+    yield start, len(text)
+
+
+def wrapped(line: Line, most: int | None, indent: str = "") -> list[Line]:
+    """Return a line as rows of at most ``most`` columns, each behind an indent; without a limit, as one row."""
+    parts = [line] if isinstance(line, str) else line
+    if most is None:
+        return [[indent, *parts] if plain(line) else ""]
+    cells = [part if isinstance(part, tuple) else (part, "") for part in parts]
+    cells = [(text.expandtabs(4), style) for text, style in cells]
+    rows: list[Line] = []
+    whole = "".join(text for text, _ in cells)
+    if not whole.strip():
+        return [""]
+    inset = ""
+    for start, end in _breaks(whole, max(most - width(indent), 8), hanging := _hanging(whole, most)):
+        row: list[str | tuple[str, str]] = [indent + inset]
+        inset = hanging
+        at = 0
+        for text, style in cells:
+            if at < end and at + len(text) > start:
+                row.append((text[max(start - at, 0) : end - at], style))
+            at += len(text)
+        rows.append(row)
+    return rows
+
+
+def plain(line: Line) -> str:
+    """Return the text of a line."""
+    return line if isinstance(line, str) else "".join(part if isinstance(part, str) else part[0] for part in line)
+
+
+def money(millionths: int, currency: str = "USD") -> str:
+    """Return an amount in its currency: ``$1.25``, or ``$0.000042`` where two digits would hide it."""
+    sign = {"USD": "$", "EUR": "€", "GBP": "£"}.get(currency, f"{currency} ")
+    amount = abs(millionths)
+    if amount < 1_000_000:
+        shown = f"0.{f'{amount:06d}'.rstrip('0'):0<2}"
+    else:
+        cents = (amount + 5_000) // 10_000
+        shown = f"{cents // 100:,}.{cents % 100:02d}"
+    return f"{'-' if millionths < 0 else ''}{sign}{shown}"
 
 
 def moment(at: datetime | None, *, exact: bool = False) -> str:
@@ -85,16 +198,30 @@ def size(number: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> list[Line]:
-    """Return a table as lines: a header, and columns as wide as they need to be."""
+def columns(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    styles: Sequence[str] = (),
+    *,
+    most: int | None = None,
+    shrink: Sequence[int] = (),
+) -> list[Line]:
+    """Return a table as lines: a header, and columns as wide as they need to be.
+
+    Where that is wider than ``most``, the columns of ``shrink`` are cut, the first of them first.
+    """
     table = [list(header), *([flat(cell) for cell in row] for row in rows)]
     widths = [max(width(row[index]) for row in table) for index in range(len(header))]
+    for index in shrink if most is not None else ():
+        over = sum(widths) + 2 * (len(widths) - 1) - (most or 0)
+        widths[index] = max(widths[index] - max(over, 0), min(widths[index], 12))
     lines: list[Line] = []
     for number, row in enumerate(table):
         parts = []
         for index, cell in enumerate(row):
-            last = index == len(row) - 1
-            text = cell if last else cell + " " * (widths[index] - width(cell) + 2)
+            text = cell if width(cell) <= widths[index] else cut(cell, widths[index])
+            if index < len(row) - 1:
+                text += " " * (widths[index] - width(text) + 2)
             style = "head" if number == 0 else styles[index] if index < len(styles) else ""
             parts.append((text, style))
         lines.append(parts)
@@ -102,26 +229,32 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequen
 
 
 class Out:
-    """Where a command prints. Data goes to stdout, everything else to stderr."""
+    """Where a command prints. Data goes to stdout, or to the pager on a terminal; everything else to stderr."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, color: str | None = None, pager: bool = True) -> None:
         self.as_json = as_json
         self.terminal = sys.stdout.isatty()
-        self._console: Any = None
+        self.columns = shutil.get_terminal_size().columns if self.terminal or "COLUMNS" in os.environ else None
+        """The width of the terminal; None when output goes to a file or a program, where nothing has to fit."""
+        self.color = _colored(color, self.terminal)
+        self.pageable = False
+        """Whether a command prints something that is read, and goes to the pager."""
+        self._allowed = pager
+        self._pager: Pager | None = None
+        self._notes: list[str] = []
+
+    def room(self, used: int, otherwise: int = 80) -> int:
+        """Return how many columns of a row are left beside ``used`` ones; without a terminal, ``otherwise``."""
+        return otherwise if self.columns is None else max(self.columns - used, 10)
 
     def line(self, line: Line = "") -> None:
         """Print a line; on a terminal in colour."""
-        if not self.terminal or isinstance(line, str):
-            parts = [line] if isinstance(line, str) else line
-            self._write("".join(part if isinstance(part, str) else part[0] for part in parts) + "\n")
+        if not self.color or isinstance(line, str):
+            self._write(plain(line) + "\n")
             return
-        from rich.console import Console
-        from rich.text import Text
-
-        if self._console is None:
-            self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-        styled = [part if isinstance(part, str) else (part[0], _STYLES.get(part[1], part[1])) for part in line]
-        self._console.print(Text.assemble(*styled), soft_wrap=True)
+        parts = [part if isinstance(part, tuple) else (part, "") for part in line]
+        styled = (f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style and text else text for text, style in parts)
+        self._write("".join(styled) + "\n")
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Print lines."""
@@ -129,8 +262,20 @@ class Out:
             self.line(line)
 
     def note(self, text: str) -> None:
-        """Print a remark to stderr, beside the data."""
-        print(text, file=sys.stderr)
+        """Print a remark to stderr, beside the data; while a pager has the screen, after it."""
+        if self._pager is not None:
+            self._notes.append(text)
+        else:
+            print(text, file=sys.stderr)
+
+    def close(self) -> None:
+        """Wait for the reader of the pager, then print what was to be said beside the data."""
+        if self._pager is not None:
+            self._pager.close()
+            self._pager = None
+        for text in self._notes:
+            print(text, file=sys.stderr)
+        self._notes = []
 
     def json(self, value: Any) -> None:
         """Print one JSON document."""
@@ -143,7 +288,7 @@ class Out:
 
     def flush(self) -> None:
         """Send all that was printed to the reader."""
-        sys.stdout.flush()
+        (self._pager or sys.stdout).flush()
 
     def array(self, values: Iterable[Any]) -> None:
         """Print a JSON array with an element a line, as the elements come: however many there are."""
@@ -164,8 +309,21 @@ class Out:
 
     def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "utf-8"
+        if self._pager is None and self.pageable and self._allowed and self.terminal and (command := pager_command()):
+            self._pager = Pager(command)
         # A terminal without Unicode shows what it cannot as an escape, rather than ending the command.
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        (self._pager or sys.stdout).write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _colored(wanted: str | None, terminal: bool) -> bool:
+    """Whether to print in colour: as the option says, else as the environment does, else on terminals."""
+    if wanted in ("always", "never"):
+        return wanted == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if forced := os.environ.get("FORCE_COLOR"):
+        return forced not in ("0", "false")
+    return terminal and os.environ.get("TERM") != "dumb"
 
 
 @contextlib.contextmanager

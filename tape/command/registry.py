@@ -9,29 +9,39 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 from typer.main import get_command
 
 import tape
-from tape.command.arguments import json_object
+from tape.command.arguments import check_choice, json_object
 from tape.command.exit_codes import USAGE, Failure, judge, words
 from tape.command.loading import end_loading
+from tape.command.output import COLORS
 from tape.command.values import PlainCommand, PlainGroup
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
 
 __all__ = ["SECTIONS", "ReaderGone", "app", "command", "complete_tape", "declared", "one_of"]
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Find a tape": dict.fromkeys(("ls", "info", "search", "anchors", "tree", "stats"), "find"),
-    "Read a tape": dict.fromkeys(("log", "show", "cat", "context", "diff", "follow"), "read") | {"replay": "replay"},
-    "Write to a tape": dict.fromkeys(("append", "retract", "handoff", "fork", "merge", "discard"), "write"),
+    "Read a tape": {"log": "log"}
+    | dict.fromkeys(("show", "cat", "context", "diff", "follow"), "read")
+    | {"replay": "replay", "blame": "blame"},
+    "Write to a tape": dict.fromkeys(
+        ("append", "retract", "handoff", "fork", "merge", "discard", "hide", "unhide"), "write"
+    ),
     "Move and keep": dict.fromkeys(("export", "import", "backup"), "move"),
     "Tend a store": dict.fromkeys(("verify", "rebuild", "purge", "retain", "migrate"), "maintain")
     | {"doctor": "doctor"},
-    "Learn": {"demo": "demo"},
+    "See in a browser": dict.fromkeys(("serve", "open", "report"), "inspect"),
+    "Run it again": dict.fromkeys(("runs", "rerun", "check", "bisect"), "runs"),
+    "Serve": {"mcp": "serve"},
+    "Learn": {"help": "demo", "demo": "demo"},
 }
 """The commands by what they are for, in the order of the help; each with its module under ``verbs``."""
 
@@ -114,9 +124,23 @@ app = typer.Typer(
 
 _STORE = typer.Option("--store", "-s", metavar="PATH|URL", help="The store [default: $TAPE_STORE, or tape.db].")
 _SCHEMA = typer.Option("--schema", metavar="NAME", help="The PostgreSQL schema it lives in [default: $TAPE_SCHEMA].")
+_PREFIX = typer.Option("--prefix", metavar="NAME", help="How its tables' names begin [default: $TAPE_PREFIX or tape_].")
 _OWNER = typer.Option("--owner", metavar="NAME", help="See and write only this owner's tapes [default: $TAPE_OWNER].")
 _JSON = typer.Option("--json", help="Print JSON; the shapes are in docs/command.md.")
 _DEBUG = typer.Option("--debug", help="Show the log, and tracebacks of errors.")
+_COLOR = typer.Option(
+    "--color",
+    metavar="WHEN",
+    help="auto, always or never [default: $NO_COLOR, $FORCE_COLOR, or auto].",
+    autocompletion=lambda incomplete: [when for when in COLORS if when.startswith(incomplete)],
+)
+_NO_PAGER = typer.Option("--no-pager", help="Print straight to the terminal [default: $TAPE_PAGER, $PAGER or less].")
+
+
+_PLACE = ("store", "schema", "prefix", "owner")
+"""The options that tell which store it is, and what is to be seen of it."""
+_LOOK = ("color", "no_pager")
+"""The options that tell how output looks."""
 
 
 def _version(wanted: bool) -> None:
@@ -130,7 +154,10 @@ def tape_command(
     context: typer.Context,
     store: Annotated[str | None, _STORE] = None,
     schema: Annotated[str | None, _SCHEMA] = None,
+    prefix: Annotated[str | None, _PREFIX] = None,
     owner: Annotated[str | None, _OWNER] = None,
+    color: Annotated[str | None, _COLOR] = None,
+    no_pager: Annotated[bool, _NO_PAGER] = False,
     debug: Annotated[bool, _DEBUG] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -140,18 +167,20 @@ def tape_command(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(USAGE)
-    context.obj = {"store": store, "schema": schema, "owner": owner}
+    place = {"store": store, "schema": schema, "prefix": prefix, "owner": owner}
+    context.obj = place | {"color": color, "no_pager": no_pager}
 
 
 def complete_tape(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of tapes that begin with the word being typed; none when the store cannot be read."""
+    """Return the addresses that begin with the word being typed; none when the store cannot be read."""
+    from tape.command.addresses import suggest
     from tape.command.session import Session
 
     above = (context.parent.params if context.parent is not None else {}) or {}
-    options = {name: context.params.get(name) or above.get(name) for name in ("store", "schema", "owner")}
+    options: dict[str, Any] = {name: context.params.get(name) or above.get(name) for name in _PLACE}
     try:
-        with Session(options["store"], options["schema"], options["owner"]).open() as store:
-            return [info.id for info in store.list(limit=200) if info.id.startswith(incomplete)]
+        with Session(**options).open(read_only=True) as store:
+            return suggest(store, incomplete)
     except Exception:
         # A shell that completes must never see a traceback.
         return []
@@ -170,17 +199,22 @@ def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspec
 _SHARED = [
     _parameter("store", str | None, _STORE),
     _parameter("schema", str | None, _SCHEMA),
+    _parameter("prefix", str | None, _PREFIX),
     _parameter("owner", str | None, _OWNER),
     _parameter("as_json", bool, _JSON, False),
+    _parameter("color", str | None, _COLOR),
+    _parameter("no_pager", bool, _NO_PAGER, False),
     _parameter("debug", bool, _DEBUG, False),
 ]
 _KEY = typer.Option("--key", help="The provenance key: the same key and content is written once.")
 _HEAD = typer.Option("--expected-head", metavar="SEQ", min=0, help="Refuse if the tape has moved on.")
+_VIEW = typer.Option("--expected-view", metavar="SEQ", min=0, help="Refuse if what the tape shows has changed.")
 _WRITING = [
     _parameter("key", str | None, _KEY),
     _parameter("actor", str | None, typer.Option("--actor", help="Who does it.")),
     _parameter("meta", str | None, typer.Option("--meta", metavar="JSON", help="Facts to keep with the entry.")),
     _parameter("expected_head", int | None, _HEAD),
+    _parameter("expected_view", int | None, _VIEW),
 ]
 """The options of commands that write. A command gets them as one dict, to be passed on to the call."""
 
@@ -197,12 +231,30 @@ def _check_numbers(arguments: dict[str, Any]) -> None:
             raise Failure(f"{shown} is no number that can be used", "give a smaller one", USAGE)
 
 
+def _carry_out(session: Session, work: Callable[[], None]) -> None:
+    """Run a command. What goes wrong becomes a Failure with the next step; the pager is waited for in every case."""
+    try:
+        work()
+        session.out.flush()
+    except Failure as error:
+        error.hint = error.hint and session.here(error.hint)
+        raise
+    except tape.TapeError as error:
+        code, hint = judge(error)
+        raise Failure(words(error), hint and session.here(hint), code) from error
+    except BrokenPipeError as error:
+        raise ReaderGone from error
+    finally:
+        session.out.close()
+
+
 def command(
-    *examples: str, name: str | None = None, data: bool = True, writes: Sequence[str] = ()
+    *examples: str, name: str | None = None, data: bool = True, paged: bool = False, writes: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command that is called with a Session and its own arguments.
 
-    ``examples`` are shown at the end of its help, ``data`` tells whether it prints any and so has ``--json``.
+    ``examples`` are shown at the end of its help, ``data`` tells whether it prints any and so has ``--json``, and
+    ``paged`` that what it prints can be longer than a screen.
     ``writes`` names the options of ``_WRITING`` that it takes, as ``options``.
     """
 
@@ -226,25 +278,19 @@ def command(
 
             end_loading()
             above = context.obj if isinstance(context.obj, dict) else {}
-            picked = {title: arguments.pop(title, None) or above.get(title) for title in ("store", "schema", "owner")}
+            picked: dict[str, Any] = {
+                title: arguments.pop(title, None) or above.get(title) for title in (*_PLACE, *_LOOK)
+            }
+            check_choice(picked["color"], COLORS, "--color")
             arguments.pop("debug", None)
             as_json = bool(arguments.pop("as_json", False))
             _check_numbers(arguments)
             if writes:
                 options = {title: arguments.pop(title) for title in writes}
                 arguments["options"] = options | {"meta": json_object(options["meta"], "--meta")}
-            session = Session(**picked, as_json=as_json)
-            try:
-                work(session, **arguments)
-                sys.stdout.flush()
-            except Failure as error:
-                error.hint = error.hint and session.here(error.hint)
-                raise
-            except tape.TapeError as error:
-                code, hint = judge(error)
-                raise Failure(words(error), hint and session.here(hint), code) from error
-            except BrokenPipeError as error:
-                raise ReaderGone from error
+            session = Session(**{**picked, "no_pager": bool(picked["no_pager"])}, as_json=as_json)
+            session.out.pageable = paged
+            _carry_out(session, lambda: work(session, **arguments))
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

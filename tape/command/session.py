@@ -12,36 +12,44 @@ from pathlib import Path
 import sqlalchemy as sa
 
 import tape
-from tape.command.arguments import point
+from tape.command import addresses
 from tape.command.exit_codes import DAMAGED, NOT_FOUND, SCHEMA, USAGE, Failure
-from tape.command.output import Out, count
+from tape.command.output import Out
 from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, parse_url
 from tape.db.engine.guests import open_database
 from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import StoreState, look
-from tape.db.schema.tables import REVISION
+from tape.db.schema.tables import PREFIX, REVISION
 
 __all__ = ["DEFAULT", "Session"]
 
 DEFAULT = "tape.db"
 """The store when none is named, as for ``tape.open``."""
 
-_MOST = 1_000
-"""How many of the newest tapes are searched for a name or the beginning of an id."""
-_SHORTEST = 4
 _TIMEOUT = 30.0
 """Seconds to wait for another writer, as for ``tape.open``."""
 
 
 class Session:
-    """The store, schema and owner that one run of a command was given."""
+    """The store, schema, prefix and owner that one run of a command was given."""
 
-    def __init__(self, store: str | None, schema: str | None, owner: str | None, *, as_json: bool = False) -> None:
+    def __init__(
+        self,
+        store: str | None,
+        schema: str | None,
+        owner: str | None,
+        prefix: str | None = None,
+        *,
+        as_json: bool = False,
+        color: str | None = None,
+        no_pager: bool = False,
+    ) -> None:
         self.named = store or os.environ.get("TAPE_STORE") or DEFAULT
         self.schema = schema or os.environ.get("TAPE_SCHEMA") or None
+        self.prefix = prefix or os.environ.get("TAPE_PREFIX") or PREFIX
         self.owner = owner or os.environ.get("TAPE_OWNER") or None
-        self.out = Out(as_json=as_json)
-        self._given = [("--store", store), ("--schema", schema), ("--owner", owner)]
+        self.out = Out(as_json=as_json, color=color, pager=not no_pager)
+        self._given = [("--store", store), ("--schema", schema), ("--prefix", prefix), ("--owner", owner)]
 
     @property
     def url(self) -> sa.URL:
@@ -66,7 +74,7 @@ class Session:
         if url.get_backend_name() == "sqlite" and not is_memory(url):
             self._check_path(Path(url.database or ""))
             check_orphan(url.database or "")
-        return look(url, self.schema)
+        return look(url, self.schema, prefix=self.prefix)
 
     def usable(self) -> StoreState:
         """Look at the store without opening it; raises for one that is damaged or of a newer release."""
@@ -95,9 +103,10 @@ class Session:
         return Failure(f"there is no store at {self.shown!r}", "name one with --store or TAPE_STORE", NOT_FOUND)
 
     @contextlib.contextmanager
-    def open(self, *, create: bool = False) -> Iterator[tape.Store]:
+    def open(self, *, create: bool = False, read_only: bool = False) -> Iterator[tape.Store]:
         """Open the store. One that is not there is an error, unless the command may ``create`` it.
 
+        ``read_only`` is for commands that only read: nothing is written, and a store that others keep can be read.
         A store that a command creates appears when the command has succeeded, so that a failure leaves nothing.
         """
         state = self.usable()
@@ -110,12 +119,32 @@ class Session:
         if not state.current:
             what = f"the store has schema {state.revision}, this release needs {REVISION}"
             raise Failure(what, "take a backup, then run: tape migrate", SCHEMA)
-        with tape.open(self.url, owner=self.owner, schema=self.schema) as store:
+        with tape.open(
+            self.url, owner=self.owner, schema=self.schema, prefix=self.prefix, read_only=read_only
+        ) as store:
             yield store
 
-    def database(self) -> contextlib.closing[Database]:
+    @property
+    def unwritable(self) -> bool:
+        """Whether the store is a file that cannot be written, so that nothing can be noted in it by the way."""
+        url = self.url
+        if url.get_backend_name() != "sqlite" or is_memory(url):
+            return False
+        path = Path(url.database or "").resolve()
+        return path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+    def database(self, *, read_only: bool = False) -> contextlib.closing[Database]:
         """Open the database itself, beside the store, for the calls of ``tape.db.maintain``."""
-        return contextlib.closing(open_database(self.url, schema=self.schema, durability="full", timeout=_TIMEOUT))
+        return contextlib.closing(
+            open_database(
+                self.url,
+                schema=self.schema,
+                prefix=self.prefix,
+                durability="full",
+                timeout=_TIMEOUT,
+                read_only=read_only,
+            )
+        )
 
     @contextlib.contextmanager
     def _created(self, state: StoreState) -> Iterator[tape.Store]:
@@ -128,7 +157,7 @@ class Session:
         check_replaceable(target)
         part = target.with_name(f"{target.name}.part-{os.getpid()}")
         try:
-            with tape.open(part, owner=self.owner) as store:
+            with tape.open(part, owner=self.owner, prefix=self.prefix) as store:
                 yield store
             self._appear(part, target)
         finally:
@@ -150,60 +179,24 @@ class Session:
     # -- tapes
 
     def find(self, store: tape.Store, named: str) -> tape.Tape:
-        """Return the tape with this id, or the only one with this name or whose id begins or (``..end``) ends so."""
-        try:
-            return store.get(named)
-        except tape.TapeNotFound:
-            close = self._close(store, named)
-            if len(close) == 1:
-                return store.get(close[0].id)
-            if not close:
-                raise
-            ids = ", ".join(info.id for info in close[:3]) + (", ..." if len(close) > 3 else "")
-            raise Failure(f"{count(len(close), 'tape')} go by {named!r}: {ids}", "give the id", NOT_FOUND) from None
-
-    def _close(self, store: tape.Store, named: str) -> list[tape.TapeInfo]:
-        page = store.list(limit=_MOST)
-        close = [info for info in page if info.name == named]
-        if not close and len(named) >= _SHORTEST:
-            close = [info for info in page if info.id.startswith(named)]
-        if not close and named.startswith("..") and len(named) >= _SHORTEST + 2:
-            # So a long id is shown where there is little room.
-            close = [info for info in page if info.id.endswith(named[2:])]
-        return close
+        """Return the tape that a word on the command line names."""
+        return addresses.find_tape(store, named)
 
     def at(self, chat: tape.Tape, named: str | None) -> tape.Snapshot:
-        """Return a tape as of a point, or as of now. A point beyond its end is an error, not the end."""
-        if named is None:
-            return chat
-        where = point(named)
-        if isinstance(where, int):
-            self.within(chat, where)
-        try:
-            return chat.at(where)
-        except tape.InvalidEntry as error:
-            raise Failure(error.why, f"see: tape anchors {shlex.quote(chat.id)}", NOT_FOUND) from None
+        """Return a tape as of a point, or as of now."""
+        return addresses.at_point(chat, named)
 
     def within(self, chat: tape.Tape, seq: int) -> int:
-        """Return a seq that the tape has; raises Failure for one beyond its end."""
-        head = chat.info().head
-        if not 0 <= seq <= head:
-            what = f"tape {chat.id!r} has no seq {seq}: it ends at {head}"
-            raise Failure(what, f"see: tape log {shlex.quote(chat.id)}", NOT_FOUND)
-        return seq
+        """Return a seq that the tape has."""
+        return addresses.within(chat, seq)
 
-    def place(self, store: tape.Store, named: str, beside: tape.Tape | None = None) -> tuple[tape.Tape, tape.Snapshot]:
-        """Return the tape and the point that ``TAPE``, ``TAPE@POINT`` or (``beside`` another tape) ``@POINT`` names."""
-        before, at, after = named.rpartition("@")
-        if at and after and (not before and beside is not None):
-            return beside, self.at(beside, after)
-        try:
-            chat = self.find(store, named)
-            return chat, chat
-        except (tape.TapeNotFound, Failure):
-            if not at or not before:
-                raise
-        if not after:
-            raise Failure(f"{named!r} names no point", "write it as TAPE@SEQ or TAPE@ANCHOR", USAGE)
-        chat = self.find(store, before)
-        return chat, self.at(chat, after)
+    def address(
+        self, store: tape.Store, written: str, at: str | None = None, *, beside: tape.Tape | None = None
+    ) -> addresses.Address:
+        """Return the tape and the point that an address names; ``at`` is the point of an option, given in its place."""
+        named = addresses.read_address(store, written, beside)
+        if at is None:
+            return named
+        if named.point is not None:
+            raise Failure(f"{written!r} names a point, and --at another", "leave out one of them", USAGE)
+        return named._replace(point=at)

@@ -10,9 +10,11 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from tape.core.entries.payloads import Payload, Place
+from tape.core.messages.roles import role_of
 from tape.core.strict import ATOMS, copied
 
 __all__ = [
+    "FIRST_STAMP",
     "LAST_STAMP",
     "Ancestor",
     "Anchor",
@@ -31,6 +33,7 @@ __all__ = [
     "Report",
     "Retention",
     "Source",
+    "StateValue",
     "Stats",
     "TapeInfo",
     "Transfer",
@@ -40,8 +43,9 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_STAMP = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 LAST_STAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-"""The last moment that can be told as a datetime."""
+"""The first and the last moment that can be told as a datetime."""
 T = TypeVar("T")
 
 
@@ -140,11 +144,21 @@ class Entry(Struct, frozen=True):
     unreadable: str | None = None
     """Why the entry cannot be read, in the feed, which passes over none: its payload is None then, as is all else of it
     that is damaged."""
+    occurred: int | None = None
+    """When that happened of which the entry tells, if the caller said so: microseconds since 1970."""
+
+    def __repr__(self) -> str:
+        return f"<tape.Entry {self.tape!r} seq {self.seq}: {self.kind}, key {self.key!r}>"
 
     @property
     def recorded_at(self) -> datetime:
         """When the entry was recorded, by the writer's clock. Informative: nothing is decided by it."""
         return moment(self.stamp)
+
+    @property
+    def occurred_at(self) -> datetime | None:
+        """When that happened of which the entry tells, if the caller said so. Nothing is decided by it."""
+        return None if self.occurred is None else moment(self.occurred)
 
 
 class Message(Struct, frozen=True, eq=True):
@@ -161,11 +175,15 @@ class Message(Struct, frozen=True, eq=True):
     stamp: int
     tokens: int = 0
     """About how many tokens it takes, as estimated when it was recorded; 0 when that is not known."""
+    meta: dict[str, Any] | None = None
+    """What the caller said beside the content that holds. No model sees it and no budget counts it."""
+    occurred: int | None = None
+    """When the content that holds came about, if the caller said so: microseconds since 1970."""
 
     @property
     def role(self) -> str | None:
-        """The role that was given, or None."""
-        return self.data.get("role")
+        """The role that was given, or that the type of an item without one implies, or None."""
+        return role_of(self.data)
 
     @property
     def content(self) -> Any:
@@ -178,6 +196,11 @@ class Message(Struct, frozen=True, eq=True):
         return moment(self.stamp)
 
     @property
+    def occurred_at(self) -> datetime | None:
+        """When the content came about, if the caller said so; it was recorded at ``recorded_at``."""
+        return None if self.occurred is None else moment(self.occurred)
+
+    @property
     def text(self) -> str:
         """The plain text in the content: a string as it is, or the text parts joined by blank lines."""
         body = self.data.get("content", self.data.get("parts"))
@@ -188,9 +211,24 @@ class Message(Struct, frozen=True, eq=True):
         parts = (part.get("text") if isinstance(part, dict) else part for part in body)
         return "\n\n".join(part for part in parts if isinstance(part, str))
 
+    def __repr__(self) -> str:
+        text = " ".join(self.text.split())
+        text = text if len(text) <= 60 else f"{text[:59]}…"
+        return f"<tape.Message {self.id!r} of {self.tape!r}, seq {self.seq}: {self.role or 'item'}: {text!r}>"
+
+    def _repr_html_(self) -> str:
+        """Return it as notebooks show it."""
+        from tape.web.report.notebook import message_frame
+
+        return message_frame(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return a copy equal to what was appended."""
-        return {name: item if type(item) in ATOMS else copied(item) for name, item in self.data.items()}
+        made = self.data.copy()
+        for name, item in self.data.items():
+            if type(item) not in ATOMS:
+                made[name] = copied(item)
+        return made
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that are no field: whatever else the caller put into the message.
@@ -224,6 +262,15 @@ class Anchor(Struct, frozen=True):
         return moment(self.stamp)
 
 
+class StateValue(Struct, frozen=True):
+    """What a slot of state holds, and the entry that set it: of the tape itself, or of one that it inherits from."""
+
+    slot: str
+    value: Any
+    seq: int
+    tape: str
+
+
 class TapeInfo(Struct, frozen=True, kw_only=True):
     """What is known of a tape without reading it."""
 
@@ -240,6 +287,10 @@ class TapeInfo(Struct, frozen=True, kw_only=True):
     redirect: str | None = None
     head: int = 0
     head_hash: str | None = None
+    view: int = 0
+    """The seq of the last entry that changed messages, anchors, summaries, state, blocks or the prompt."""
+    hidden: bool = False
+    hidden_reason: str | None = None
     message_count: int = 0
     entry_count: int = 0
     last_message_at: datetime | None = None

@@ -59,8 +59,11 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def identifier(value: Any, field: str) -> str:
-    """Return ``value`` if it can be an id or a key: 1 to 255 characters, none of them a control."""
+def identifier(value: Any, field: str, *, reserved: bool = False) -> str:
+    """Return ``value`` if it can be an id or a key: 1 to 255 characters, none of them a control.
+
+    One of the store's own is taken only with ``reserved``, to look up what is there.
+    """
     if not isinstance(value, str):
         raise InvalidEntry(field, f"must be a string, not {type(value).__name__}")
     if not value:
@@ -69,7 +72,7 @@ def identifier(value: Any, field: str) -> str:
         raise InvalidEntry(field, f"must have at most {MAX_ID} characters, not {len(value)}")
     if _UNFIT.search(value):
         raise InvalidEntry(field, "must not contain control characters or lone surrogates")
-    if value[0] == RESERVED:
+    if value[0] == RESERVED and not reserved:
         raise InvalidEntry(field, f"must not begin with {RESERVED!r}, which marks the store's own ids")
     # An encoder or a driver takes no string of a class of the caller's.
     return value if type(value) is str else str.__str__(value)
@@ -108,10 +111,10 @@ def seq(value: Any, field: str) -> int:
     return value
 
 
-def limit(value: Any, field: str = "limit") -> int:
+def limit(value: Any, field: str = "limit", *, least: int = 1) -> int:
     """Return the length of a page, cut to what every statement takes: no list can be longer."""
-    if type(value) is not int or not 0 < value <= MAX_INT:
-        raise InvalidEntry(field, f"must be a positive number, not {shown(value)}")
+    if type(value) is not int or not least <= value <= MAX_INT:
+        raise InvalidEntry(field, f"must be a {'positive ' if least else ''}number, not {shown(value)}")
     return min(value, 2**31 - 2)
 
 
@@ -178,6 +181,30 @@ def encode(value: Any, field: str) -> bytes:
         pass
     _walk(value, field, 0, set())
     raise InvalidEntry(field, "cannot be stored as JSON and read back equal")
+
+
+def encoded(value: Any, field: str) -> tuple[bytes, Any]:
+    """Return ``value`` as JSON bytes, and as they will be read: a text of a class of its own becomes a plain one."""
+    try:
+        return encode(value, field), value
+    except InvalidEntry:
+        try:
+            plain = _decode(_encode_texts(value))
+            equal = bool(plain == value)
+        except Exception:
+            equal = False
+        if not equal:
+            raise
+        return encode(plain, field), plain
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} is not JSON")
+    return str.__str__(value)
+
+
+_encode_texts = msgspec.json.Encoder(enc_hook=_text).encode
 
 
 def shallow(value: Any, field: str, *, more: int = 0) -> None:

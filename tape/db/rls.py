@@ -14,36 +14,36 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from tape.db.engine.connect import schema_name
+from tape.db.engine.connect import prefix_name, schema_name
 from tape.db.schema.guards import in_schema, run_ddl
-from tape.db.schema.tables import Tables
+from tape.db.schema.tables import PREFIX, Tables
 from tape.errors import InvalidEntry
 
 __all__ = ["disable", "enable", "policies"]
 
-_SHARED = ("tape_version", "tape_epoch")
 _OWN = "owner = current_setting('tape.owner', true)"
 
 
-def policies(role: str, schema: str | None = None) -> list[str]:
+def policies(role: str, schema: str | None = None, prefix: str = PREFIX) -> list[str]:
     """Return the statements that let ``role`` use the tables, and in them only the rows of its session's owner."""
     quoted, at = _quoted(role), _before(schema)
-    tables = Tables("postgresql", schema).metadata.sorted_tables
+    tables = Tables("postgresql", schema, prefix_name(prefix))
+    tapes = tables.tapes.name
     ddl = [] if schema is None else [f"GRANT USAGE ON SCHEMA {at[:-1]} TO {quoted}"]
-    ddl.append(f"GRANT USAGE ON SEQUENCE {at}tape_tapes_id_seq TO {quoted}")
-    for table in tables:
-        if table.name in _SHARED:
+    ddl.append(f"GRANT USAGE ON SEQUENCE {at}{tapes}_id_seq TO {quoted}")
+    for table in tables.metadata.sorted_tables:
+        if table in _shared(tables):
             ddl.append(f"GRANT SELECT ON {at}{table.name} TO {quoted}")
             continue
         # Sub-selects are subject to the policy of the table they read, so one rule on the tapes serves all.
-        mine = f"EXISTS (SELECT 1 FROM {at}tape_tapes t WHERE t.id = tape_id)" if "tape_id" in table.c else _OWN
+        mine = f"EXISTS (SELECT 1 FROM {at}{tapes} t WHERE t.id = tape_id)" if "tape_id" in table.c else _OWN
         ddl += [
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON {at}{table.name} TO {quoted}",
             f"ALTER TABLE {at}{table.name} ENABLE ROW LEVEL SECURITY",
             f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}",
             f"CREATE POLICY tape_owner ON {at}{table.name} TO {quoted} USING ({mine}) WITH CHECK ({mine})",
         ]
-        if table.name == "tape_consumers":
+        if table is tables.consumers:
             # How far the search index has come is for all to see, and for none of them to change.
             ddl += [
                 f"DROP POLICY IF EXISTS tape_index ON {at}{table.name}",
@@ -52,20 +52,26 @@ def policies(role: str, schema: str | None = None) -> list[str]:
     return ddl
 
 
-def enable(connection: sa.Connection, *, role: str, schema: str | None = None) -> None:
+def enable(connection: sa.Connection, *, role: str, schema: str | None = None, prefix: str = PREFIX) -> None:
     """Bind a role to the owner of its session. Run it again after an upgrade that brings new tables."""
-    for statement in policies(role, schema):
+    for statement in policies(role, schema, prefix):
         run_ddl(connection, statement)
 
 
-def disable(connection: sa.Connection, *, schema: str | None = None) -> None:
+def disable(connection: sa.Connection, *, schema: str | None = None, prefix: str = PREFIX) -> None:
     """Take row-level security off the tables again."""
     at = _before(schema)
-    for table in Tables("postgresql", schema).metadata.sorted_tables:
-        if table.name not in _SHARED:
+    tables = Tables("postgresql", schema, prefix_name(prefix))
+    for table in tables.metadata.sorted_tables:
+        if table not in _shared(tables):
             run_ddl(connection, f"DROP POLICY IF EXISTS tape_index ON {at}{table.name}")
             run_ddl(connection, f"DROP POLICY IF EXISTS tape_owner ON {at}{table.name}")
             run_ddl(connection, f"ALTER TABLE {at}{table.name} DISABLE ROW LEVEL SECURITY")
+
+
+def _shared(tables: Tables) -> tuple[sa.Table, ...]:
+    """Return the tables in which nothing belongs to one owner."""
+    return tables.version, tables.epoch
 
 
 def _before(schema: str | None) -> str:

@@ -31,7 +31,6 @@ from tape.db.record.writing import Call
 from tape.errors import InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
 from tape.handles.options import WriteOptions, arguments_of, call_of, list_options
 from tape.handles.snapshot import Snapshot
-from tape.new_ids import keyed
 
 __all__ = ["Compacting", "Compactor", "in_thread", "too_slow"]
 
@@ -76,7 +75,7 @@ class Compactor(Snapshot):
         self, call: Call, text: str, first: str, last: str, expected: Summary | tuple[str, int] | int | None
     ) -> Receipt:
         intent = AddSummary(
-            key=keyed(call.key),
+            key=self._services.keyed(call.key),
             text=strict.text(text, "text"),
             first=strict.identifier(first, "first"),
             last=strict.identifier(last, "last"),
@@ -96,7 +95,7 @@ class Compactor(Snapshot):
     ) -> Compacting | Receipt | None:
         """Choose a run and record that its compaction begins; the receipt of an earlier one, or None for nothing."""
         call = call_of(self._id, **options)
-        if call.key is not None and (entry := self._reader.recorded(self._id, call.key)):
+        if call.key is not None and (entry := self._reader.entry(self._id, None, None, call.key)):
             return _repeated(entry)
         for count, field in ((budget, "budget"), (head, "head"), (min_tail, "min_tail")):
             whole_number(count, field)
@@ -105,6 +104,7 @@ class Compactor(Snapshot):
             raise InvalidEntry("timeout", "must be more than 0 seconds")
         if not callable(summarize):
             raise InvalidEntry("summarize", f"must be a function, not {strict.shown(summarize)}")
+        self._services.database.check_writable()
         context = self.context()
         # Most calls have nothing to do: what is shown tells so, without a look at what earlier summaries cover.
         costs = [self._cost(message) for message in context.messages]
@@ -199,7 +199,7 @@ class Compactor(Snapshot):
         """Record that a compaction begins; returns its branch, which its end has to name."""
         now = self._services.clock()
         deadline = now + int((timeout + 5) * 1_000_000)
-        start = StartCompaction(key=keyed(None), deadline=deadline, now=now)
+        start = StartCompaction(key=self._services.keyed(None), deadline=deadline, now=now)
         try:
             self._services.recorder.record(call, [start])
         except Exception:
@@ -219,7 +219,7 @@ class Compactor(Snapshot):
             data["why"] = why.replace("\0", "")
         if lane is not None:
             data["lane"] = lane
-        intent = Plain(key=keyed(None), payload=payloads.Event(name=COMPACTION, data=data))
+        intent = Plain(key=self._services.keyed(None), payload=payloads.Event(name=COMPACTION, data=data))
         self._services.recorder.record(call, [intent])
 
 

@@ -10,19 +10,27 @@ from msgspec import UNSET, UnsetType
 
 from tape.core import strict
 from tape.core.entries import payloads
-from tape.core.memory.state import ChangeBlock, ChangeState, FreezePrompt, RecordUsage, block_text, whole_number
+from tape.core.memory.loading import LoadBlock, fetched, label_of
+from tape.core.memory.state import (
+    LONGEST_LABEL,
+    ChangeBlock,
+    ChangeState,
+    FreezePrompt,
+    RecordUsage,
+    block_text,
+    provider_of,
+    whole_number,
+)
 from tape.core.messages.tokens import estimate
 from tape.core.plan.intents import AddAnchor, Plain
+from tape.core.records import Receipt
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 from tape.handles.options import WriteOptions, call_of, list_options
 from tape.handles.recorded import Request, recorded
 from tape.handles.snapshot import Snapshot
-from tape.new_ids import keyed
 
 __all__ = ["MemoryWriter"]
-
-_LONGEST_NAME = 240
 
 
 @list_options
@@ -50,7 +58,7 @@ class MemoryWriter(Snapshot):
             parents=[strict.seq(seq, "parents") for seq in strict.listed(parents, "parents")],
             source_ids=strict.distinct(source_ids, "source_ids"),
         )
-        return Request(call, [AddAnchor(key=keyed(call.key), payload=payload)])
+        return Request(call, [AddAnchor(key=self._services.keyed(call.key), payload=payload)])
 
     @recorded
     def handoff(
@@ -77,7 +85,7 @@ class MemoryWriter(Snapshot):
             owner=None if owner is None else strict.identifier(owner, "owner"),
             state=state,
         )
-        return Request(call, [AddAnchor(key=keyed(call.key), payload=payload)])
+        return Request(call, [AddAnchor(key=self._services.keyed(call.key), payload=payload)])
 
     @recorded
     def event(self, name: str, data: Any = None, **options: Unpack[WriteOptions]) -> Request:
@@ -87,7 +95,7 @@ class MemoryWriter(Snapshot):
         if isinstance(name, str) and name.startswith("tape."):
             raise InvalidEntry("name", "must not begin with 'tape.', which marks the store's own events")
         payload = payloads.Event(name=strict.identifier(name, "name"), data=data)
-        intent = Plain(key=keyed(call.key), payload=payload)
+        intent = Plain(key=self._services.keyed(call.key), payload=payload)
         return Request(call, [intent])
 
     # -- state
@@ -107,7 +115,7 @@ class MemoryWriter(Snapshot):
     def _change_state(self, call: Call, slot: str, raw: bytes, *, patch: bool) -> Request:
         slot = _name(slot, "slot")
         intent = ChangeState(
-            key=keyed(call.key),
+            key=self._services.keyed(call.key),
             slot=slot,
             given=msgspec.json.decode(raw),
             patch=patch,
@@ -152,12 +160,47 @@ class MemoryWriter(Snapshot):
         call = call_of(self._id, **options)
         return Request(call, [self._block(call, label, "remove", None)])
 
+    def load_block(self, label: str, document: str, **options: Unpack[WriteOptions]) -> Receipt:
+        """Load a document, by its key, from the provider of a block: from now on it is shown, after the prompt.
+
+        The provider is asked before anything is recorded; whatever goes wrong in it is InvalidEntry. So is a document
+        that does not fit into the block's limit with what is loaded already. Loaded again, it is renewed. With the key
+        of an earlier call the receipt of that one comes back.
+        """
+        call = call_of(self._id, **options)
+        self._services.database.check_writable()
+        whole = label_of(label, document)
+        spec = provider_of(whole, self._reader.settings.blocks)
+        if spec is None or spec.label != label:
+            raise InvalidEntry("label", f"{label!r} is no block with a provider")
+        text = fetched(spec, "load", document)
+        if not isinstance(text, str):
+            raise InvalidEntry("document", f"the provider of {label!r} returned no text but a {type(text).__name__}")
+        return self._load(call, spec.label, document, strict.text(text, "text", empty=True), spec.max_tokens)
+
+    def unload_block(self, label: str, document: str, **options: Unpack[WriteOptions]) -> Receipt:
+        """Take a loaded document out of what is shown; its entry stays. One that is not loaded is InvalidEntry."""
+        call = call_of(self._id, **options)
+        label_of(label, document)
+        return self._load(call, label, document, None, None)
+
+    def _load(self, call: Call, label: str, document: str, text: str | None, limit: int | None) -> Receipt:
+        counter = self._reader.settings.counter or estimate
+        intent = LoadBlock(
+            key=self._services.keyed(call.key), label=label, name=document, text=text, max_tokens=limit, counter=counter
+        )
+        return self._services.recorder.record(call, [intent])[0]
+
     def _block(self, call: Call, label: str, op: str, text: str | None) -> ChangeBlock:
         label = _name(label, "label")
         settings = self._reader.settings
+        if provider_of(label, settings.blocks) is not None:
+            raise InvalidEntry("label", f"{label!r} is its provider's: use load_block and unload_block")
         spec = next((spec for spec in settings.blocks if spec.label == label), None)
         counter = settings.counter or estimate
-        return ChangeBlock(key=keyed(call.key), label=label, op=op, text=text, spec=spec, counter=counter)
+        return ChangeBlock(
+            key=self._services.keyed(call.key), label=label, op=op, text=text, spec=spec, counter=counter
+        )
 
     def freeze_prompt(self, **options: Unpack[WriteOptions]) -> str:
         """Return the frozen prompt, recording it as it is rendered now if there is none yet."""
@@ -173,11 +216,13 @@ class MemoryWriter(Snapshot):
         return self._freeze(call_of(self._id, **options))
 
     def _freeze(self, call: Call) -> str:
-        settings = self._reader.settings
-        intent = FreezePrompt(key=keyed(call.key), specs=settings.blocks, counter=settings.counter or estimate)
+        settings = self._reader.settings.provided(live=False)
+        intent = FreezePrompt(
+            key=self._services.keyed(call.key), specs=settings.blocks, counter=settings.counter or estimate
+        )
         receipt = self._services.recorder.record(call, [intent])[0]
-        [entry] = self._reader.entries(self._id, None, receipt.seq - 1, None, 1)
-        return (entry.payload.text if isinstance(entry.payload, payloads.Block) else None) or ""
+        payload = self.entry(seq=receipt.seq).payload
+        return (payload.text if isinstance(payload, payloads.Block) else None) or ""
 
     # -- usage
 
@@ -190,24 +235,30 @@ class MemoryWriter(Snapshot):
         cached_tokens: int = 0,
         cost: int = 0,
         model: str | None = None,
+        cache_write_tokens: int = 0,
         **options: Unpack[WriteOptions],
     ) -> Request:
-        """Add the tokens and the cost (in millionths) of one model call to the totals of the tape."""
+        """Add the tokens and the cost (in millionths) of one model call to the totals of the tape.
+
+        ``input_tokens`` counts all of the input: ``cached_tokens`` (read from the cache) and ``cache_write_tokens`` are
+        parts of it. Without a ``cost``, ``store.usage`` works it out from the model and a table of prices.
+        """
         call = call_of(self._id, **options)
         used = payloads.Usage(
             input_tokens=whole_number(input_tokens, "input_tokens", most=None),
             output_tokens=whole_number(output_tokens, "output_tokens", most=None),
             cached_tokens=whole_number(cached_tokens, "cached_tokens", most=None),
             cost=whole_number(cost, "cost", most=None),
+            cache_write_tokens=whole_number(cache_write_tokens, "cache_write_tokens", most=None),
             model=None if model is None else strict.identifier(model, "model"),
         )
-        intent = RecordUsage(key=keyed(call.key), used=used)
+        intent = RecordUsage(key=self._services.keyed(call.key), used=used)
         return Request(call, [intent])
 
 
 def _name(name: str, field: str) -> str:
     """Return the name of a slot or a block; raises InvalidEntry for one that is too long to be kept."""
     name = strict.identifier(name, field)
-    if len(name) > _LONGEST_NAME:
-        raise InvalidEntry(field, f"must have at most {_LONGEST_NAME} characters")
+    if len(name) > LONGEST_LABEL:
+        raise InvalidEntry(field, f"must have at most {LONGEST_LABEL} characters")
     return name

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
 from msgspec import UNSET
 
-from tape import new_ids
-from tape.core import strict
-from tape.core.entries import ids, payloads
+from tape.core import meta, strict
+from tape.core.entries import payloads
+from tape.core.entries.ids import batch_key, spare_batch_key
+from tape.core.messages.objects import MessageLike, as_dict
 from tape.core.plan.intents import ChooseHead, Plain
-from tape.core.plan.messages import HEAD, ReviseMessage, add_message, message_intents, renewed_id, upsert_message
+from tape.core.plan.messages import (
+    HEAD,
+    AddMessage,
+    ReviseMessage,
+    add_message,
+    matching,
+    message_intents,
+    renew,
+    renewed_id,
+    upsert_message,
+)
 from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import Receipt
 from tape.errors import InvalidEntry
 from tape.handles.options import WriteOptions, call_of, list_options
 from tape.handles.recorded import Request, recorded, recorded_batch
 from tape.handles.snapshot import Snapshot
-from tape.new_ids import keyed
 
-__all__ = ["MessageWriter"]
+__all__ = ["MessageWriter", "say_beside"]
 
 
 @list_options
@@ -30,80 +40,98 @@ class MessageWriter(Snapshot):
     @recorded
     def append(
         self,
-        message: dict[str, Any] | None = None,
+        message: MessageLike | None = None,
         /,
         *,
         role: str | None = None,
         content: Any = UNSET,
         id: str | None = None,
         parent: str | None = HEAD,
+        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
         """Append a message behind the head, behind ``parent``, or (``parent=None``) as a new root.
 
-        The same key (or, without one, the same message id) with the same content writes nothing and returns the first
-        receipt; with other content it is a ProvenanceConflict.
+        It is a dict, or an object with ``to_dict()`` or ``model_dump()``. Its own ``id`` is the message's id, unless an
+        ``id`` is given beside it: then its own stays data. The same key (or, without one, the same message id) with the
+        same content writes nothing and returns the first receipt; with other content it is a ProvenanceConflict. With
+        ``index_meta`` the message is also found by what ``meta`` says.
         """
         call = call_of(self._id, **options)
-        intent = add_message(message, role, content, id, call.key, parent, new_ids.new_id)
+        intent = add_message(message, role, content, id, call.key, parent, self._services.new_id)
+        if index_meta:
+            intent.index_meta = _indexes(index_meta, call.meta)
         return Request(call, [intent])
 
     @recorded_batch
     def extend(
         self,
-        messages: Iterable[dict[str, Any]],
+        messages: Iterable[MessageLike],
         *,
+        ids: Iterable[str | None] | None = None,
+        metas: Iterable[dict[str, Any] | None] | None = None,
         parent: str | None = HEAD,
+        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
-        """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``."""
+        """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``.
+
+        ``ids`` and ``metas`` stand beside the messages, one for each or None: an id beside a message leaves its own
+        ``id`` as data, and its meta is added to ``meta``, which is for all of them. The same id twice is InvalidEntry.
+        """
         call = call_of(self._id, **options)
         call.batch = call.key
-        intents = message_intents(messages, call.key, new_ids.new_id, parent)
+        intents = message_intents(messages, call.key, self._services.new_id, parent, message_ids=ids)
+        say_beside(intents, call.meta, metas, index_meta=index_meta)
         return Request(call, intents)
 
     @recorded
     def upsert(
         self,
-        message: dict[str, Any],
+        message: MessageLike,
         /,
         *,
         id: str | None = None,
+        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
         call = call_of(self._id, **options)
-        return Request(call, [upsert_message(message, id, call.key, new_ids.new_id)])
+        intent = upsert_message(message, id, call.key, self._services.new_id)
+        intent.index_meta = _indexes(index_meta, call.meta)
+        return Request(call, [intent])
 
     @recorded
     def revise(
         self,
         message_id: str,
-        message: dict[str, Any] | None = None,
+        message: MessageLike | None = None,
         /,
         *,
         content: Any = UNSET,
+        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
-        """Replace a message, or only its content; its place and role stay. An equal one is a duplicate."""
+        """Replace a message, or only its content; its place and role stay. An equal one is a duplicate.
+
+        What is said beside the message is that of the revision from now on.
+        """
         call = call_of(self._id, **options)
         message_id = strict.identifier(message_id, "message_id")
         if (message is None) == (content is UNSET):
             raise InvalidEntry("message", "give either a message or content=")
+        whole: dict[str, Any] | None = None
         if message is not None:
-            if not isinstance(message, dict):
-                raise InvalidEntry("message", f"must be a dict, not {type(message).__name__}")
-            strict.encode(message, "message")
-            if message.get("id", message_id) != message_id:
-                raise InvalidEntry("message.id", f"differs from {message_id!r}")
-            message = dict(message)
+            given = dict(message) if isinstance(message, dict) else as_dict(message, "message")
+            _, whole = strict.encoded(given, "message")
         else:
-            strict.encode(content, "content")
+            _, content = strict.encoded(content, "content")
         intent = ReviseMessage(
-            key=keyed(call.key),
+            key=self._services.keyed(call.key),
             id=message_id,
-            message=message,
+            message=whole,
             new_content=None if content is UNSET else content,
+            index_meta=_indexes(index_meta, call.meta),
         )
         return Request(call, [intent])
 
@@ -113,57 +141,62 @@ class MessageWriter(Snapshot):
         call = call_of(self._id, **options)
         if not ids:
             raise InvalidEntry("ids", "name the messages to retract, or use clear()")
-        intent = RetractMessages(key=keyed(call.key), ids=strict.distinct(ids), reason=strict.reason(reason))
+        intent = RetractMessages(
+            key=self._services.keyed(call.key), ids=strict.distinct(ids), reason=strict.reason(reason)
+        )
         return Request(call, [intent])
 
     @recorded
     def restore(self, *ids: str, **options: Unpack[WriteOptions]) -> Request:
         """Bring retracted messages back, with what went along with them; without ids, undo the last clear."""
         call = call_of(self._id, **options)
-        intent = RestoreMessages(key=keyed(call.key), ids=strict.distinct(ids))
+        intent = RestoreMessages(key=self._services.keyed(call.key), ids=strict.distinct(ids))
         return Request(call, [intent])
 
     @recorded
     def clear(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Request:
         """Take every message out of the view at once, on all branches, and end the anchors."""
         call = call_of(self._id, **options)
-        intent = Plain(key=keyed(call.key), payload=payloads.Clear(reason=strict.reason(reason)))
+        intent = Plain(key=self._services.keyed(call.key), payload=payloads.Clear(reason=strict.reason(reason)))
         return Request(call, [intent])
 
     @recorded
-    def switch(self, message_id: str, /, **options: Unpack[WriteOptions]) -> Request:
-        """Make a message the head: reads end there and the next message goes behind it."""
+    def switch(self, message_id: str | None, /, **options: Unpack[WriteOptions]) -> Request:
+        """Make a message the head: reads end there and the next message goes behind it.
+
+        With None no message is the head: reads are empty and the next message is a new root. All branches stay.
+        """
         call = call_of(self._id, **options)
-        intent = ChooseHead(key=keyed(call.key), id=strict.identifier(message_id, "message_id"))
+        chosen = None if message_id is None else strict.identifier(message_id, "message_id")
+        intent = ChooseHead(key=self._services.keyed(call.key), id=chosen)
         return Request(call, [intent])
 
     def replace_history(
         self,
-        messages: Iterable[dict[str, Any]],
+        messages: Iterable[MessageLike],
         *,
+        ids: Iterable[str | None] | None = None,
+        metas: Iterable[dict[str, Any] | None] | None = None,
         reason: str | None = None,
+        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> list[Receipt]:
         """Clear the view and write these messages from a new root, in one step. The old ones stay on the tape.
 
-        A message whose id is on the tape already gets a new one; its entry cites the old as its source.
+        A message whose id is on the tape already gets a new one; its entry cites the old as its source. ``ids`` and
+        ``metas`` stand beside the messages as in ``extend``.
         """
         call = call_of(self._id, **options)
         key = call.batch = call.key
-        fresh = []
-        for index, message in enumerate(strict.listed(messages, "messages")):
-            message_id = message.get("id") if isinstance(message, dict) else None
-            placed = self._reader.placed(self._id, message_id) if isinstance(message_id, str) else None
-            if placed is not None and key is not None and self._in_batch(placed, key, index):
-                # An earlier attempt of this very call placed it.
-                placed = None
-            # With a key the new id is the same at every attempt, or a retry would be other content.
-            renewed = new_ids.new_id() if key is None else renewed_id(key, index)
-            fresh.append(({**message, "id": renewed} if placed is not None else message, placed))
-        clear = Plain(key=keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
-        adding = message_intents([message for message, _ in fresh], key, new_ids.new_id, None)
-        for intent, (_, source) in zip(adding, fresh, strict=True):
-            intent.source = source
+        adding = message_intents(messages, key, self._services.new_id, None, message_ids=ids)
+        for index, intent in enumerate(adding):
+            placed = None if intent.generated else self._reader.placed(self._id, intent.id)
+            if placed is not None and not (key is not None and self._in_batch(placed, key, index)):
+                # With a key the new id is the same at every attempt, or a retry would be other content.
+                renew(intent, self._services.new_id() if key is None else renewed_id(key, index))
+                intent.source = placed
+        say_beside(adding, call.meta, metas, index_meta=index_meta)
+        clear = Plain(key=self._services.keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
         return self._services.recorder.record(call, [clear, *adding])
 
     def _in_batch(self, placed: tuple[str, int], key: str, index: int) -> bool:
@@ -172,5 +205,18 @@ class MessageWriter(Snapshot):
         if tape != self._id:
             return False
         entry = next(self.entries(after=seq - 1, limit=1))
-        keys = (ids.batch_key(key, index), ids.spare_batch_key(key, index))
+        keys = (batch_key(key, index), spare_batch_key(key, index))
         return entry.key in keys and isinstance(entry.payload, payloads.Append) and entry.payload.in_batch(index)
+
+
+def _indexes(index_meta: bool, said: bytes | None) -> bool:
+    """Whether a message is to be found by its meta, of which there must be some."""
+    return strict.flag(index_meta, "index_meta") and said is not None
+
+
+def say_beside(intents: Sequence[AddMessage], of_call: bytes | None, metas: Any, *, index_meta: bool = False) -> None:
+    """Give each message of a batch the meta beside it, together with that of the whole call."""
+    for index, (intent, own) in enumerate(zip(intents, matching(metas, len(intents), "metas"), strict=True)):
+        if own is not None:
+            intent.meta = meta.joined(meta.encode(own, field=f"metas[{index}]"), of_call)
+        intent.index_meta = _indexes(index_meta, intent.meta or of_call)

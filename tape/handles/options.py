@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from tape.core import strict
+from tape.core.meta import encode as encode_meta
+from tape.core.records import micros
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 
-__all__ = ["WriteOptions", "arguments_of", "call_of", "encode_meta", "list_options"]
+__all__ = ["WriteOptions", "arguments_of", "call_of", "called", "list_options", "moment_before"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 Class = TypeVar("Class", bound=type)
 
 
@@ -24,6 +28,8 @@ class WriteOptions(TypedDict, total=False):
     actor: str | None
     meta: dict[str, Any] | None
     expected_head: int | None
+    occurred_at: datetime | int | None
+    expected_view: int | None
 
 
 def call_of(
@@ -34,25 +40,54 @@ def call_of(
     actor: str | None = None,
     meta: dict[str, Any] | None = None,
     expected_head: int | None = None,
+    occurred_at: datetime | int | None = None,
+    expected_view: int | None = None,
 ) -> Call:
     """Return the call that carries the options of a write on ``tape``, checked.
+
+    ``occurred_at`` is kept beside the caller's meta: an entry has one place for what its caller says of it.
 
     A keyword that is no option is a TypeError, so that a mistyped condition is never ignored.
     """
     return Call(
         tape,
         None if actor is None else strict.identifier(actor, "actor"),
-        None if meta is None else encode_meta(meta),
+        None if meta is None and occurred_at is None else encode_meta(meta, occurred_at),
         None if expected_head is None else strict.seq(expected_head, "expected_head"),
+        None if expected_view is None else strict.seq(expected_view, "expected_view"),
         None if key is None else strict.identifier(key, "key"),
     )
 
 
-def encode_meta(meta: dict[str, Any]) -> bytes:
-    """Return the caller's ``meta`` as it is stored; raises InvalidEntry unless it is a dict of strict JSON."""
-    if not isinstance(meta, dict):
-        raise InvalidEntry("meta", f"must be a dict, not {type(meta).__name__}")
-    return strict.encode(meta, "meta")
+def called(fn: Callable[[S], R], store: S) -> R:
+    """Return what a plain function of the caller's returns for a store; raises InvalidEntry if it is none."""
+    if not callable(fn):
+        raise InvalidEntry("fn", f"must be a function that takes a store, not {strict.shown(fn)}")
+    try:
+        result = fn(store)
+    except StopIteration as error:
+        # No future takes it: inside a coroutine it would mean that this ended.
+        raise RuntimeError("the function raised StopIteration") from error
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise InvalidEntry("fn", "returned something to await; give an async function to an AsyncStore")
+    return result
+
+
+def moment_before(older_than: timedelta | datetime, field: str, clock: Callable[[], int]) -> int:
+    """Return the moment that a time before now or a moment names, in microseconds; raises InvalidEntry for others."""
+    if isinstance(older_than, timedelta):
+        if older_than < timedelta():
+            # Meant the other way round it would be everything.
+            raise InvalidEntry(field, "must not be negative")
+        limit = clock() - older_than // timedelta(microseconds=1)
+        if limit < -strict.MAX_INT:
+            raise InvalidEntry(field, f"reaches back further than time is told, by {older_than}")
+        return limit
+    if isinstance(older_than, datetime) and older_than.tzinfo is not None:
+        return micros(older_than)
+    raise InvalidEntry(field, "must be a timedelta or a datetime with a time zone")
 
 
 _OPTIONS = list(inspect.signature(call_of).parameters.values())[1:]

@@ -16,7 +16,7 @@ from tape.core.plan.intents import Intent
 from tape.core.records import Receipt
 from tape.db.record.writing import Call
 
-__all__ = ["Request", "recorded", "recorded_batch"]
+__all__ = ["Request", "composed", "record_in_order", "recorded", "recorded_batch"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +27,19 @@ class Request(Struct):
 
     call: Call
     intents: Sequence[Intent]
+
+
+def composed(write: Callable[Concatenate[Any, P], Any], tape: Any, /, *args: P.args, **kwargs: P.kwargs) -> Request:
+    """Return what a write would record, without recording it."""
+    described: Any = write
+    request: Request = described.compose(tape, *args, **kwargs)
+    return request
+
+
+def record_in_order(tape: Any, requests: Sequence[Request]) -> list[Receipt]:
+    """Record what was composed for one tape, one behind the other, all or none; each has a key of its own."""
+    receipts: list[Receipt] = tape._services.recorder.in_order([(one.call, one.intents) for one in requests])
+    return receipts
 
 
 def recorded(compose: Callable[Concatenate[Any, P], Request]) -> Callable[Concatenate[Any, P], Receipt]:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tape.core.plan.keys import Key
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database
 from tape.db.feed.feed import Feed
 from tape.db.read.reader import Reader
 from tape.db.record.recorder import Recorder
+from tape.new_ids import keyed
 
 if TYPE_CHECKING:
     from tape.db.forks.branching import Branching
@@ -44,6 +46,12 @@ class Services:
         self.recorder = recorder
         self.reader = reader
         self.feed = feed
+        self.new_id = recorder.shared.new_id
+        """Where generated ids come from: in a transaction every run is given the same ones."""
+
+    def keyed(self, key: str | None) -> Key:
+        """Return the key that the caller gave, or a random one."""
+        return keyed(key, self.new_id)
 
     @cached_property
     def branching(self) -> Branching:
@@ -72,6 +80,7 @@ class Services:
         """Purges and retention."""
         from tape.db.maintain.purge import Purging
 
+        self.database.outside("purging")
         return Purging(self.database, self.owner, self.recorder, self.catalog, self.searcher.index)
 
     @cached_property
@@ -79,6 +88,7 @@ class Services:
         """Exports."""
         from tape.db.transfer.exporter import Exporter
 
+        self.database.outside("an export")
         return Exporter(self.database, self.owner)
 
     @cached_property
@@ -86,6 +96,7 @@ class Services:
         """Imports."""
         from tape.db.transfer.importer import Importer
 
+        self.database.outside("an import")
         return Importer(self.recorder)
 
     def log_administrative(self, call: str, **facts: str | None) -> None:

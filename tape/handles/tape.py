@@ -6,32 +6,34 @@ those names. Here is what concerns it as a whole: its points in time, its status
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tape.core import strict
 from tape.core.context.build import Context
 from tape.core.context.policy import Policy
 from tape.core.entries import payloads
+from tape.core.journal.pointers import Pointer
 from tape.core.merge import divergence
-from tape.core.merge.diff import Diff, compare
-from tape.core.plan.intents import Plain, Relabel, SetStatus
+from tape.core.merge.diff import Diff, align, compare
+from tape.core.plan.intents import Plain, Relabel, SetHidden, SetStatus
 from tape.core.records import Lineage, MergeReceipt, Receipt, Report
 from tape.db.read.recall import CONTEXT, Recalled
 from tape.db.record.writing import Call
-from tape.errors import HeadMoved, InvalidEntry, TapeError, TapeNotFound
+from tape.errors import InvalidEntry, TapeError, ViewMoved
 from tape.handles.compaction import Compactor
+from tape.handles.journal.requests import RequestWriter
 from tape.handles.memory import MemoryWriter
 from tape.handles.messages import MessageWriter
 from tape.handles.options import WriteOptions, call_of, list_options
 from tape.handles.recorded import Request, recorded
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
-from tape.new_ids import keyed
 
 if TYPE_CHECKING:
     from tape.db.maintain.stored_tape import Progress
@@ -41,25 +43,27 @@ __all__ = ["Fork", "Tape"]
 
 _ATTEMPTS = 4
 """How often a context is recorded on condition that nobody else wrote, before it is recorded all the same."""
-_NOTES = frozenset({"event", "usage", "label", "fork"})
-"""The kinds of entries that change nothing a model is shown and nothing that its answer rests on."""
 
 
 @list_options
-class Tape(Compactor, MemoryWriter, MessageWriter):
+class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
     """One history, open for reading and writing. Every write is atomic and returns a receipt."""
 
-    def __repr__(self) -> str:
-        return f"<tape.Tape {self._id!r}>"
-
-    def at(self, point: int | datetime | str) -> Snapshot:
+    def at(self, point: int | datetime | str | UnsetType = UNSET) -> Snapshot:
         """Return the reads of this tape frozen at a seq, at a moment, or at the newest anchor of a name.
 
-        The id of a message gives the view as it is now with that message as the head.
+        The id of a message gives the view as it is now with that message as the head; no point, the tape as it is now.
         """
         if point is None:
+            # Meant as some point, and not as now.
             raise InvalidEntry("point", "must be a seq, a datetime or a name")
-        return Snapshot(self._services, self._id, *self._reader.freeze(self._id, point))
+        wanted = None if point is UNSET else point
+        return Snapshot(self._services, self._id, *self._reader.freeze(self._id, wanted))
+
+    def _at_pointer(self, place: Pointer, depth: int | None) -> Snapshot:
+        """Return the snapshot that a pointer was made for, once its chain was checked."""
+        self._reader.check_chain(self._id, place.seq, place.hash, depth)
+        return Snapshot(self._services, self._id, place.seq)
 
     def tools(self) -> Toolset:
         """Return the tools that let a model read its own tape and keep notes; only those that apply are there."""
@@ -74,8 +78,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
     def _verify(self, against: Receipt | None, progress: Progress | None) -> Report:
         from tape.db.maintain.verify import check_receipt, verify
 
-        if not self._reader.exists(self._id):
-            raise TapeNotFound(self._id)
+        self._reader.check_exists(self._id, hidden=True)
         if against is not None:
             check_receipt(against, self._id)
         services = self._services
@@ -89,19 +92,29 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         budget: int | None = None,
         branch: str | None = None,
         policy: Policy | None = None,
+        model: str | None = None,
+        tools: Sequence[Any] | None = None,
         record: bool = False,
     ) -> Context:
         """Return what a model should see: the latest anchor on the path, the prompt, and the messages after the anchor.
 
         Raises BudgetExceeded rather than return more than ``budget`` tokens; what is left out is up to the ``policy``.
-        With ``record`` the manifest is stored as an event, from which ``recall`` builds the context again.
+        ``model`` and ``tools`` are what the request goes to and offers: its manifest keeps the name and a digest, so
+        that ``explain`` can tell when they changed. With ``record`` the manifest is stored as an event, from which
+        ``recall`` builds the context again.
         """
         if strict.flag(record, "record"):
-            return self.recorded_context(budget=budget, branch=branch, policy=policy)[0]
-        return super().context(budget=budget, branch=branch, policy=policy)
+            return self.recorded_context(budget=budget, branch=branch, policy=policy, model=model, tools=tools)[0]
+        return super().context(budget=budget, branch=branch, policy=policy, model=model, tools=tools)
 
     def recorded_context(
-        self, *, budget: int | None = None, branch: str | None = None, policy: Policy | None = None
+        self,
+        *,
+        budget: int | None = None,
+        branch: str | None = None,
+        policy: Policy | None = None,
+        model: str | None = None,
+        tools: Sequence[Any] | None = None,
     ) -> tuple[Context, Receipt]:
         """Build a context and record its manifest, so that ``recall`` can build it again; returns both.
 
@@ -109,37 +122,22 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         head. ``Context.head`` is then the entry of the record: the ``expected_head`` of the answer. On a tape that
         changes each time, the last context is recorded as it is, and its head tells the answer that it was overtaken.
         """
-        context = self.context(budget=budget, branch=branch, policy=policy)
-        expected = context.head
         for _ in range(_ATTEMPTS):
+            context = self.context(budget=budget, branch=branch, policy=policy, model=model, tools=tools)
             try:
-                receipt = self._record_context(context, expected)
-            except HeadMoved as moved:
-                expected = moved.actual
-                if not self._only_notes_since(context.head):
-                    context = self.context(budget=budget, branch=branch, policy=policy)
-                    expected = context.head
-            else:
-                context.head = receipt.seq
-                return context, receipt
-        receipt = self._record_context(context, None)
-        if self._only_notes_since(context.head, receipt.seq):
+                receipt = self._record_context(context, context.view)
+            except ViewMoved:
+                continue
             context.head = receipt.seq
-        return context, receipt
+            return context, receipt
+        return context, self._record_context(context, None)
 
-    def _record_context(self, context: Context, expected_head: int | None) -> Receipt:
+    def _record_context(self, context: Context, expected_view: int | None) -> Receipt:
         payload = payloads.Event(name=CONTEXT, data=msgspec.json.decode(msgspec.json.encode(context.manifest)))
-        intent = Plain(key=keyed(None), payload=payload)
-        return self._services.recorder.record(Call(self._id, expected_head=expected_head), [intent])[0]
-
-    def _only_notes_since(self, head: int, before: int | None = None) -> bool:
-        """Whether nothing but notes was recorded after one entry and before another: what no context ever shows."""
-        for entry in self._reader.entries(self._id, None, head, None, None):
-            if before is not None and entry.seq >= before:
-                break
-            if entry.kind not in _NOTES:
-                return False
-        return True
+        intent = Plain(key=self._services.keyed(None), payload=payload)
+        receipt = self._services.recorder.record(Call(self._id, expected_view=expected_view), [intent])[0]
+        context._recorded = receipt.seq
+        return receipt
 
     def recall(self, seq: int) -> Recalled:
         """Return a recorded context byte for byte as the model saw it, whatever happened since."""
@@ -169,7 +167,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
 
     def _set_status(self, call: Call, status: str, reason: str | None = None) -> Request:
         payload = payloads.Status(status=status, reason=reason)
-        intent = SetStatus(key=keyed(call.key), payload=payload)
+        intent = SetStatus(key=self._services.keyed(call.key), payload=payload)
         return Request(call, [intent])
 
     @recorded
@@ -177,7 +175,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         """Give the tape another name, or (None) none. Its id stays. A closed tape can be renamed, too."""
         call = call_of(self._id, **options)
         payload = payloads.Label(name=None if name is None else strict.text(name, "name"))
-        intent = Plain(key=keyed(call.key), payload=payload)
+        intent = Plain(key=self._services.keyed(call.key), payload=payload)
         return Request(call, [intent])
 
     @recorded
@@ -189,8 +187,27 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
             raise InvalidEntry("add", "name the labels to add or to remove")
         if both := [label for label in added if label in removed]:
             raise InvalidEntry("remove", f"label {both[0]!r} is to be added as well")
-        intent = Relabel(key=keyed(call.key), add=added, remove=removed)
+        intent = Relabel(key=self._services.keyed(call.key), add=added, remove=removed)
         return Request(call, [intent])
+
+    @recorded
+    def hide(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Request:
+        """Take the tape out of lists, searches and reads, and let it take no writes, until ``unhide``.
+
+        Nothing is removed: its forks go on reading what they inherit, and the feed goes on giving its entries. A hidden
+        tape reads as one that is not there, ``get`` and writes raise TapeHidden, and ``store.list(hidden=True)`` lists
+        it. It can be purged. Raises TapeNotFound for a tape that was never written.
+        """
+        return self._set_hidden(call_of(self._id, **options), strict.reason(reason), hidden=True)
+
+    @recorded
+    def unhide(self, **options: Unpack[WriteOptions]) -> Request:
+        """Show a hidden tape again, as it was. ``store.tape(id)`` gives the handle."""
+        return self._set_hidden(call_of(self._id, **options), None, hidden=False)
+
+    def _set_hidden(self, call: Call, reason: str | None, *, hidden: bool) -> Request:
+        payload = payloads.Label(hidden=hidden, reason=reason)
+        return Request(call, [SetHidden(key=self._services.keyed(call.key), payload=payload)])
 
     # -- forks
 
@@ -202,6 +219,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         name: str | None = None,
         strategy: str = "replay",
         on_conflict: str = "fail",
+        reuse: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Fork:
         """Fork this tape: a new one that inherits the view at a point (now, a seq, a moment, an anchor, a message).
@@ -209,7 +227,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         Nothing is copied. The fork never sees what this tape records later, nor this tape what the fork records
         before it is merged. In a ``with`` statement it is merged with ``strategy`` at the end, and discarded when
         an exception leaves the block. The same call with the same ``id`` or ``key`` returns the same fork; any other
-        use of a taken id is TapeExists.
+        use of a taken id is TapeExists. So is that of a purged tape, unless ``reuse`` says that the fork may have it.
         """
         call = call_of(self._id, **options)
         if name is not None:
@@ -217,7 +235,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         if id is not None:
             id = strict.identifier(id, "id")
         divergence.check(strategy, on_conflict)
-        child = self._services.branching.fork(call, call.key, id, at, name)
+        child = self._services.branching.fork(call, call.key, id, at, name, reuse=strict.flag(reuse, "reuse"))
         return Fork(self._services, child, parent=self, strategy=strategy, on_conflict=on_conflict)
 
     def merge(
@@ -231,6 +249,8 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         actor: str | None = None,
         meta: dict[str, Any] | None = None,
         expected_head: int | None = None,
+        occurred_at: datetime | int | None = None,
+        expected_view: int | None = None,
         **message: Any,
     ) -> MergeReceipt:
         """Take what is new on a fork of this tape, in one step on both.
@@ -241,7 +261,15 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         nothing new the last receipt comes back. Where both changed the same message: MergeConflict, or as
         ``on_conflict`` says.
         """
-        call = call_of(self._id, key=key, actor=actor, meta=meta, expected_head=expected_head)
+        call = call_of(
+            self._id,
+            key=key,
+            actor=actor,
+            meta=meta,
+            expected_head=expected_head,
+            expected_view=expected_view,
+            occurred_at=occurred_at,
+        )
         if summary is not None:
             message["content"] = strict.text(summary, "summary")
         return self._services.branching.merge(call, call.key, _tape_id(child), strategy, on_conflict, message)
@@ -267,13 +295,31 @@ class Tape(Compactor, MemoryWriter, MessageWriter):
         """Return what was added, revised, retracted and anchored from one point, or one tape, to another."""
         before = a if isinstance(a, Snapshot) else self.at(a)
         after = b if isinstance(b, Snapshot) else self.at(b)
-        return compare(
-            before.messages(),
-            after.messages(),
-            before.anchors(limit=2**31 - 1),
-            after.anchors(limit=2**31 - 1),
-            lambda message_id: after.find(message_id) is not None,
-        )
+        return difference(before, after)
+
+
+def family(snapshot: Snapshot) -> str:
+    """Return the tape from which a tape's family comes."""
+    ancestors = snapshot._reader.lineage(snapshot.id).ancestors
+    return ancestors[-1].tape if ancestors else snapshot.id
+
+
+def difference(before: Snapshot, after: Snapshot) -> Diff:
+    """Compare two views of one family, in which a message keeps its id."""
+    return compare(
+        before.messages(),
+        after.messages(),
+        before.anchors(limit=2**31 - 1),
+        after.anchors(limit=2**31 - 1),
+        lambda message_id: after.find(message_id) is not None,
+    )
+
+
+def difference_by_content(before: Snapshot, after: Snapshot) -> Diff:
+    """Compare two views that share no ids, by what their messages say."""
+    aligned = align(before.messages(), after.messages())
+    anchored = after.anchors(limit=2**31 - 1)
+    return Diff(aligned.only("+"), [], aligned.only("-"), [], anchored, aligned.parted)
 
 
 class Fork(Tape):

@@ -7,11 +7,21 @@ conversation, such as that of a subagent.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
 
-__all__ = ["Event", "Message", "Restart", "Start", "Step", "Title", "Used"]
+from tape.core.records import Entry
+
+__all__ = ["Branch", "Event", "ImportProblem", "Message", "Restart", "Start", "Step", "Title", "Used"]
+
+
+class ImportProblem(Struct, frozen=True):
+    """A line of a transcript that could not be taken as it is, and why."""
+
+    line: int
+    reason: str
 
 
 class Start(Struct, kw_only=True):
@@ -37,6 +47,8 @@ class Message(Struct, kw_only=True):
     meta: dict[str, Any]
     actor: str | None = None
     lane: str = ""
+    at: int | None = None
+    """When it happened: microseconds since 1970."""
 
 
 class Event(Struct, kw_only=True):
@@ -47,6 +59,7 @@ class Event(Struct, kw_only=True):
     name: str
     data: Any
     lane: str = ""
+    at: int | None = None
 
 
 class Restart(Struct, kw_only=True):
@@ -59,6 +72,7 @@ class Restart(Struct, kw_only=True):
     summary: str | None = None
     meta: dict[str, Any]
     lane: str = ""
+    at: int | None = None
 
 
 class Used(Struct, kw_only=True):
@@ -71,6 +85,7 @@ class Used(Struct, kw_only=True):
     cached_tokens: int = 0
     model: str | None = None
     lane: str = ""
+    at: int | None = None
 
 
 class Title(Struct, kw_only=True):
@@ -81,4 +96,14 @@ class Title(Struct, kw_only=True):
     name: str
 
 
-Step = Start | Message | Event | Restart | Used | Title
+class Branch(Struct, kw_only=True):
+    """A side conversation begins: at the message with the key ``parent``, or where ``locate`` finds it on the tape."""
+
+    line: int
+    lane: str
+    parent: str | None = None
+    locate: Callable[[Iterable[Entry]], str | None] | None = None
+    """Finds the id of the message among the entries of the conversation's tape, for a file that does not hold it."""
+
+
+Step = Start | Message | Event | Restart | Used | Title | Branch

@@ -1,6 +1,7 @@
 """Tapes too long to be written one call at a time: entries put straight into the table, with a valid chain.
 
-The rows of the view are then made by ``rebuild``; after events, which change nothing in it, only the head is moved.
+The rows of the view are then made by ``rebuild``; after events, which are in it by name alone, only those rows
+are made and the head is moved.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def record(backend: Backend, chat: tape.Tape, entries: Iterable[tuple[str, Paylo
         f"{_HEAD} WHERE tape = {mark}", (chat.id,)
     ).fetchone()
     last = [seq, bytes(hash)]
+    named: list[tuple[int, str, int]] = []
 
     def rows() -> Iterator[tuple[Any, ...]]:
         before = bytes(hash)
@@ -62,6 +64,8 @@ def record(backend: Backend, chat: tape.Tape, entries: Iterable[tuple[str, Paylo
                 place,
             )
             last[:] = at, before
+            if isinstance(payload, payloads.Event):
+                named.append((number, payload.name, at))
             yield (number, at, payload.kind, key, raw, stamp, payload.version, before, 0, lane, ordinal, xid)
 
     connection.execute("BEGIN")
@@ -76,6 +80,8 @@ def record(backend: Backend, chat: tape.Tape, entries: Iterable[tuple[str, Paylo
         while batch := list(itertools.islice(stream, 10_000)):
             connection.executemany(f"INSERT INTO tape_entries ({names}) VALUES ({marks})", batch)
     if move_head:
+        marks = ", ".join([mark] * 3)
+        connection.cursor().executemany(f"INSERT INTO tape_events (tape_id, name, seq) VALUES ({marks})", named)
         connection.execute(f"UPDATE tape_heads SET seq = {mark}, hash = {mark} WHERE tape_id = {mark}", (*last, number))
     connection.execute("COMMIT")
     connection.close()

@@ -13,11 +13,11 @@ from support.sizes import size
 def steps(usual: int, *, postgres: bool) -> int:
     """Return how many steps to run: as ``TAPE_TEST_STEPS`` says, or the usual number, on PostgreSQL fewer.
 
-    The rules are the same on both engines, and a step there takes ten times as long. At full size it is ten times as
+    The rules are the same on both engines, and a step there takes ten times as long. At full size it is three times as
     many.
     """
     given = os.environ.get("TAPE_TEST_STEPS")
-    return int(given) if given else size(2 * usual // 5, 10 * usual // 3) if postgres else size(usual, 10 * usual)
+    return int(given) if given else size(usual // 12, usual // 2) if postgres else size(usual // 2, 3 * usual)
 
 
 def explore(machine: type[RuleBasedStateMachine], steps: int, steps_each: int) -> None:

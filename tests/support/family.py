@@ -467,6 +467,9 @@ class Kin:
         changes = [one for one in changes if not _same_state(self.tree.state(one[2], clears=True), one[3])]
         changes.sort(key=lambda one: (one[0], one[2]))
         carried = list(dict.fromkeys(one.name for one in reversed(child.changes) if one.seq > child.merged))[::-1]
+        # Blocks that the fork removed come first: they make room for the others.
+        gone = [f"block:{label}" for label, held in child.tree.blocks.items() if held.text is None]
+        carried.sort(key=lambda name: name not in gone)
         anything = child.seq > child.merged if strategy == "link" else bool(new or changes or carried)
         if child.last is not None and not anything:
             return Merged(**{**child.last.__dict__, "duplicate": True})

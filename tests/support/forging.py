@@ -24,6 +24,7 @@ def forged(
     heads: Sequence[Head] = (),
     stamps: Sequence[int] = (),
     keys: Sequence[str] = (),
+    metas: Sequence[bytes | None] = (),
 ) -> list[Line]:
     """Return the lines of a tape with these entries; ``head`` is where all leave it, unless ``heads`` differ."""
     found: list[Line] = []
@@ -35,13 +36,13 @@ def forged(
         key = keys[number] if keys else key
         stamp = stamps[number] if stamps else 1
         at = heads[number] if heads else head
-        place = payloads.Place(*at)
+        place, meta = payloads.Place(*at), metas[number] if metas else None
         hash = chain.link(
-            hash, chain.digest(raw), tape, seq, entry.kind, key, None, None, None, stamp, entry.version, place
+            hash, chain.digest(raw), tape, seq, entry.kind, key, None, None, meta, stamp, entry.version, place
         )
         found.append(
             export_format.EntryLine(
-                seq, entry.kind, key, None, None, stamp, entry.version, at, hash.hex(), Raw(b"null"), Raw(raw)
+                seq, entry.kind, key, None, None, stamp, entry.version, at, hash.hex(), Raw(meta or b"null"), Raw(raw)
             )
         )
     return [export_format.TapeLine(tape, len(entries), hash.hex(), export_format.FORMAT), *found]

@@ -49,11 +49,13 @@ class Item:
     key: str | None = None
     parent: str | None = HEAD
     made: str = "<made by the store>"
+    said: tuple[Any, int | None] = (None, None)
+    """What is said beside it, and when it came about."""
 
     @property
-    def given(self) -> str | None:
-        """The id that the caller chose."""
-        return self.message.get("id", self.id)
+    def given(self) -> Any:
+        """The id that the caller chose: beside the message, or in it."""
+        return self.message.get("id") if self.id is None else self.id
 
 
 @dataclass
@@ -64,6 +66,8 @@ class SeenTape(Seen):
     """(seq, text, ids covered, stale), in the order of what they cover."""
     newest: int | None
     """The summary that was made last, of those."""
+    said: list[tuple[Any, int | None]]
+    """What was said beside the messages of the path, and when each came about."""
     count: int
     reason: str | None
 
@@ -80,6 +84,7 @@ class SeenTape(Seen):
         assert newest == context.summary
         assert (newest.seq if newest is not None else None) == self.newest
         assert (info.entry_count, info.message_count, info.reason) == (self.seq, self.count, self.reason)
+        assert [(message.meta, message.occurred) for message in reads.messages()] == self.said
 
 
 @dataclass
@@ -137,6 +142,7 @@ class Model(Tree):
             anchors=[(self.id, one.seq, one.name, self.stale(one)) for one in self.standing()],
             summaries=[(one.seq, one.text, one.covers, self.outdated(one)) for one in self.summaries(self.head)],
             newest=newest.seq if newest is not None else None,
+            said=[self.notes[id].said for id in self.path(self.head)],
             count=len(live),
             status=self.status,
             reason=self.reason,
@@ -191,6 +197,9 @@ class Model(Tree):
 
     def extend(self, items: Sequence[Item], expected: int | None = None, *, batch: bool = False) -> list[Wrote]:
         """Append messages one behind the other."""
+        chosen = [item.given for item in items if item.given is not None]
+        if not all(isinstance(id, str) for id in chosen) or len(set(chosen)) < len(chosen):
+            raise Refused(tape.InvalidEntry)
         before: dict[int, Wrote] = {}
         for index, item in enumerate(items):
             found = self._find(item.key, self._content(item, index))
@@ -231,8 +240,7 @@ class Model(Tree):
                 before[index] = self._same(placed, self._content(item, index))
 
     def _content(self, item: Item, index: int) -> dict[str, Any]:
-        message = {name: value for name, value in item.message.items() if name != "id"}
-        content: dict[str, Any] = {"kind": "append", "message": message}
+        content: dict[str, Any] = {"kind": "append", "message": apart(item.message, item.given)}
         if item.given is not None:
             content["id"] = item.given
         if item.parent != HEAD and index == 0:
@@ -263,6 +271,7 @@ class Model(Tree):
             revised=seq,
             bound=bound,
             keyed=item.key is not None,
+            said=item.said,
         )
         self.head = id
         return self._done(seq, id)
@@ -270,15 +279,17 @@ class Model(Tree):
     def upsert(self, item: Item, expected: int | None = None) -> Wrote:
         """Append a message, or revise it."""
         id = item.given
+        if id is not None and not isinstance(id, str):
+            raise Refused(tape.InvalidEntry)
         if item.key is not None:
             for record in self.records:
                 if record.key == item.key:
-                    whole = {"kind": "revise", "id": id, "message": _without_place(item.message)}
+                    whole = {"kind": "revise", "id": id, "message": _without_place(item.message, id)}
                     return self._same(record, whole if record.kind == "revise" else self._content(item, 0))
         if id is None or id not in self.notes:
             self._check(expected)
             return self._append(item, 0, self.head)
-        return self.revise(id, message=item.message, key=item.key, expected=expected)
+        return self.revise(id, message=item.message, key=item.key, expected=expected, said=item.said)
 
     def revise(
         self,
@@ -288,13 +299,14 @@ class Model(Tree):
         content: Any = None,
         key: str | None = None,
         expected: int | None = None,
+        said: tuple[Any, int | None] = (None, None),
     ) -> Wrote:
         """Replace a message, or only its content."""
         given: dict[str, Any] = {"kind": "revise", "id": id}
         if message is None:
             given["content"] = content
         else:
-            given["message"] = _without_place(message)
+            given["message"] = _without_place(message, id)
         found = self._find(key, given)
         if found is not None:
             return found
@@ -310,9 +322,12 @@ class Model(Tree):
         note = self.require(id)
         if message is not None and "role" in message and message["role"] != note.body.get("role"):
             raise Refused(tape.InvalidEntry, field="message.role")
+        if message is not None and note.body.get("id") == id != message.get("id", id):
+            raise Refused(tape.InvalidEntry, field="message.id")
         body = revised_body(note, message, content)
         seq = self._record("revise", key, given, id)
         note.body, note.wrote, note.revised = copy.deepcopy(body), (self.id, seq), seq
+        note.said = said
         return self._done(seq, id)
 
     def retract(
@@ -356,14 +371,15 @@ class Model(Tree):
         self.clear_all(seq)
         return self._done(seq)
 
-    def switch(self, id: str, *, key: str | None = None, expected: int | None = None) -> Wrote:
-        """Make a message the head."""
+    def switch(self, id: str | None, *, key: str | None = None, expected: int | None = None) -> Wrote:
+        """Make a message the head, or none."""
         content = {"kind": "switch", "id": id}
         found = self._find(key, content)
         if found is not None:
             return found
         self._check(expected)
-        self.require(id)
+        if id is not None:
+            self.require(id)
         seq = self._record("switch", key, content, id)
         self.head = id
         return self._done(seq, id)
@@ -450,5 +466,5 @@ class Model(Tree):
         return self._done(seq)
 
 
-def _without_place(message: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in message.items() if name not in ("id", "role")}
+def _without_place(message: dict[str, Any], id: str | None) -> dict[str, Any]:
+    return {name: value for name, value in apart(message, id).items() if name != "role"}

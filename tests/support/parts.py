@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tape
-from support.validators import check_anthropic, check_chat, check_responses
+from support.request_rules import check_anthropic, check_chat, check_responses
 from tape.core.context.build import ContextInputs, build
 from tape.core.context.policy import Item
 from tape.core.records import Message

@@ -20,8 +20,9 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import tape
+from support.sizes import size
 
-__all__ = ["PATIENCE", "Crew", "Program", "Worker", "heard", "pending", "ready", "say", "scaled", "until"]
+__all__ = ["PATIENCE", "Crew", "Program", "Worker", "heard", "pending", "preload", "ready", "say", "scaled", "until"]
 
 PATIENCE = 60.0
 """Seconds after which a process that says nothing has failed the test."""
@@ -33,12 +34,19 @@ Program = Callable[..., None]
 """A top-level function that takes the open store, or if it is to open the store itself the address and the options."""
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["tape.store", "alembic.command", "psycopg"])
+
+
+def preload(*modules: str) -> None:
+    """Let the server of processes import these, too; only before the first process is started."""
+    _server.set_forkserver_preload(["tape.store", "alembic.command", "psycopg", *modules])
+
+
+preload()
 
 
 def scaled(count: int) -> int:
-    """Return ``count``, or more of it when the environment asks for a longer run."""
-    return max(1, round(count * LONGER))
+    """Return ``count`` at full size, a third in the usual run, more when the environment asks for a longer one."""
+    return max(1, round(count * LONGER * size(0.3, 1)))
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

@@ -32,7 +32,7 @@ class Proxy:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._stopped = False
         self._change = threading.Lock()
-        self._wanted: tuple[str, bool] | None = None
+        self._wanted: tuple[str | tuple[str, ...], bool] | None = None
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self.away = False
@@ -46,7 +46,7 @@ class Proxy:
             self.url = self.url.difference_update_query(["host", "port"])
         self._start(self._accept)
 
-    def lose(self, begins: str, *, reply: bool = True) -> None:
+    def lose(self, begins: str | tuple[str, ...], *, reply: bool = True) -> None:
         with self._change:
             self._wanted = (begins, reply)
 

@@ -87,9 +87,9 @@ def awaits_of(body: dict[str, Any]) -> set[str]:
     return calls_of(body) - results
 
 
-def apart(body: dict[str, Any], id: str) -> dict[str, Any]:
+def apart(body: dict[str, Any], id: str | None) -> dict[str, Any]:
     """Return what a message says besides its own id, which may stand in it or beside it."""
-    return {name: value for name, value in body.items() if name != "id" or value != id}
+    return {name: value for name, value in body.items() if name != "id" or value != id or id is None}
 
 
 class Refused(Exception):
@@ -127,6 +127,8 @@ class Note:
     """When the clear was made that took it, or 0."""
     named: int = 0
     """The last entry of the tape's own that revised, retracted or restored it."""
+    said: tuple[Any, int | None] = (None, None)
+    """What was said beside the body, and when it came about."""
 
     @property
     def revision(self) -> int:
@@ -162,7 +164,11 @@ def revised_body(note: Note, message: dict[str, Any] | None, content: Any) -> di
     """Return what a message says after a revision: another message, or only another content."""
     if message is None:
         return {**note.body, "content": content}
-    return {**{name: note.body[name] for name in ("id", "role") if name in note.body}, **message}
+    kept: dict[str, Any] = {name: note.body[name] for name in ("id", "role") if name in note.body}
+    if kept.get("id") != note.id:
+        # That is data, and the new message has its own or none.
+        kept.pop("id", None)
+    return {**kept, **message}
 
 
 @dataclass

@@ -1,8 +1,9 @@
-"""Entries, messages and differences as lines of text. Pure: from values to text."""
+"""Entries as lines of text. Pure: from values to text."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,44 +11,42 @@ import msgspec
 from msgspec import UNSET
 
 import tape
-from tape.command.output import Line, clean, count, cut, flat, moment
+from tape.command.output import Line, clean, count, cut, moment, money, wrapped
+from tape.command.show.events import event_failed, event_sentence
+from tape.command.show.messages import PLAIN, Look, body, failed, happened, indented, message_line, speaker
 from tape.core.entries import payloads
-from tape.core.merge.diff import Aligned
-from tape.core.messages import shapes
 
-__all__ = ["changes", "entry_lines", "label", "message_line", "message_lines", "oneline", "side_by_side"]
+__all__ = ["entry_failed", "entry_heading", "entry_lines", "entry_text", "gist", "label", "message_of", "oneline"]
 
-_SHOWN = 80
-
-
-def _body(data: dict[str, Any]) -> str:
-    """Return what a message says, tool calls and results included, whatever its shape."""
-    parts = [_part(part) for part in shapes.read(data).parts]
-    text = "\n".join(part for part in parts if part)
-    return text or ("" if data.get("content") in (None, "") else _short(data.get("content")))
+_ROWS = 12
+"""So many rows of a message are shown in the log; ``show`` has the rest."""
 
 
-def _part(part: shapes.Part) -> str:
-    match part:
-        case shapes.Text():
-            return part.text
-        case shapes.Call():
-            return f"calls {part.name}({_short(part.arguments)})"
-        case shapes.Result():
-            return f"{'error' if part.error else 'result'} of {part.id}: {shapes.as_text(part.content)}"
-        case shapes.Media():
-            return f"[{part.media_type or part.part.get('type')}]"
-        case shapes.Other():
-            return f"[{part.part.get('type', 'part')}] {_short(part.part)}"
+def message_of(entry: tape.Entry) -> dict[str, Any] | None:
+    """Return the message that an entry brings, if it brings one."""
+    payload = entry.payload
+    message = payload.message if isinstance(payload, payloads.Append | payloads.Revise) else None
+    return message if isinstance(message, dict) else None
+
+
+def entry_text(entry: tape.Entry, look: Look = PLAIN) -> str:
+    """Return all that an entry says, to be searched."""
+    message = message_of(entry)
+    if message is not None:
+        return body(message, look.calls)
+    return gist(entry, 1_000_000, look)
+
+
+def entry_failed(entry: tape.Entry) -> bool:
+    """Whether an entry tells of a failure: a tool's error, or an event that says so."""
+    if isinstance(entry.payload, payloads.Event):
+        return event_failed(entry.payload.name, entry.payload.data)
+    message = message_of(entry)
+    return message is not None and failed(message)
 
 
 def _short(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def message_line(data: dict[str, Any], most: int = _SHOWN) -> str:
-    """Return a message on one line: its role and how it begins."""
-    return f"{cut(str(data.get('role') or data.get('type') or 'item'), 20)}: {cut(_body(data), most)}"
 
 
 def label(id: str, name: str | None = None) -> str:
@@ -57,9 +56,9 @@ def label(id: str, name: str | None = None) -> str:
     return cut(name, 20) if name else f"..{clean(id[-8:])}"
 
 
-def _gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None) -> str:
-    """Return what an entry says, on one line; ``names`` holds the names of other tapes."""
-    payload = entry.payload
+def gist(entry: tape.Entry, most: int, look: Look = PLAIN) -> str:
+    """Return what an entry says, on one line."""
+    payload, names = entry.payload, look.tapes
     match payload:
         case None:
             return "(erased)" if entry.unreadable is None else f"(unreadable: {cut(entry.unreadable, most)})"
@@ -71,9 +70,9 @@ def _gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None
             )
             return cut(" ".join(part for part in (payload.name or "", start) if part), most)
         case payloads.Append() if isinstance(payload.message, dict):
-            return message_line(payload.message, most)
+            return message_line(payload.message, most, look.calls)
         case payloads.Revise() if isinstance(payload.message, dict):
-            return cut(f"{payload.id} -> {message_line(payload.message, most)}", most + 20)
+            return cut(f"{payload.id} -> {message_line(payload.message, most, look.calls)}", most)
         case payloads.Retract():
             return cut(", ".join(payload.ids) + _because(payload.reason), most)
         case payloads.Restore():
@@ -93,9 +92,9 @@ def _gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None
         case payloads.Block():
             return cut(f"{payload.op} {payload.label} {payload.given or ''}", most)
         case payloads.Usage():
-            return f"{payload.input_tokens} in, {payload.output_tokens} out, cost {payload.cost}"
+            return cut(_used(payload), most)
         case payloads.Event():
-            return cut(payload.name + ("" if payload.data is None else f" {_short(payload.data)}"), most)
+            return cut(event_sentence(payload.name, payload.data), most)
         case payloads.Fork():
             return cut(f"{label(payload.child, payload.name)} at {payload.at}", most)
         case payloads.Merge():
@@ -111,11 +110,17 @@ def _gist(entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None
             onward = f", continued on {_called(payload.redirect, names)}" if payload.redirect else ""
             return cut(payload.status + _because(payload.reason) + onward, most)
         case payloads.Label():
-            named = f"named {payload.name}" if payload.name is not UNSET else ""
-            marks = [f"+{mark}" for mark in payload.add] + [f"-{mark}" for mark in payload.remove]
-            return cut(" ".join([named, *marks]).strip(), most)
+            return cut(_labelled(payload), most)
         case _:
             return cut(_short(msgspec.to_builtins(payload)), most)
+
+
+def _labelled(payload: payloads.Label) -> str:
+    if payload.hidden is not UNSET:
+        return f"hidden{_because(payload.reason)}" if payload.hidden else "shown again"
+    named = f"named {payload.name}" if payload.name is not UNSET else ""
+    marks = [f"+{mark}" for mark in payload.add] + [f"-{mark}" for mark in payload.remove]
+    return " ".join([named, *marks]).strip()
 
 
 def _called(id: str, names: Mapping[str, str] | None) -> str:
@@ -126,68 +131,54 @@ def _because(reason: str | None) -> str:
     return f" ({reason})" if reason else ""
 
 
-def oneline(
-    entry: tape.Entry, most: int = _SHOWN, names: Mapping[str, str] | None = None
-) -> list[str | tuple[str, str]]:
-    """Return an entry as one line: seq, kind and gist; with ``names``, that of its tape stands in front."""
-    where = f"{entry.seq}" if names is None else f"{_called(entry.tape, names)}:{entry.seq}"
-    line: list[str | tuple[str, str]] = [(where, "seq"), " ", (entry.kind, "kind"), " ", _gist(entry, most, names)]
-    if entry.source is not None:
-        line.append((f"  <- {_called(entry.source.tape, names)}:{entry.source.seq}", "quiet"))
-    return line
+def _used(payload: payloads.Usage) -> str:
+    of = f"{payload.model}: " if payload.model else ""
+    cached = f", {payload.cached_tokens:,} cached" if payload.cached_tokens else ""
+    cost = f", {money(payload.cost)}" if payload.cost else ""
+    return f"{of}{payload.input_tokens:,} tokens in, {payload.output_tokens:,} out{cached}{cost}"
 
 
-def entry_lines(entry: tape.Entry) -> list[Line]:
+def oneline(entry: tape.Entry, look: Look = PLAIN, *, when: bool = False, beside: int = 0) -> Line:
+    """Return an entry as one line: seq, when it happened, kind and gist. Where tapes are named, its own is in front.
+
+    ``beside`` columns of the row are taken by something else.
+    """
+    where = f"{entry.seq}" if look.tapes is None else f"{_called(entry.tape, look.tapes)}:{entry.seq}"
+    source = "" if entry.source is None else f"  <- {_called(entry.source.tape, look.tapes)}:{entry.source.seq}"
+    at = f"{happened(entry)[:16]} " if when else ""
+    room = look.room(beside + len(where) + len(at) + len(entry.kind) + 2 + len(source))
+    line: list[str | tuple[str, str]] = [(where, "seq"), " ", (at, "quiet"), (entry.kind, "kind"), " "]
+    return [*line, (gist(entry, room, look), "bad" if entry_failed(entry) else ""), (source, "quiet")]
+
+
+def entry_lines(entry: tape.Entry, look: Look = PLAIN) -> list[Line]:
     """Return an entry as ``log`` shows it: a heading, who and when, and what it says."""
-    lines: list[Line] = [[("entry ", "head"), (f"{clean(entry.tape)}:{entry.seq}", "seq"), f"  {entry.hash[:16]}"]]
-    lines.append(["Kind:   ", (entry.kind, "kind")])
+    lines = [*entry_heading(entry, look), ""]
+    message = message_of(entry)
+    if message is None:
+        return [*lines, *wrapped(gist(entry, 1000, look), look.columns, "    "), ""]
+    if isinstance(entry.payload, payloads.Revise):
+        lines.append([(f"    {clean(entry.payload.id)} ->", "quiet")])
+    rows = list(indented(message, look))
+    if len(rows) > _ROWS + 1:
+        more = f"[{count(len(rows) - _ROWS, 'more line')}: tape show {shlex.quote(f'{entry.tape}:{entry.seq}')}]"
+        rows = [*rows[:_ROWS], *wrapped([(clean(more), "quiet")], look.columns, "    ")]
+    return [*lines, *rows, ""]
+
+
+def entry_heading(entry: tape.Entry, look: Look = PLAIN) -> list[Line]:
+    """Return where an entry stands, its kind, who caused it and when."""
+    where = (f"{clean(entry.tape)}:{entry.seq}", "seq")
+    lines: list[Line] = [[("entry ", "head"), where, (f"  {entry.hash[:16]}", "quiet")]]
+    message = message_of(entry)
+    said = "" if message is None else f" {cut(speaker(message), 20)}"
+    lines.append(["Kind:   ", (entry.kind, "kind"), said])
     if entry.actor is not None:
         lines.append(f"Actor:  {clean(entry.actor)}")
-    lines.append(f"Date:   {moment(entry.recorded_at)}")
+    recorded = "" if entry.occurred_at is None else f"  (recorded {moment(entry.recorded_at)})"
+    lines.append([f"Date:   {happened(entry)}", (recorded, "quiet")])
     if entry.source is not None:
         lines.append(f"Source: {clean(entry.source.tape)}:{entry.source.seq}")
     if entry.meta:
-        lines.append(f"Meta:   {cut(_short(entry.meta), 100)}")
-    lines.append("")
-    return [*lines, f"    {_gist(entry, 100)}", ""]
-
-
-def message_lines(message: tape.Message) -> list[Line]:
-    """Return a message in full: a heading, then what it says."""
-    revised = f", revised at {message.revision}" if message.revision != message.seq else ""
-    role = flat(str(message.role or message.data.get("type") or "item"))
-    heading: Line = [(f"{message.seq} ", "seq"), (role, "head"), (f"  {clean(message.id)}{revised}", "quiet")]
-    return [heading, *(f"    {line}" for line in clean(_body(message.data)).split("\n")), ""]
-
-
-def changes(diff: tape.Diff, most: int = _SHOWN) -> list[Line]:
-    """Return a difference as a patch is shown: added, changed, gone, left on another branch, anchored."""
-    lines: list[Line] = [[(f"+ {_named(message, most)}", "add")] for message in diff.added]
-    for change in diff.revised:
-        lines += [[(f"- {_named(change.before, most)}", "remove")], [(f"+ {_named(change.after, most)}", "add")]]
-    lines += [[(f"- {_named(message, most)}", "remove")] for message in diff.retracted]
-    lines += [[(f"< {_named(message, most)}", "quiet")] for message in diff.left]
-    return lines + _anchored(diff, most)
-
-
-def side_by_side(aligned: Aligned, diff: tape.Diff, most: int = _SHOWN) -> list[Line]:
-    """Return two tapes that are no family as a patch is shown: where they part, then what only one of them has."""
-    first: Line = [("different from the first message on", "quiet")]
-    if aligned.parted is not None:
-        before, after = aligned.parted
-        where = f"{before.seq}" if before.seq == after.seq else f"{before.seq} and {after.seq}"
-        first = [(f"  same up to {where} {message_line(before.data, most)}", "quiet")]
-    styles = {"-": "remove", "+": "add"}
-    lines: list[Line] = [[(f"{side} {_named(message, most)}", styles[side])] for side, message in aligned.changes]
-    return [first, *lines, *_anchored(diff, most)]
-
-
-def _anchored(diff: tape.Diff, most: int) -> list[Line]:
-    return [
-        [(f"@ {flat(anchor.name)}{f': {cut(anchor.summary, most)}' if anchor.summary else ''}", "change")]
-        for anchor in diff.anchored
-    ]
-
-
-def _named(message: tape.Message, most: int) -> str:
-    return f"{message.seq} {message_line(message.data, most)}"
+        lines.append(f"Meta:   {cut(_short(entry.meta), look.room(8))}")
+    return [row for line in lines for row in wrapped(line, look.columns)]

@@ -8,21 +8,54 @@ from datetime import datetime
 
 import tape
 from tape.command.show import graph
-from tape.command.show.describe import label
+from tape.command.show.describe import label, message_of
+from tape.command.show.messages import learn_calls
 from tape.core.entries import payloads
+from tape.core.messages import shapes
 
-__all__ = ["backwards", "drawn", "recent"]
+__all__ = ["backwards", "drawn", "recent", "with_tools"]
 
-_PAGE = 500
+_FIRST, _PAGE = 60, 500
+"""How many entries are read at once: first what a screen shows, then more."""
+_NEAR = 40
+"""How many messages before a result are searched for its call."""
 _STRUCTURE = ("open", "fork", "merge", "discard")
 """The kinds that a graph is made of."""
 
 
 def backwards(chat: tape.Snapshot, head: int) -> Iterator[tape.Entry]:
-    """Yield a tape's entries from a seq down to the first, reading a page at a time."""
-    for high in range(head, 0, -_PAGE):
-        low = max(0, high - _PAGE)
-        yield from reversed([entry for entry in chat.entries(after=low, limit=high - low) if entry.seq <= high])
+    """Yield a tape's entries from a seq down to the first, reading a page at a time: a short one first."""
+    most, high = _FIRST, head
+    while high > 0:
+        page = list(chat.entries(before=high + 1, reverse=True, limit=most))
+        yield from page
+        if len(page) < most:
+            return
+        most, high = _PAGE, page[-1].seq - 1
+
+
+def with_tools(chat: tape.Snapshot, entries: Iterable[tape.Entry], calls: dict[str, str]) -> Iterator[tape.Entry]:
+    """Yield entries in either order, and note in ``calls`` the tools of those that a result answers.
+
+    A call stands shortly before its result. Where that is not among the entries at hand, it is looked up.
+    """
+    for entry in entries:
+        message = message_of(entry)
+        if message is not None:
+            learn_calls([message], calls)
+            unknown = [part.id for part in shapes.read(message).results if part.name is None and part.id not in calls]
+            if unknown:
+                before = chat.entries(
+                    before=(entry.tape, entry.seq),
+                    kinds=("append", "revise"),
+                    inherited=True,
+                    reverse=True,
+                    limit=_NEAR,
+                )
+                learn_calls((message_of(earlier) for earlier in before), calls)
+                # What is not near is not looked for once more.
+                calls.update((id, id) for id in unknown if id not in calls)
+        yield entry
 
 
 def recent(entries: Iterable[tape.Entry], after: datetime | None) -> Iterator[tape.Entry]:

@@ -9,7 +9,21 @@ import msgspec
 
 import tape
 
-__all__ = ["anchor", "diff", "entry", "hit", "lineage", "members", "message", "receipt", "summary"]
+__all__ = [
+    "anchor",
+    "bisection",
+    "call",
+    "checked",
+    "diff",
+    "entry",
+    "hit",
+    "lineage",
+    "members",
+    "message",
+    "receipt",
+    "run",
+    "summary",
+]
 
 
 def members(value: Any, *names: str) -> dict[str, Any]:
@@ -24,7 +38,7 @@ def members(value: Any, *names: str) -> dict[str, Any]:
 def entry(value: tape.Entry, *, position: bool = False) -> dict[str, Any]:
     """An entry as it was recorded; its position only where it was read from the feed, which alone knows it."""
     shape = members(value, "tape", "seq", "kind", "key", "actor", "source", "payload", "meta", "recorded_at")
-    shape |= members(value, "version", "hash", "position", "unreadable")
+    shape |= members(value, "occurred_at", "version", "hash", "position", "unreadable")
     shape["source"] = None if value.source is None else {"tape": value.source.tape, "seq": value.source.seq}
     shape["payload"] = None if value.payload is None else msgspec.to_builtins(value.payload)
     shape["position"] = value.position if position else None
@@ -33,7 +47,8 @@ def entry(value: tape.Entry, *, position: bool = False) -> dict[str, Any]:
 
 def message(value: tape.Message) -> dict[str, Any]:
     """A message as it stands in the view; ``message`` is what was appended, verbatim."""
-    return members(value, "id", "tape", "seq", "revision", "parent", "recorded_at") | {"message": value.data}
+    shape = members(value, "id", "tape", "seq", "revision", "parent", "recorded_at", "occurred_at", "meta")
+    return shape | {"message": value.data}
 
 
 def anchor(value: tape.Anchor) -> dict[str, Any]:
@@ -54,6 +69,30 @@ def hit(value: tape.Hit) -> dict[str, Any]:
 def receipt(value: tape.Receipt) -> dict[str, Any]:
     """The promise that an entry is recorded."""
     return members(value, "tape", "seq", "key", "message_id", "hash", "duplicate")
+
+
+def run(value: tape.RunInfo) -> dict[str, Any]:
+    """A recorded run."""
+    return members(value, "id", "tape", "name", "input", "seq", "end", "status", "error", "calls", "base")
+
+
+def call(value: tape.RecordedCall) -> dict[str, Any]:
+    """A call of a recorded run."""
+    shape = members(value, "number", "lane", "n", "kind", "name", "effect", "key", "status", "seq", "result_seq")
+    return shape | {"request": value.request(), "result": value.result}
+
+
+def checked(value: tape.Checked) -> dict[str, Any]:
+    """A run that was run again."""
+    shape = members(value, "tape", "run", "name", "status", "calls", "matched", "live", "error")
+    return shape | {"divergences": [msgspec.to_builtins(told) for told in value.divergences]}
+
+
+def bisection(value: tape.Bisection) -> dict[str, Any]:
+    """Where a run went wrong for good."""
+    shape = members(value, "tape", "run", "calls", "point", "continuations", "rescued", "rescued_run")
+    curve = [members(rate, "call", "tries", "recovered", "low", "high") for rate in value.curve]
+    return shape | {"bounds": list(value.bounds), "curve": curve}
 
 
 def lineage(value: tape.Lineage) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""The demo: a short story on a real store."""
+"""Learning: the help of a command, and a short story on a real store."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,12 +11,38 @@ import tape
 from tape import demo as stories
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean
-from tape.command.registry import command
+from tape.command.registry import SECTIONS, app, command, one_of
 
 if TYPE_CHECKING:
     from tape.command.session import Session
 
-__all__ = ["demo"]
+__all__ = ["demo", "help"]
+
+
+@command("tape help", "tape help log", data=False)
+def help(
+    session: Session,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[COMMAND]",
+            help="The command to help with [default: all of them].",
+            autocompletion=one_of(*(name for names in SECTIONS.values() for name in names)),
+        ),
+    ] = None,
+) -> None:
+    """Show how a command is used, or which there are."""
+    from typer.main import get_command
+
+    group: Any = get_command(app)
+    if name is None:
+        wanted, parent = group, None
+    elif name in group.commands:
+        wanted, parent = group.commands[name], group.make_context("tape", [], resilient_parsing=True)
+    else:
+        raise Failure(f"{name!r} is no command", "see: tape help", USAGE)
+    with wanted.make_context(name or "tape", [], parent=parent, resilient_parsing=True) as about:
+        session.out.line(wanted.get_help(about))
 
 
 @command("tape demo", "tape demo lisbon.db && tape --store lisbon.db log Lisbon --graph", data=False)
@@ -33,14 +59,14 @@ def demo(
         stories.main([])
         return
     # The store of the environment is not used: a demo must not write into a real store.
-    place = type(session)(path, session.schema, None)
+    place = type(session)(path, session.schema, None, session.prefix)
     state = place.look()
     file = place.url.get_backend_name() == "sqlite"
     if is_memory(place.url):
         raise Failure("a demo in memory leaves nothing to look at", "name a file, or none", USAGE)
     if state.revision is not None or (file and state.there):
         raise Failure(f"{place.shown!r} is there already", "name a new file for the demo")
-    with tape.open(place.url, schema=place.schema) as store:
+    with tape.open(place.url, schema=place.schema, prefix=place.prefix) as store:
         session.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")
         id = stories.story(store)
     session.out.note(f"\nlook at it:  tape --store {shlex.quote(place.shown)} log {id} --graph")

@@ -41,7 +41,9 @@ def doctor(
         raise session.absent()
     findings = [schema_finding(state)]
     if findings[0].level == "ok":
-        with session.open() as store, session.database() as database:
+        # What is noted by the way, such as the time of the check, is left out where nothing can be written.
+        reads = session.unwritable and not checkpoint
+        with session.open(read_only=reads) as store, session.database(read_only=reads) as database:
             if checkpoint and not fold_wal(database, _PATIENCE):
                 session.out.note("a reader keeps the write-ahead log: end it, then try again")
             with progress("examining") as bar:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,10 +12,13 @@ import typer
 import tape
 from tape.command.arguments import at_moment, check_choice
 from tape.command.exit_codes import USAGE, Failure
-from tape.command.output import Line, clean, columns, count, cut, flat, moment, size
+from tape.command.output import Line, Out, clean, columns, count, cut, flat, moment, money, size, wrapped
 from tape.command.registry import command, complete_tape, one_of
 from tape.command.show import json_shapes
-from tape.command.show.describe import label, message_line
+from tape.command.show.branches import elsewhere
+from tape.command.show.describe import label
+from tape.command.show.messages import learn_calls, message_line
+from tape.command.show.spending import spending_lines
 from tape.core.view.fold import CLOSED
 
 if TYPE_CHECKING:
@@ -22,12 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["anchors", "info", "ls", "search", "stats", "tree"]
 
 ORDERS = ("created", "updated")
+_SPENT_BY = ("model", "day", "tape", "turn")
+_NARROW = 76
+"""In a terminal narrower than this a list of tapes has fewer columns."""
+_LONG, _SHORTEST = 20, 8
+"""Ids longer than this are shortened where there is little room, and to no less than this."""
 STATUSES = ("active", *sorted(CLOSED))
 
 TapeArgument = Annotated[
     str,
     typer.Argument(
-        metavar="TAPE", help="The tape: its id, its name, or how its id begins.", autocompletion=complete_tape
+        metavar="TAPE",
+        help="A tape (its id, how that begins, its name), or a place on it: TAPE:SEQ, TAPE@POINT.",
+        autocompletion=complete_tape,
     ),
 ]
 AtOption = Annotated[
@@ -39,6 +51,7 @@ AtOption = Annotated[
     "tape ls",
     "tape ls --status active --agent planner",
     "tape ls --since 2d --order updated --json | jq -r '.tapes[].id'",
+    paged=True,
 )
 def ls(
     session: Session,
@@ -54,12 +67,13 @@ def ls(
     order: Annotated[
         str, typer.Option(metavar="ORDER", help="Newest first by: created or updated.", autocompletion=one_of(*ORDERS))
     ] = "created",
+    hidden: Annotated[bool, typer.Option("--hidden", help="The hidden ones, and no others.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
 ) -> None:
     """List the tapes of a store, newest first."""
     check_choice(status, STATUSES, "--status")
-    with session.open() as store:
+    with session.open(read_only=True) as store:
         page = store.list(
             status=status,
             agent=agent,
@@ -69,28 +83,67 @@ def ls(
             limit=limit,
             cursor=cursor,
             order=order,
+            hidden=hidden,
         )
+        times = {} if session.out.as_json else {t.id: _last_message(store, t) for t in page}
     if session.out.as_json:
         session.out.json({"tapes": [json_shapes.members(about) for about in page], "cursor": page.cursor})
         return
-    rows = [
-        (t.id, cut(t.name or "-", 30), t.status, str(t.entry_count), str(t.message_count), moment(t.updated_at))
-        for t in page
-    ]
-    header = ("TAPE", "NAME", "STATUS", "ENTRIES", "MESSAGES", "UPDATED")
-    session.out.lines(columns(header, rows, ("seq", "", "", "", "", "quiet")))
+    ids = _short_ids([about.id for about in page], session.out.columns)
+    facts: dict[str, Callable[[tape.TapeInfo], str]] = {
+        "TAPE": lambda about: ids[about.id],
+        "NAME": lambda about: about.name or "-",
+        "STATUS": lambda about: about.status,
+        "ENTRIES": lambda about: f"{about.entry_count:,}",
+        "MESSAGES": lambda about: f"{about.message_count:,}",
+        "LAST MESSAGE": lambda about: times[about.id],
+    }
+    if session.out.columns is not None and session.out.columns < _NARROW:
+        for name in ("STATUS", "ENTRIES", "MESSAGES"):
+            del facts[name]
+    rows = [[fact(about) for fact in facts.values()] for about in page]
+    styles = ["seq", *[""] * (len(facts) - 2), "quiet"]
+    session.out.lines(columns([*facts], rows, styles, most=session.out.columns, shrink=(1,)))
     if page.cursor is not None:
         session.out.note(session.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
 
 
-@command("tape info chat-1", "tape info chat-1 --json | jq .usage")
+def _short_ids(ids: list[str], most: int | None) -> dict[str, str]:
+    """Return ids as they are shown: in a narrow terminal as much of long ones as names them among the others."""
+    widest = max(map(len, ids), default=0)
+    if most is None or widest <= (most - 55):
+        return {id: id for id in ids}
+    needed = _SHORTEST
+    roots: list[str] = []
+    for id in sorted(ids):
+        if not roots or not id.startswith(roots[-1]):
+            roots.append(id)
+    for before, after in itertools.pairwise(roots):
+        differing = (index for index, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
+        needed = max(needed, next(differing, -1) + 1)
+    # The beginning of a fork's id that is made of its parent's names the parent.
+    shown = {id: f"..{id[-_LONG // 2 :]}" if id not in roots else id[:needed] for id in ids}
+    return {id: shown[id] if len(id) > _LONG else id for id in ids}
+
+
+def _last_message(store: tape.Store, about: tape.TapeInfo) -> str:
+    """Return when the last message happened, or was recorded where that is not known."""
+    if not about.message_count:
+        return "-"
+    last = next(iter(store.get(about.id).messages(limit=1)), None) if not about.hidden else None
+    return moment(about.last_message_at if last is None else last.occurred_at or last.recorded_at)[:16]
+
+
+@command("tape info chat-1", "tape info chat-1 --json | jq .usage", paged=True)
 def info(session: Session, tape_: TapeArgument) -> None:
     """Show what is known of a tape: its status, its family, its last anchor, what it used."""
-    with session.open() as store:
-        chat = session.find(store, tape_)
+    with session.open(read_only=True) as store:
+        named = session.address(store, tape_)
+        chat = named.chat
         about, family, used = chat.info(), chat.lineage(), chat.usage()
         last = next(reversed(chat.anchors(limit=1)), None)
         checked = store.health(chat.id).verified
+        others = elsewhere(chat)
     if session.out.as_json:
         session.out.json(
             {
@@ -110,7 +163,7 @@ def info(session: Session, tape_: TapeArgument) -> None:
         ("status", about.status + (f" ({about.reason})" if about.reason else "")),
         ("head", f"seq {about.head}, {about.head_hash}"),
         ("entries", f"{about.entry_count:,}"),
-        ("messages", f"{about.message_count:,} in the view"),
+        ("messages", f"{about.message_count:,} in the view" + (f", {others}" if others else "")),
         ("owner", about.owner or "-"),
         ("agent", about.agent or "-"),
         ("labels", ", ".join(about.labels) or "-"),
@@ -127,16 +180,20 @@ def info(session: Session, tape_: TapeArgument) -> None:
         )
     if used.calls:
         tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out"
-        facts.append(("usage", f"{tokens}, {count(used.calls, 'call')}, cost {used.cost:,}"))
+        cost = f", {money(used.cost)}" if used.cost else ""
+        facts.append(("usage", f"{tokens}, {count(used.calls, 'call')}{cost}"))
     facts.append(("verified", "never" if checked is None else f"up to seq {checked.seq} at {moment(checked.at)}"))
     for name, value in facts:
-        session.out.line([(f"{name:<10}", "quiet"), flat(value)])
+        first, *more = wrapped(flat(value), session.out.columns and session.out.columns - 10)
+        session.out.line([(f"{name:<10}", "quiet"), *first])
+        session.out.lines([" " * 10, *row] for row in more)
 
 
 @command(
     "tape search 'night train'",
     "tape search 'time*' --tape chat-1 --role tool",
     "tape search refund --since 7d --json | jq -r '.[].tape' | sort -u",
+    paged=True,
 )
 def search(
     session: Session,
@@ -155,7 +212,7 @@ def search(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
 ) -> None:
     """Find messages by their words, newest first, on one tape or on all."""
-    with session.open() as store:
+    with session.open(read_only=session.unwritable) as store:
         hits = store.search(
             query,
             tape=None if tape_ is None else session.find(store, tape_).id,
@@ -168,14 +225,14 @@ def search(
         session.out.array(json_shapes.hit(hit) for hit in hits)
         return
     for hit in hits:
-        session.out.line(
-            [(f"{clean(hit.tape)}:{hit.seq}", "seq"), " ", (flat(hit.role or "item"), "kind"), " ", flat(hit.snippet)]
-        )
+        where, role = f"{clean(hit.tape)}:{hit.seq}", flat(hit.role or "item")
+        said: Line = [(where, "seq"), " ", (role, "kind"), " ", flat(hit.snippet)]
+        session.out.lines(wrapped(said, session.out.columns))
     if not hits:
         session.out.note("nothing found")
 
 
-@command("tape anchors chat-1", "tape anchors chat-1 --limit 5 --json")
+@command("tape anchors chat-1", "tape anchors chat-1 --limit 5 --json", paged=True)
 def anchors(
     session: Session,
     tape_: TapeArgument,
@@ -183,8 +240,8 @@ def anchors(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many of the last.")] = 20,
 ) -> None:
     """List a tape's anchors and handoffs, oldest first."""
-    with session.open() as store:
-        listed = session.at(session.find(store, tape_), at).anchors(limit=limit)
+    with session.open(read_only=True) as store:
+        listed = session.address(store, tape_, at).view.anchors(limit=limit)
     if session.out.as_json:
         session.out.array(json_shapes.anchor(anchor) for anchor in listed)
         return
@@ -192,13 +249,14 @@ def anchors(
         stale = " (stale: a message it was made from has changed)" if anchor.stale else ""
         session.out.line([(f"{label(anchor.tape)}:{anchor.seq}", "seq"), " ", (flat(anchor.name), "head"), stale])
         if anchor.summary:
-            session.out.line(f"    {cut(anchor.summary, 200)}")
-        session.out.lines(f"    next: {cut(step, 200)}" for step in anchor.next_steps)
+            session.out.lines(wrapped(cut(anchor.summary, 1000), session.out.columns, "    "))
+        for step in anchor.next_steps:
+            session.out.lines(wrapped(f"next: {cut(step, 1000)}", session.out.columns, "    "))
     if not listed:
         session.out.note("no anchors")
 
 
-@command("tape tree chat-1", "tape tree chat-1 --at 12", "tape tree chat-1 --forks")
+@command("tape tree chat-1", "tape tree chat-1@12", "tape tree chat-1 --forks", paged=True)
 def tree(
     session: Session,
     tape_: TapeArgument,
@@ -208,12 +266,12 @@ def tree(
     """Draw a tape's messages as a tree of branches, the active one marked by *; or its family of forks."""
     if forks and at is not None:
         raise Failure("--forks tells the family as it is now", "leave out --at", USAGE)
-    with session.open() as store:
-        chat = session.find(store, tape_)
+    with session.open(read_only=True) as store:
+        named = session.address(store, tape_, at)
+        chat, view = named.chat, named.view
         if forks:
             _print_family(session, chat)
             return
-        view = session.at(chat, at)
         active = view.messages()
         messages = {message.id: message for message in active}
         for end in view.heads():
@@ -227,21 +285,24 @@ def tree(
     children: dict[str | None, list[tape.Message]] = {}
     for message in messages.values():
         children.setdefault(message.parent if message.parent in messages else None, []).append(message)
-    session.out.lines(_branch_lines(children, on_path))
+    session.out.lines(_branch_lines(children, on_path, session.out))
     if not messages:
         session.out.note("no messages")
 
 
-def _branch_lines(children: dict[str | None, list[tape.Message]], active: set[str]) -> list[Line]:
+def _branch_lines(children: dict[str | None, list[tape.Message]], active: set[str], out: Out) -> list[Line]:
     """Return the tree as lines. Only a branching indents, so that a long conversation does not run off to the right."""
     lines: list[Line] = []
+    calls: dict[str, str] = {}
     # The branch that goes on straight down comes last, or it would run through the others.
     waiting = [(message, 0) for message in reversed(children.get(None, []))]
     while waiting:
         message, depth = waiting.pop()
         mark = "*" if message.id in active else "o"
         marked = (f"{mark} {message.seq}", "seq" if mark == "*" else "quiet")
-        lines.append(["| " * depth, marked, " ", message_line(message.data)])
+        learn_calls([message.data], calls)
+        room = out.room(2 * depth + len(marked[0]) + 1)
+        lines.append(["| " * depth, marked, " ", message_line(message.data, room, calls)])
         below = sorted(children.get(message.id, []), key=lambda child: (child.id not in active, child.seq))
         for index, child in enumerate(below):
             waiting.append((child, depth + (index > 0)))
@@ -272,10 +333,43 @@ def _print_family(session: Session, chat: tape.Tape) -> None:
         waiting += reversed(below.get(down.tape, []))
 
 
-@command("tape stats", "tape stats --json | jq .entries")
-def stats(session: Session) -> None:
-    """Count the tapes, entries, messages and bytes of a store."""
-    with session.open() as store:
+@command("tape stats", "tape stats --by model", "tape stats --by turn --tape chat-1", "tape stats --json | jq .entries")
+def stats(
+    session: Session,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="WHAT",
+            help="Tokens and cost by model, day or tape, or by turn of one tape.",
+            autocompletion=one_of(*_SPENT_BY),
+        ),
+    ] = None,
+    tape_: Annotated[str | None, typer.Option("--tape", metavar="TAPE", help="With --by: only this tape.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="WHEN", help="With --by: since 2h, 2026-03-01.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="With --by: until then.")] = None,
+    prices: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --by: another table of prices; see TAPE_PRICES.")
+    ] = None,
+) -> None:
+    """Count the tapes, entries, messages and bytes of a store, or what was used and what it cost."""
+    if by is None and (tape_ or since or until or prices):
+        raise Failure("--tape, --since, --until and --prices go with --by", f"--by {_SPENT_BY[0]}", USAGE)
+    with session.open(read_only=True) as store:
+        if by is not None:
+            check_choice(by, _SPENT_BY, "--by")
+            spent = store.usage(
+                by=by,
+                tape=None if tape_ is None else session.find(store, tape_).id,
+                since=None if since is None else at_moment(since, "--since"),
+                until=None if until is None else at_moment(until, "--until"),
+                prices=None if prices is None else tape.load_prices(prices),
+            )
+            if session.out.as_json:
+                session.out.array(json_shapes.members(row) for row in spent)
+            else:
+                session.out.lines(spending_lines(spent))
+            return
         counts = store.stats()
     if session.out.as_json:
         session.out.json(json_shapes.members(counts))

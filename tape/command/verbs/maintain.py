@@ -50,7 +50,7 @@ def verify(
     if hash is not None and not re.fullmatch("[0-9a-fA-F]{64}", hash):
         # A mistyped hash is no evidence of damage.
         raise Failure(f"--hash: {hash!r} is no hash", "give all 64 digits of the receipt's", USAGE)
-    with session.open() as store, progress("verifying") as bar:
+    with session.open(read_only=session.unwritable) as store, progress("verifying") as bar:
         id = None if tape_ is None else session.find(store, tape_).id
         kept = None
         if id is not None and seq is not None and hash is not None:
@@ -134,6 +134,8 @@ def purge(
             also = chat.lineage().descendants if forks else []
             what = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
             _confirm(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
+        except tape.TapeHidden:
+            _confirm(f"Purge tape {tape_!r}, which is hidden{', and its forks' if forks else ''}?", yes)
         except tape.TapeNotFound:
             # What an interrupted purge left is gone for every reader already: there is nothing to ask, only to finish.
             pass
@@ -152,7 +154,7 @@ def retain(
     """Tell which tapes are old enough to go, and with --apply purge them."""
     age = span(older_than)
     check_choice(status, STATUSES, "--status")
-    with session.open() as store:
+    with session.open(read_only=not apply) as store:
         if apply:
             planned = store.retain(older_than=age, status=status)
             _confirm(f"Purge {count(len(planned.tapes), 'tape')}, {count(planned.entries, 'entry')}?", yes)
@@ -195,10 +197,10 @@ def migrate(
     steps = [revision for revision in KNOWN if state.revision is None or revision > state.revision]
     lacking: list[str] = []
     if not check:
-        with tape.open(session.url, schema=session.schema), session.database() as database:
+        with tape.open(session.url, schema=session.schema, prefix=session.prefix), session.database() as database:
             lacking = restore_guards(database)
     elif state.current:
-        with session.database() as database:
+        with session.database(read_only=True) as database:
             lacking = missing_guards(database)
     if session.out.as_json:
         facts = {"found": state.revision, "known": REVISION, "steps": steps, "done": not check, "guards": lacking}

@@ -8,27 +8,28 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import tape
 from tape.command.arguments import check_choice
-from tape.command.exit_codes import DAMAGED, NOT_FOUND, USAGE, Failure
+from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, count, progress, size
 from tape.command.registry import command, one_of
 from tape.command.show import json_shapes
+from tape.command.show.imports import export_as, import_many, import_one
 from tape.command.verbs.find import TapeArgument
-from tape.transcripts import FORMATS, import_transcript
-from tape.transcripts.importing import TapeTaken
+from tape.transcripts import EXPORT_FORMATS, FORMATS
+from tape.transcripts.detecting import NATIVE, detect
 
 if TYPE_CHECKING:
     from tape.command.session import Session
 
-__all__ = ["backup", "export", "import_"]
+__all__ = ["backup", "check_target", "export", "import_"]
 
 
-def _check_target(path: str, force: bool) -> Path:
+def check_target(path: str, force: bool) -> Path:
     """Return the path of a file to write; one that is there is not overwritten unasked."""
     target = Path(path)
     if target.is_dir():
@@ -51,6 +52,7 @@ def _print_transfer(session: Session, verb: str, done: tape.Transfer) -> None:
     "tape export chat-1 chat-1.jsonl",
     "tape export chat-1 family.jsonl --family",
     "tape export chat-1 - | gzip > chat-1.jsonl.gz",
+    "tape export chat-1 trajectory.json --as atif",
 )
 def export(
     session: Session,
@@ -58,12 +60,31 @@ def export(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write; - is stdout.")],
     family: Annotated[bool, typer.Option("--family", help="With the whole family, not only what it inherits.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    target_format: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            autocompletion=one_of(*EXPORT_FORMATS),
+            help=f"As another program's transcript: {', '.join(EXPORT_FORMATS)}.",
+        ),
+    ] = None,
 ) -> None:
-    """Write a tape to a file of JSON lines that proves itself, with all that it inherits."""
+    """Write a tape to a file of JSON lines that proves itself, with all that it inherits.
+
+    With --as it is a transcript for another program. What that cannot hold is told.
+    """
     if file == "-" and session.out.as_json:
         raise Failure("the export itself goes to stdout", "leave out --json, or name a file", USAGE)
-    target = None if file == "-" else _check_target(file, force)
-    with session.open() as store, progress("exporting") as bar:
+    target = None if file == "-" else check_target(file, force)
+    if target_format is not None:
+        check_choice(target_format, EXPORT_FORMATS, "--as")
+        if family:
+            raise Failure("a transcript holds one tape", "leave out --family", USAGE)
+        with session.open(read_only=True) as store:
+            export_as(session, session.find(store, tape_), target_format, target)
+        return
+    with session.open(read_only=True) as store, progress("exporting") as bar:
         chat = session.find(store, tape_)
         try:
             if target is None:
@@ -88,66 +109,71 @@ def export(
 @command(
     "tape import chat-1.jsonl",
     "zcat chat-1.jsonl.gz | tape import -",
-    "tape import --from claude-code session.jsonl",
+    "tape import ~/.claude ~/.codex",
+    "tape import ~/.claude --watch",
+    "tape import --from claude-code session.jsonl --strict",
     name="import",
 )
 def import_(
     session: Session,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An export, or with --from a transcript; - is stdin.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Exports, transcripts, and folders of transcripts; - is stdin.")
+    ],
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="FORMAT",
             autocompletion=one_of(*FORMATS),
-            help=f"Whose transcript it is: {', '.join(FORMATS)}.",
+            help=f"Whose transcript it is: {', '.join(FORMATS)} [default: as it looks].",
         ),
     ] = None,
     tape_: Annotated[
         str | None,
         typer.Option("--tape", metavar="TAPE", help="Of a transcript: the id of the tape to make or extend."),
     ] = None,
-    reuse: Annotated[bool, typer.Option("--reuse", help="Take the id of a purged tape again.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a transcript with a line that is wrong.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and take what is written, until interrupted.")] = False,
+    reuse: Annotated[bool, typer.Option("--reuse", help="Of an export: take the id of a purged tape again.")] = False,
 ) -> None:
-    """Take in an exported file, or a transcript, all of it or nothing. Importing twice adds only what is new."""
-    if source is None and tape_ is not None:
-        raise Failure("--tape is for transcripts", "add --from FORMAT", USAGE)
+    """Take in exports and transcripts. Importing again adds only what is new.
+
+    An export is taken as a whole or not at all. Of a transcript, lines that cannot be read are reported and kept as
+    events, and the rest is taken.
+    """
     if source is not None:
+        check_choice(source, FORMATS, "--from")
+    several = watch or len(paths) > 1 or (paths != ["-"] and Path(paths[0]).expanduser().is_dir())
+    if several:
+        if reuse or "-" in paths:
+            raise Failure("stdin and --reuse are for one file", "import it by itself", USAGE)
+        import_many(session, paths, source, tape_, strict=strict, watch=watch)
+        return
+    (file,) = paths
+    with _input_file(file) as path:
+        format = source or _detected(path)
+        if format is None or format == NATIVE:
+            if tape_ is not None or strict:
+                raise Failure("--tape and --strict are for transcripts", "add --from FORMAT", USAGE)
+            with path.open("rb") as lines, session.open(create=True) as store, progress("importing") as bar:
+                _print_transfer(session, "imported", store.import_(lines, progress=bar, reuse=reuse))
+            return
         if reuse:
             raise Failure("--reuse is for exports", "leave it out", USAGE)
-        _import_transcript(session, source, file, tape_)
-        return
-    with _open_input(file) as lines, session.open(create=True) as store, progress("importing") as bar:
-        done = store.import_(lines, progress=bar, reuse=reuse)
-    _print_transfer(session, "imported", done)
-
-
-def _open_input(file: str) -> Any:
-    """Return the file to read. Stdin is copied to a temporary file, since an import reads twice."""
-    if file == "-":
-        kept: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
-        while part := sys.stdin.buffer.read(1 << 20):
-            kept.write(part)
-        kept.seek(0)
-        return kept
-    try:
-        return Path(file).open("rb")
-    except IsADirectoryError:
-        raise Failure(f"{file!r} is a folder", "name a file", USAGE) from None
-    except OSError as error:
-        raise Failure(f"cannot read {file!r}: {error.strerror}", None, NOT_FOUND) from error
+        if tape_ is None and not Path(file).is_file():
+            # Its name would be the tape's.
+            named = "stdin" if file == "-" else repr(file)
+            raise Failure(f"{named} has no name for a tape", "name one with --tape", USAGE)
+        import_one(session, format, path, tape_, strict=strict)
 
 
 @contextlib.contextmanager
-def _transcript_file(file: str, into: str | None) -> Iterator[Path]:
-    """Yield a file to read a transcript from twice. Input that can be read only once is copied to a temporary file."""
+def _input_file(file: str) -> Iterator[Path]:
+    """Yield a file that can be read twice. Input that can be read only once is copied to a temporary file."""
     path = Path(file)
     if file != "-" and path.is_file():
         yield path
         return
-    if into is None and (file == "-" or path.exists()) and not path.is_dir():
-        # Its name would be the tape's.
-        raise Failure(f"{'stdin' if file == '-' else repr(file)} has no name for a tape", "name one with --tape", USAGE)
     with _open_input(file) as source, tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / ("stdin" if file == "-" else path.name)
         with kept.open("wb") as copy:
@@ -155,23 +181,23 @@ def _transcript_file(file: str, into: str | None) -> Iterator[Path]:
         yield kept
 
 
-def _import_transcript(session: Session, source: str, file: str, into: str | None) -> None:
-    check_choice(source, FORMATS, "--from")
-    with _transcript_file(file, into) as path, session.open(create=True) as store, progress("importing") as bar:
-        try:
-            done = import_transcript(store, source, path, tape=into, progress=bar)
-        except TapeTaken as error:
-            raise Failure(f"line {error.line}: {error.fact}", "name another tape with --tape", DAMAGED) from error
-        except tape.ImportFailed as error:
-            # The hint of the other import is to export the tape again.
-            hint = f"nothing was imported; is it a transcript of {source}?"
-            raise Failure(str(error), hint, DAMAGED) from error
-    if session.out.as_json:
-        session.out.array(json_shapes.members(imported) for imported in done)
-        return
-    for imported in done:
-        known_before = f", {imported.known:,} known before" if imported.known else ""
-        session.out.line([(clean(imported.tape), "seq"), f" {count(imported.added, 'entry')} added{known_before}"])
+def _detected(path: Path) -> str | None:
+    try:
+        return detect(path)
+    except OSError as error:
+        raise Failure(f"cannot read {str(path)!r}: {error.strerror}", None, NOT_FOUND) from error
+
+
+def _open_input(file: str) -> Any:
+    """Return the input to read."""
+    if file == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return Path(file).open("rb")
+    except IsADirectoryError:
+        raise Failure(f"{file!r} is a folder", "name a file", USAGE) from None
+    except OSError as error:
+        raise Failure(f"cannot read {file!r}: {error.strerror}", None, NOT_FOUND) from error
 
 
 @command("tape backup before-upgrade.db", "tape --store agent.db backup agent-copy.db --force")
@@ -181,8 +207,8 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Copy a live SQLite store to a file, while others read and write it."""
-    target = _check_target(file, force)
-    with session.open() as store:
+    target = check_target(file, force)
+    with session.open(read_only=True) as store:
         if target.exists() and target.samefile(Path(session.url.database or "")):
             raise Failure("a store cannot be copied onto itself", "name another file", USAGE)
         store.backup(target)

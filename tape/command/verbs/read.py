@@ -1,154 +1,97 @@
-"""Reading a tape: log, show, cat, context, diff, follow."""
+"""Reading a tape: show, cat, context, diff, follow."""
 
 from __future__ import annotations
 
 import itertools
-import shlex
-from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 import tape
-from tape.command.arguments import at_moment, check_choice
-from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
-from tape.command.output import clean, flat, moment
-from tape.command.registry import command, one_of
+from tape.command.addresses import own_seq
+from tape.command.arguments import check_choice
+from tape.command.exit_codes import USAGE, Failure
+from tape.command.output import clean, moment, wrapped
+from tape.command.registry import command, complete_tape, one_of
 from tape.command.show import json_shapes
-from tape.command.show.describe import changes, entry_lines, label, message_lines, oneline, side_by_side
-from tape.command.show.history import backwards, drawn, recent
+from tape.command.show.branches import elsewhere
+from tape.command.show.contexts import context_lines, repair_line
+from tape.command.show.describe import entry_heading, label, message_of, oneline
+from tape.command.show.differences import CONTEXT, changes, side_by_side, stat_of
+from tape.command.show.history import with_tools
+from tape.command.show.messages import Look, indented, learn_calls, message_lines
+from tape.command.show.views import effect
 from tape.command.verbs.find import AtOption, TapeArgument
-from tape.core.context.manifest import Repair
-from tape.core.entries import payloads
-from tape.core.merge.diff import align
+from tape.command.verbs.log import KindOption, known_kinds
+from tape.core.merge.diff import Aligned, align
+from tape.core.messages import shapes
 
 if TYPE_CHECKING:
     from tape.command.session import Session
 
-__all__ = ["cat", "context", "context_lines", "diff", "follow", "log", "show"]
+__all__ = ["ContextOption", "cat", "context", "diff", "follow", "show"]
 
 
-_FORMATS = ("openai", "anthropic", "text")
-
-KindOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--kind",
-        "-k",
-        metavar="KIND",
-        help="Only entries of this kind; may be repeated.",
-        autocompletion=one_of(*payloads.KINDS),
-    ),
+FullOption = Annotated[bool, typer.Option("--full", help="Thinking in full, too; on a terminal it is folded.")]
+ContextOption = Annotated[
+    int, typer.Option("-U", "--unified", metavar="N", min=0, help="So many equal lines around each change.")
 ]
-
-
-def _known_kinds(kinds: list[str] | None) -> frozenset[str] | None:
-    for kind in kinds or ():
-        if kind not in payloads.KINDS:
-            raise Failure(f"{kind!r} is not a kind of entry", f"one of {', '.join(payloads.KINDS)}", USAGE)
-    return frozenset(kinds) if kinds else None
+_FORMATS = ("openai", "anthropic", "text")
 
 
 @command(
-    "tape log chat-1 --oneline",
-    "tape log chat-1 --graph",
-    "tape log chat-1 --kind revise --kind retract --since 2h",
-    "tape log chat-1 -n 20 --json | jq '.[].payload'",
+    "tape show chat-1",
+    "tape show chat-1:12",
+    "tape show chat-1@booking --stat",
+    "tape show chat-1 12 --json | jq .payload",
+    paged=True,
 )
-def log(
-    session: Session,
-    tape_: TapeArgument,
-    short: Annotated[bool, typer.Option("--oneline", help="One line for each entry.")] = False,
-    graphed: Annotated[bool, typer.Option("--graph", help="With its forks and merges, drawn at the side.")] = False,
-    kind: KindOption = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only those recorded since: 2h, 2026-03-01.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded until.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many at most.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Oldest first.")] = False,
-) -> None:
-    """Show the entries of a tape, newest first, as git log shows commits."""
-    kinds = _known_kinds(kind)
-    if graphed and reverse:
-        raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
-    after = None if since is None else at_moment(since, "--since")
-    before = None if until is None else at_moment(until, "--until")
-    with session.open() as store:
-        chat = session.find(store, tape_)
-        if graphed:
-            rows, names = drawn(store, chat, lambda entry: _wanted(entry, kinds, before), after)
-            _print_graph(session, rows, names, limit)
-            return
-        entries = recent(backwards(chat, chat.info().head), after)
-        wanted = (entry for entry in entries if _wanted(entry, kinds, before))
-        chosen: Iterator[tape.Entry] = itertools.islice(wanted, limit)
-        if reverse:
-            chosen = iter(list(chosen)[::-1])
-        if session.out.as_json:
-            session.out.array(json_shapes.entry(entry) for entry in chosen)
-            return
-        for entry in chosen:
-            session.out.lines([oneline(entry)] if short else entry_lines(entry))
-
-
-def _wanted(entry: tape.Entry, kinds: frozenset[str] | None, before: datetime | None) -> bool:
-    return (kinds is None or entry.kind in kinds) and (before is None or entry.recorded_at <= before)
-
-
-def _print_graph(
-    session: Session, rows: Iterable[tuple[str, tape.Entry | None]], names: dict[str, str], limit: int | None
-) -> None:
-    shown = 0
-
-    def chosen() -> Iterator[tuple[str, tape.Entry | None]]:
-        nonlocal shown
-        for drawing, entry in rows:
-            if entry is not None:
-                if limit is not None and shown >= limit:
-                    return
-                shown += 1
-            yield drawing, entry
-
-    if session.out.as_json:
-        session.out.array(json_shapes.entry(entry) for _, entry in chosen() if entry is not None)
-        return
-    for drawing, entry in chosen():
-        session.out.line(drawing if entry is None else [drawing, " ", *oneline(entry, 60, names)])
-
-
-@command("tape show chat-1 12", "tape show chat-1 12 --json | jq .payload")
 def show(
     session: Session,
     tape_: TapeArgument,
-    seq: Annotated[int, typer.Argument(metavar="SEQ", help="The entry's seq.", min=1)],
+    seq: Annotated[int | None, typer.Argument(metavar="[SEQ]", help="The entry [default: the last].", min=1)] = None,
+    context_: ContextOption = CONTEXT,
+    only_stat: Annotated[bool, typer.Option("--stat", help="How many words changed, in place of the words.")] = False,
+    full: FullOption = False,
 ) -> None:
-    """Show one entry in full: its key, its hash, its payload and what it changed."""
-    with session.open() as store:
-        chat = session.find(store, tape_)
-        session.within(chat, seq)
-        entry = next(chat.entries(after=seq - 1, limit=1), None)
-        if entry is None or entry.seq != seq:
-            raise Failure(f"tape {chat.id!r} has no seq {seq}", f"see: tape verify {shlex.quote(chat.id)}", NOT_FOUND)
+    """Show one entry in full: what it says, what it changed, its key, its hash and its payload."""
+    with session.open(read_only=True) as store:
+        named = session.address(store, tape_, None if seq is None else str(seq))
+        chat = named.chat
+        entry = chat.entry(seq=max(own_seq(named), 1))
         if session.out.as_json:
             session.out.json(json_shapes.entry(entry))
             return
-        changed = changes(chat.diff(seq - 1, seq))
-    session.out.lines(entry_lines(entry)[:-2])
-    session.out.line(f"Key:     {clean(entry.key)}")
-    session.out.line(f"Hash:    {entry.hash}")
-    session.out.line(f"Version: {entry.version}")
-    session.out.line()
-    written = msgspec.json.format(msgspec.json.encode(entry.payload), indent=2).decode()
-    session.out.lines(clean(line) for line in written.split("\n"))
-    if changed:
+        calls: dict[str, str] = {}
+        list(with_tools(chat, [entry], calls))
+        changed = effect(chat, entry)
+    look = Look(session.out.columns, calls, full=full)
+    session.out.lines(entry_heading(entry, look))
+    session.out.lines(wrapped([("Key:    ", "quiet"), clean(entry.key)], look.columns))
+    session.out.lines(wrapped([("Hash:   ", "quiet"), entry.hash], look.columns))
+    message = message_of(entry)
+    if only_stat:
+        lines = stat_of(changed, None, look)
+    elif message is not None and not (changed.revised or changed.retracted or changed.left):
+        lines = indented(message, look)
+    else:
+        lines = changes(changed, look, context_, color=session.out.color)
+    body = list(lines)
+    if body:
+        session.out.lines(["", *body])
+    if message is None:
+        written = msgspec.json.format(msgspec.json.encode(entry.payload), indent=2).decode()
         session.out.line()
-        session.out.lines(changed)
+        session.out.lines(row for line in clean(written).split("\n") for row in wrapped(line, look.columns))
 
 
-@command("tape cat chat-1", "tape cat chat-1 --at 12", "tape cat chat-1 --last 5 --json | jq '.[].message'")
+@command(
+    "tape cat chat-1",
+    "tape cat chat-1@12",
+    "tape cat chat-1 --last 5 --json | jq '.[].message'",
+    paged=True,
+)
 def cat(
     session: Session,
     tape_: TapeArgument,
@@ -157,24 +100,31 @@ def cat(
         str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
     ] = None,
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only so many of the last.")] = None,
+    full: FullOption = False,
 ) -> None:
     """Print the messages of a tape, from the first to the head."""
-    with session.open() as store:
-        view = session.at(session.find(store, tape_), at)
+    with session.open(read_only=True) as store:
+        view = session.address(store, tape_, at).view
         messages = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
+        others = None if session.out.as_json else elsewhere(view, branch)
     if session.out.as_json:
         session.out.array(json_shapes.message(message) for message in messages)
         return
+    calls: dict[str, str] = {}
     for message in messages:
-        session.out.lines(message_lines(message))
+        learn_calls([message.data], calls)
+        session.out.lines(message_lines(message, Look(session.out.columns, calls, full=full)))
     if not messages:
         session.out.note("no messages")
+    if others is not None:
+        session.out.note(f"{others}; cat --branch MESSAGE prints one")
 
 
 @command(
     "tape context chat-1 --budget 8000",
-    "tape context chat-1 --at 12 --format anthropic",
+    "tape context chat-1@12 --format anthropic",
     "tape context chat-1 --manifest --json | jq .excluded",
+    paged=True,
 )
 def context(
     session: Session,
@@ -194,6 +144,7 @@ def context(
     recorded: Annotated[
         int | None, typer.Option(metavar="SEQ", help="Rebuild the context whose manifest this entry recorded.")
     ] = None,
+    full: FullOption = False,
 ) -> None:
     """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
     check_choice(format, _FORMATS, "--format")
@@ -201,12 +152,12 @@ def context(
         raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
     if manifest and format is not None:
         raise Failure("--manifest has no --format", "leave out one of them", USAGE)
-    with session.open() as store:
-        chat = session.find(store, tape_)
+    with session.open(read_only=True) as store:
+        named = session.address(store, tape_, at)
         if recorded is not None:
-            _print_recalled(session, chat, recorded)
+            _print_recalled(session, named.chat, recorded)
             return
-        built = session.at(chat, at).context(budget=budget, branch=branch)
+        built = named.view.context(budget=budget, branch=branch)
     if manifest:
         _print_manifest(session, built.manifest)
     elif format not in (None, "text"):
@@ -215,7 +166,7 @@ def context(
     elif session.out.as_json:
         session.out.json(
             {
-                "tape": chat.id,
+                "tape": named.chat.id,
                 "head": built.head,
                 "tokens": built.tokens,
                 "budget": budget,
@@ -228,28 +179,7 @@ def context(
             }
         )
     else:
-        session.out.lines(context_lines(built))
-
-
-def context_lines(built: tape.Context) -> Iterator[Any]:
-    """Yield a context as text: the prompt, the checkpoint, then the messages."""
-    of = f" of {built.manifest.budget}" if built.manifest.budget is not None else ""
-    yield [("context ", "head"), f"about {built.tokens} tokens{of}, {len(built.messages)} messages, head {built.head}"]
-    yield ""
-    if built.prompt:
-        yield [("prompt", "head")]
-        yield from (f"    {line}" for line in clean(built.prompt).split("\n"))
-        yield ""
-    if built.anchor is not None:
-        yield [(f"anchor {flat(built.anchor.name)}", "head"), (f"  seq {built.anchor.seq}", "quiet")]
-        if built.anchor.summary:
-            yield from (f"    {line}" for line in clean(built.anchor.summary).split("\n"))
-        yield from (f"    next: {flat(step)}" for step in built.anchor.next_steps)
-        yield ""
-    for message in built.messages:
-        yield from message_lines(message)
-    for repair in built.repairs:
-        yield [("repaired ", "warn"), _repair_line(repair)]
+        session.out.lines(context_lines(built, Look(session.out.columns, full=full)))
 
 
 def _print_manifest(session: Session, manifest: tape.Manifest) -> None:
@@ -266,13 +196,7 @@ def _print_manifest(session: Session, manifest: tape.Manifest) -> None:
     for out in manifest.excluded:
         session.out.line([("- ", "remove"), f"{_range(out.tape, out.first, out.last)}  {out.why}"])
     for repair in manifest.repairs:
-        session.out.line([("~ ", "change"), _repair_line(repair)])
-
-
-def _repair_line(repair: Repair) -> str:
-    call = f" {flat(repair.call)}" if repair.call else ""
-    only = f" ({', '.join(repair.apis)} only)" if repair.apis else ""
-    return f"{flat(repair.what)}{call} in {clean(repair.message_id)}{only}"
+        session.out.line([("~ ", "change"), repair_line(repair)])
 
 
 def _range(name: str, first: int, last: int) -> str:
@@ -294,35 +218,92 @@ def _print_recalled(session: Session, chat: tape.Tape, seq: int) -> None:
     session.out.json(shown)
 
 
-@command("tape diff chat-1@4 chat-1@9", "tape diff chat-1@booking @20", "tape diff worked failed --json")
+@command(
+    "tape diff chat-1@4",
+    "tape diff chat-1@booking @20 --stat",
+    "tape diff chat-1:4 chat-1:9 -U 1",
+    "tape diff worked failed --json",
+    paged=True,
+)
 def diff(
     session: Session,
     a: Annotated[
-        str, typer.Argument(metavar="A", help="A tape, or TAPE@POINT (a seq, a moment, an anchor, a message).")
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A tape, TAPE:SEQ or TAPE@POINT (a seq, a moment, an anchor, a message).",
+            autocompletion=complete_tape,
+        ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another; @POINT is a point of the same tape.")],
+    b: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]",
+            help="Another; @POINT and :SEQ are of the same tape [default: A as it is now].",
+            autocompletion=complete_tape,
+        ),
+    ] = None,
+    context_: ContextOption = CONTEXT,
+    only_stat: Annotated[bool, typer.Option("--stat", help="How many words changed, in place of the words.")] = False,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
 ) -> None:
-    """Show what changed from one point, or one tape, to another; of tapes that are no family, where they part."""
-    with session.open() as store:
-        chat, before = session.place(store, a)
-        other, after = session.place(store, b, beside=chat)
+    """Show what changed from one point, or one tape, to another, word by word; of unlike tapes, where they part."""
+    with session.open(read_only=True) as store:
+        named = session.address(store, a)
+        chat, before = named.chat, named.view
+        if b is None and named.point is None:
+            raise Failure(f"{a!r} is compared with itself", "name a point of it, as TAPE@SEQ, or another tape", USAGE)
+        other = named._replace(point=None) if b is None else session.address(store, b, beside=chat)
+        after = other.view
         changed = chat.diff(before, after)
         # Tapes that are no family have no ids in common, and are the same only in what they say.
-        strangers = chat.id != other.id and _root(chat) != _root(other)
+        strangers = chat.id != other.chat.id and _root(chat) != _root(other.chat)
         aligned = align(before.messages(), after.messages()) if strangers else None
         if aligned is not None:
             changed = tape.Diff(aligned.only("+"), [], aligned.only("-"), [], changed.anchored)
+        calls = {} if session.out.as_json else _calls_around(changed, before, after)
+    lines = None if only_stat else context_
     if session.out.as_json:
         session.out.json(json_shapes.diff(changed, aligned.parted if aligned is not None else None))
     elif not changed:
         session.out.note("no difference")
     else:
-        session.out.line([(f"--- {clean(a)}", "head")])
-        session.out.line([(f"+++ {clean(b)}", "head")])
-        session.out.lines(changes(changed) if aligned is None else side_by_side(aligned, changed))
+        _print_diff(session, (a, b or chat.id), changed, aligned, Look(session.out.columns, calls), lines)
     if exit_code and changed:
         raise typer.Exit(1)
+
+
+def _calls_around(changed: tape.Diff, *views: tape.Snapshot) -> dict[str, str]:
+    """Return the names of the tools by the calls of a difference; the views are read only if one answers a call."""
+    calls: dict[str, str] = {}
+    sides = [*changed.added, *changed.retracted]
+    sides += [side for change in changed.revised for side in (change.before, change.after)]
+    if any(shapes.read(message.data).results for message in sides):
+        sides = [message for view in views for message in view.messages()]
+    learn_calls((message.data for message in sides), calls)
+    return calls
+
+
+def _print_diff(
+    session: Session,
+    names: tuple[str, str],
+    changed: tape.Diff,
+    aligned: Aligned | None,
+    look: Look,
+    lines: int | None,
+) -> None:
+    """Print a difference with so many lines around each change, or as counts."""
+    if lines is None:
+        session.out.lines(stat_of(changed, aligned, look))
+        return
+    before, after = names
+    session.out.line([(f"--- {clean(before)}", "head")])
+    session.out.line([(f"+++ {clean(after)}", "head")])
+    color = session.out.color
+    if aligned is None:
+        session.out.lines(changes(changed, look, lines, color=color))
+    else:
+        session.out.lines(side_by_side(aligned, changed, look, lines, color=color))
 
 
 def _root(chat: tape.Tape) -> str:
@@ -338,7 +319,9 @@ def _root(chat: tape.Tape) -> str:
 )
 def follow(
     session: Session,
-    tape_: Annotated[str | None, typer.Option("--tape", metavar="TAPE", help="Only this tape.")] = None,
+    tape_: Annotated[
+        str | None, typer.Option("--tape", metavar="TAPE", help="Only this tape.", autocompletion=complete_tape)
+    ] = None,
     kind: KindOption = None,
     after: Annotated[int | None, typer.Option(metavar="POSITION", min=0, help="Go on behind this position.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Begin with all that is there.")] = False,
@@ -350,14 +333,14 @@ def follow(
     """Print entries as they are recorded, by whichever process, until interrupted."""
     if everything and after is not None:
         raise Failure("--all begins before every position", "leave out --after", USAGE)
-    kinds = _known_kinds(kind)
-    with session.open() as store:
+    kinds = known_kinds(kind)
+    with session.open(read_only=True) as store:
         only = None if tape_ is None else session.find(store, tape_).id
         start = 0 if everything else after
         if start is None:
             from tape.db.maintain.inspect import feed_now
 
-            with session.database() as database:
+            with session.database(read_only=True) as database:
                 start = feed_now(database)
         entries = (
             entry
@@ -369,5 +352,6 @@ def follow(
                 session.out.json_line(json_shapes.entry(entry, position=True))
             else:
                 when = (f"{moment(entry.recorded_at)} ", "quiet")
-                session.out.line([when, *oneline(entry, names={})])
+                used = len(moment(entry.recorded_at)) + 1
+                session.out.line([when, *oneline(entry, Look(session.out.columns, tapes={}), beside=used)])
                 session.out.flush()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import tape
+from tape.command.addresses import known_tape
 from tape.command.arguments import check_choice, json_object, json_value, point
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean, count
@@ -18,13 +19,13 @@ from tape.command.verbs.find import TapeArgument
 if TYPE_CHECKING:
     from tape.command.session import Session
 
-__all__ = ["append", "discard", "fork", "handoff", "merge", "retract"]
+__all__ = ["append", "discard", "fork", "handoff", "hide", "merge", "retract", "unhide"]
 
 
 _STRATEGIES = ("replay", "squash", "link")
 _SIDES = ("fail", "ours", "theirs")
 
-_UNKEYED = ("actor", "meta", "expected_head")
+_UNKEYED = ("actor", "meta", "expected_head", "expected_view")
 _KEYED = ("key", *_UNKEYED)
 
 
@@ -123,7 +124,7 @@ def handoff(
 
 @command(
     "tape fork chat-1 --name hotels",
-    "tape fork chat-1 --at 12 --id what-if",
+    "tape fork chat-1@12 --id what-if",
     "tape fork chat-1 --at booking --json | jq -r .id",
     writes=_UNKEYED,
 )
@@ -137,13 +138,18 @@ def fork(
 ) -> None:
     """Fork a tape: a new one that inherits it up to a point, and copies nothing."""
     with session.open() as store:
-        chat = session.find(store, tape_)
-        session.at(chat, at)
-        child = chat.fork(id, name=name, at=None if at is None else point(at), **options).info()
+        named = session.address(store, tape_, at)
+        # A point that is not there is an error with the next step.
+        _ = named.view
+        before = None if id is None else known_tape(store, id)
+        where = None if named.point is None else point(named.point)
+        child = named.chat.fork(id, name=name, at=where, **options).info()
     if session.out.as_json:
         session.out.json(json_shapes.members(child))
-    else:
-        session.out.line(clean(child.id))
+        return
+    session.out.line(clean(child.id))
+    if before is not None:
+        session.out.note(f"the fork was there already, with {count(child.entry_count, 'entry')}")
 
 
 @command(
@@ -205,4 +211,29 @@ def discard(
     """Close a fork for good, with a receipt on its parent. It stays readable."""
     with session.open() as store:
         receipt = session.find(store, tape_).discard(reason, **options)
+    _print_receipt(session, receipt)
+
+
+@command("tape hide chat-1 --reason 'done with it'", "tape hide chat-1 --json", writes=_KEYED)
+def hide(
+    session: Session,
+    options: dict[str, Any],
+    tape_: TapeArgument,
+    reason: Annotated[str | None, typer.Option(help="Why.")] = None,
+) -> None:
+    """Take a tape out of lists, searches and reads; its forks go on reading what they inherit."""
+    with session.open() as store:
+        receipt = session.find(store, tape_).hide(reason, **options)
+    _print_receipt(session, receipt)
+
+
+@command("tape unhide chat-1", "tape unhide chat-1 --key web-9 --json", writes=_KEYED)
+def unhide(
+    session: Session,
+    options: dict[str, Any],
+    tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id, in full.")],
+) -> None:
+    """Show a hidden tape again, as it was."""
+    with session.open() as store:
+        receipt = store.tape(tape_).unhide(**options)
     _print_receipt(session, receipt)

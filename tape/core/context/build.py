@@ -6,16 +6,18 @@ can be recorded, so that what a model saw can be rebuilt later byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
 
+from tape.core.context.explain import Explanation
 from tape.core.context.fenced import checkpoint
-from tape.core.context.manifest import Manifest, Repair, included, joined, repairs_of
+from tape.core.context.manifest import Manifest, Repair, altered, included, joined, repairs_of
 from tape.core.context.policy import STANDARD, Excluded, Item, Policy, Shaped, Standard, check_policy, tokens_of
 from tape.core.context.weigh import Scale
+from tape.core.memory.prices import Prices
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MESSAGE_TOKENS, Counter
 from tape.core.plan.intents import canonical
@@ -41,10 +43,21 @@ class ContextInputs(Struct):
     tape: str
     gap: int | None = None
     """Where in the items older messages are missing that were not read, since they cannot fit the budget."""
+    one_turn: bool = False
+    """Whether all items are of the last turn, which does not fit the budget by itself."""
     scale: Scale | None = None
     """What the items were weighed with when it was decided how much to read."""
     checkpoint: str | None = None
     """What the anchor told the model, if that was recorded; otherwise it is rendered from the anchor."""
+    documents: str = ""
+    """What is loaded from the providers of blocks, as it is shown."""
+    view: int = 0
+    """The last entry that changed what is shown."""
+    branch: str | None = None
+    """The message that the caller named as the end of the branch."""
+    model: str | None = None
+    tools: str | None = None
+    """A digest of the tools that the request offers."""
 
     def checkpoint_text(self) -> str:
         """Return what the anchor tells the model: as it was recorded, or as it stands."""
@@ -72,6 +85,13 @@ class Context:
 
         Of a recorded context it is the entry of the record, unless someone else wrote in between.
         """
+        self.documents = inputs.documents
+        """What is loaded from the providers of blocks, as the model is shown it after the prompt; empty for nothing."""
+        self.view = inputs.view
+        """The ``expected_view`` of a write that answers it: the last entry that had changed what is shown here.
+
+        What changes nothing of that (events, usage, labels, the record of this context) does not stand in its way.
+        """
         self._checkpoint = inputs.checkpoint_text()
         self._inputs = inputs
         self._shaped = shaped
@@ -81,9 +101,18 @@ class Context:
         self._tokens: int | None = None
         self._repairs: list[Repair] | None = None
         self._manifest: Manifest | None = None
+        self._recorded: int | None = None
+        """The entry that records it, if it was recorded."""
+        self._explain: Callable[..., Explanation] | None = None
 
     def __repr__(self) -> str:
         return f"<tape.Context of {self._inputs.tape!r}: {len(self.messages)} messages, {self.tokens} tokens>"
+
+    def _repr_html_(self) -> str:
+        """Return it as notebooks show it."""
+        from tape.web.report.notebook import context_frame
+
+        return context_frame(self)
 
     @property
     def tokens(self) -> int:
@@ -91,7 +120,7 @@ class Context:
         if self._tokens is None:
             weighed, counted = self._scale.weigh(self._shaped.items), self._scale.counted
             self._tokens = sum(weighed.weights) + fixed_cost(self._inputs, counted)
-            if not self._checkpoint and weighed.begins_with_assistant():
+            if not self._checkpoint and not self.documents and weighed.begins_with_assistant():
                 self._tokens += counted(requests.CONTINUED) + MESSAGE_TOKENS
         return self._tokens
 
@@ -119,6 +148,8 @@ class Context:
         shown = included(self._shaped.items)
         began = (anchor.tape, anchor.seq) if anchor is not None else None
         hashed = [policy.name, policy.version, self._budget, began, self._checkpoint, self.prompt, shown]
+        if self.documents:
+            hashed.append(self.documents)
         return Manifest(
             tape=inputs.tape,
             head=inputs.head,
@@ -134,12 +165,28 @@ class Context:
             hash=blake2b(canonical(hashed), digest_size=32).hexdigest(),
             checkpoint=self._checkpoint,
             stale=anchor is not None and anchor.stale,
+            documents=self.documents,
+            altered=altered(self._shaped.items),
+            branch=inputs.branch,
+            model=inputs.model,
+            tools=inputs.tools,
         )
+
+    def explain(self, *, against: int | None = None, api: str = "chat", prices: Prices | None = None) -> Explanation:
+        """Return what each part of it comes from, what is out and why, and what moved since the context before.
+
+        That is the one recorded last on the tape, or at the seq ``against``; see ``Snapshot.explain``. It reads the
+        tape, so on an async store ``await chat.explain(context)`` instead. Raises InvalidEntry for a context that was
+        not built by a tape.
+        """
+        if self._explain is None:
+            raise InvalidEntry("context", "was not built by a tape, which alone can explain it")
+        return self._explain(self, against=against, api=api, prices=prices)
 
     def _neutral(self) -> list[shapes.Neutral]:
         neutrals = [shapes.read(message.data) for message in self.messages]
-        text = self._checkpoint
-        return [shapes.Neutral("user", [shapes.Text(text)]), *neutrals] if text else neutrals
+        before = [text for text in (self.documents, self._checkpoint) if text]
+        return [*(shapes.Neutral("user", [shapes.Text(text)]) for text in before), *neutrals]
 
     def to_openai(self, api: str = "chat") -> Any:
         """Return a request for OpenAI: a list of chat messages, or with ``api="responses"`` a dict of parameters.
@@ -200,7 +247,7 @@ def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, coun
             raise BudgetExceeded(budget, most or fixed)
         try:
             if inputs.gap is not None and isinstance(chosen, Standard):
-                shaped = chosen.shape(list(inputs.items), left, cost, inputs.gap)
+                shaped = chosen.shape(list(inputs.items), left, cost, inputs.gap, inputs.one_turn)
             else:
                 shaped = chosen.shape(list(inputs.items), left, cost)
         except BudgetExceeded as error:
@@ -218,5 +265,6 @@ def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, coun
 
 
 def fixed_cost(inputs: ContextInputs, count: Counter) -> int:
-    """Return the tokens of what is always shown: the prompt and the checkpoint."""
-    return sum(count(text) + MESSAGE_TOKENS for text in (inputs.prompt, inputs.checkpoint_text()) if text)
+    """Return the tokens of what is always shown: the prompt, the loaded documents and the checkpoint."""
+    always = (inputs.prompt, inputs.documents, inputs.checkpoint_text())
+    return sum(count(text) + MESSAGE_TOKENS for text in always if text)

@@ -12,7 +12,7 @@ from tape.core.messages import shapes
 from tape.core.render import requests
 from tape.core.strict import RESERVED, copied
 
-__all__ = ["Manifest", "Repair", "included", "joined", "repairs_of"]
+__all__ = ["Altered", "Manifest", "Repair", "altered", "included", "joined", "repairs_of"]
 
 
 class Repair(Struct, frozen=True, omit_defaults=True):
@@ -28,6 +28,14 @@ class Repair(Struct, frozen=True, omit_defaults=True):
     message_id: str
     apis: tuple[str, ...] = ()
     """The renderings that it concerns, of ``chat``, ``responses`` and ``anthropic``; empty for all of them."""
+
+
+class Altered(Struct, frozen=True):
+    """A message that is not shown as it was recorded: the entry that it was made from, and why."""
+
+    tape: str
+    seq: int
+    why: str
 
 
 class Manifest(Struct, frozen=True):
@@ -51,6 +59,16 @@ class Manifest(Struct, frozen=True):
     """What the anchor told the model, as it was rendered."""
     stale: bool = False
     """Whether a message that the anchor was made from had changed by then."""
+    documents: str = ""
+    """What was loaded from the providers of blocks, as it was shown."""
+    altered: list[Altered] = []
+    """Of each message that ``included`` holds in full, in order: what it was made from, and why it is not as it was."""
+    branch: str | None = None
+    """The message that the caller named as the end of the branch, if any."""
+    model: str | None = None
+    """The model that the request goes to, if the caller said so."""
+    tools: str | None = None
+    """A digest of the tools that the request offers, if the caller gave them."""
 
 
 def joined(excluded: Sequence[Excluded]) -> list[Excluded]:
@@ -85,8 +103,8 @@ def included(items: Sequence[Item]) -> list[Any]:
     """Return what is shown, in order: entries as ranges, and whatever is not as it was recorded by itself."""
     found: list[Any] = []
     for item in items:
-        tape, seq = item.body or item.message.tape, item.message.revision
-        if item.altered or item.message.id.startswith(RESERVED):
+        tape, seq = item.entry
+        if _in_full(item):
             found.append(copied(item.message.data))
             continue
         before = found[-1] if found and isinstance(found[-1], list) else None
@@ -95,3 +113,21 @@ def included(items: Sequence[Item]) -> list[Any]:
         else:
             found.append([tape, seq, seq])
     return found
+
+
+def altered(items: Sequence[Item]) -> list[Altered]:
+    """Return what is shown otherwise than it was recorded, in order."""
+    return [Altered(*item.entry, _why_altered(item)) for item in items if _in_full(item)]
+
+
+def _why_altered(item: Item) -> str:
+    return item.why or ("a summary stands for what it covers" if _made(item) else "altered by the policy")
+
+
+def _in_full(item: Item) -> bool:
+    """Whether a manifest holds a message itself."""
+    return item.altered or _made(item)
+
+
+def _made(item: Item) -> bool:
+    return item.message.id.startswith(RESERVED)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from tape.core.context.turns import Reading, turn_starts
+from tape.core.context.turns import Reading, steps, turn_starts
 from tape.core.messages.shapes import is_plain
 from tape.core.records import Message
 from tape.core.strict import RESERVED
@@ -28,6 +28,13 @@ class Item(Struct, gc=False):
     """The tape that the body lies in."""
     reading: Reading | None = None
     """What is known of the message, if it was asked for before."""
+    why: str = ""
+    """Why it is not as it was recorded."""
+
+    @property
+    def entry(self) -> tuple[str, int]:
+        """The tape and the seq of the entry that holds its content."""
+        return self.body or self.message.tape, self.message.revision
 
     def read(self) -> Reading:
         """Return what is known of the message that is shown now."""
@@ -70,9 +77,10 @@ class Policy(Protocol):
 
 
 class Standard(Struct, frozen=True):
-    """The standard policy: cut old tool output, drop the oldest whole turns behind a protected head, then the head.
+    """The standard policy: cut old tool output, drop the oldest turns behind a protected head, the head, then steps.
 
-    The last turn is never cut.
+    The last turn is cut only when it does not fit by itself: its tool outputs, the oldest first, and then its older
+    steps, each with all of its calls and results. What the user asked for in it and its last step always stay.
     """
 
     head: int = 3
@@ -82,20 +90,44 @@ class Standard(Struct, frozen=True):
     tool_chars: int = 500
     """How much of an older tool output is kept."""
     name: str = "standard"
-    version: int = 1
+    version: int = 2
 
     def shape(
-        self, items: list[Item], budget: int | None, cost: Callable[[Message], int], gap: int | None = None
+        self,
+        items: list[Item],
+        budget: int | None,
+        cost: Callable[[Message], int],
+        gap: int | None = None,
+        one_turn: bool = False,
     ) -> Shaped:
         """Return what fits.
 
         With a ``gap``, older messages that would be dropped in any case are missing before that index (see
         ``tape.core.context.window``): all of the items together are over the budget, also if those given are not.
+        ``one_turn`` says that all of them are of the last turn, which does not fit by itself.
         """
         if budget is None or (gap is None and tokens_of(items) <= budget):
             return Shaped(items, [])
-        starts = turn_starts([reading.said for reading in readings_of(items)])
+        starts = [0] if one_turn else turn_starts([reading.said for reading in readings_of(items)])
         turns = list(zip(starts, [*starts[1:], len(items)], strict=True))
+        last = turns[-1][0] if turns else 0
+        if tokens_of(items[last:]) > budget:
+            shown, gone = _LastTurn(self, items[last:], budget, cost).fitted()
+            items, gone = [*items[:last], *shown], {*range(last), *(last + index for index in gone)}
+        else:
+            items, gone = self._without_turns(items, turns, budget, cost, gap)
+        kept = [item for index, item in enumerate(items) if index not in gone]
+        return Shaped(kept, _left_out(items, gone, gap, "over budget"))
+
+    def _without_turns(
+        self,
+        items: list[Item],
+        turns: list[tuple[int, int]],
+        budget: int,
+        cost: Callable[[Message], int],
+        gap: int | None,
+    ) -> tuple[list[Item], set[int]]:
+        """Return the items with old tool output cut, and the indexes of the turns that have to go."""
         last = turns[-1][0] if turns else 0
         untouched = min(last, max(len(items) - self.recent, gap or 0))
         items = [self.cut(item, cost) if index < untouched else item for index, item in enumerate(items)]
@@ -110,18 +142,114 @@ class Standard(Struct, frozen=True):
             for index in range(*turn):
                 total -= items[index].tokens
                 gone.add(index)
-        if total > budget:
-            raise BudgetExceeded(budget, total)
-        kept = [item for index, item in enumerate(items) if index not in gone]
-        return Shaped(kept, _left_out(items, gone, gap, "over budget"))
+        return items, gone
 
     def cut(self, item: Item, cost: Callable[[Message], int]) -> Item:
         """Return an item with its tool output cut, or itself when there is none to cut."""
-        data = item.read().shortened(self.tool_chars)
-        if data is item.message.data:
+        return _altered(item, item.read().shortened(self.tool_chars), cost, "old tool output is cut")
+
+    def shortest(self, item: Item, cost: Callable[[Message], int], limit: int = 0) -> Item:
+        """Return an item of the last turn with its tool outputs cut to a limit, or to marks that say where they are."""
+        if item.read().plain or not item.read().said.results:
             return item
-        message = msgspec.structs.replace(item.message, data=data)
-        return Item(message, cost(message), True, item.body)
+        tape, seq = item.entry
+        short = _altered(
+            item, item.read().shortened(limit, f"{tape}:{seq}"), cost, "the last turn's tool output is cut"
+        )
+        return short if short.tokens < item.tokens else item
+
+
+class _LastTurn:
+    """The messages of a turn that does not fit the budget by itself."""
+
+    def __init__(self, policy: Standard, items: Sequence[Item], budget: int, cost: Callable[[Message], int]) -> None:
+        self.policy = policy
+        self.items = items
+        self.budget = budget
+        self.cost = cost
+        self.shown = list(items)
+        self.total = tokens_of(items)
+        readings = readings_of(items)
+        self.step = steps(readings)
+        begins = [index for index, reading in enumerate(readings) if reading.said.begins]
+        self.request = begins[-1] if begins else None
+        """The index of what the turn answers: what a user said last, or a summary."""
+        self.last = [index for index, step in enumerate(self.step) if step == self.step[-1]]
+
+    def fitted(self) -> tuple[list[Item], set[int]]:
+        """Return the items that are shown, and the indexes of those that have to go; raises BudgetExceeded."""
+        self._cut_older()
+        for limit in self._limits():
+            if self.total > self.budget:
+                self._cut(self.last, limit)
+        gone = self._drop_older()
+        if self.total > self.budget:
+            self._cut(self.last, 0)
+        if self.total > self.budget and self._answers_a_summary():
+            self._drop(self.request or 0, gone)
+        if self.total > self.budget:
+            raise BudgetExceeded(self.budget, self.total)
+        return self.shown, gone
+
+    def _answers_a_summary(self) -> bool:
+        """Whether what the turn answers may be dropped: a summary of what was before, never what a user said."""
+        request = self.request
+        return request is not None and self.items[request].message.id.startswith(RESERVED) and request not in self.last
+
+    def _limits(self) -> list[int]:
+        """Return how many characters are left of an output that must be cut, in the order in which they are tried."""
+        found = [max(self.policy.tool_chars, 100)]
+        while found[-1] < 4 * self.budget:
+            found.append(found[-1] * 2)
+        return found[::-1]
+
+    def _cut_older(self) -> None:
+        """Cut the outputs of all steps but the last to marks, the oldest first; of the newest one keep what fits."""
+        for index, item in enumerate(self.items):
+            if self.total <= self.budget:
+                return
+            if self.step[index] != self.step[-1]:
+                self._cut([index], 0)
+                if self.total <= self.budget and self.shown[index] is not item:
+                    room = self.budget - self.total + self.shown[index].tokens
+                    for limit in self._limits():
+                        longer = self.policy.shortest(item, self.cost, limit)
+                        if longer.tokens <= room:
+                            self._show(index, longer)
+                            break
+
+    def _cut(self, indexes: Sequence[int], limit: int) -> None:
+        for index in indexes:
+            self._show(index, self.policy.shortest(self.items[index], self.cost, limit))
+
+    def _show(self, index: int, item: Item) -> None:
+        self.total += item.tokens - self.shown[index].tokens
+        self.shown[index] = item
+
+    def _drop_older(self) -> set[int]:
+        """Drop steps, the oldest first, but neither the last nor what the turn answers."""
+        gone: set[int] = set()
+        kept = {self.step[-1], self.step[self.request] if self.request is not None else self.step[-1]}
+        members: dict[int, list[int]] = {}
+        for index, step in enumerate(self.step):
+            members.setdefault(step, []).append(index)
+        for step in sorted(members.keys() - kept):
+            if self.total <= self.budget:
+                break
+            for index in members[step]:
+                self._drop(index, gone)
+        return gone
+
+    def _drop(self, index: int, gone: set[int]) -> None:
+        self.total -= self.shown[index].tokens
+        gone.add(index)
+
+
+def _altered(item: Item, data: dict[str, Any], cost: Callable[[Message], int], why: str) -> Item:
+    if data is item.message.data:
+        return item
+    message = msgspec.structs.replace(item.message, data=data)
+    return Item(message, cost(message), True, item.body, None, why)
 
 
 STANDARD = Standard()

@@ -1,7 +1,9 @@
-"""Turns: the stretches of a conversation that are shown or left out as a whole. Pure.
+"""Turns: the stretches of a conversation that are shown or left out as a whole, and the steps of a turn. Pure.
 
 A turn begins with something that a user said. A tool result may come after the next user message; then the turn of the
 call, that of the result and all between them are one, so that no call is ever parted from its result.
+
+A step is what an agent does at once: its reasoning, the calls that it makes in parallel, and all of their results.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from msgspec import Struct
 from tape.core.context.shorten import shorten
 from tape.core.messages import shapes
 
-__all__ = ["Reading", "Said", "said", "turn_starts"]
+__all__ = ["Reading", "Said", "said", "steps", "turn_starts"]
 
 
 class Said(Struct, frozen=True, gc=False):
@@ -53,7 +55,7 @@ class Reading(Struct, eq=False, gc=False):
     """What it costs as if no other message were there; -1 when it was not weighed."""
     _neutral: shapes.Neutral | None = None
     _said: Said | None = None
-    _short: tuple[int, dict[str, Any]] | None = None
+    _short: tuple[int, str, dict[str, Any]] | None = None
 
     @property
     def neutral(self) -> shapes.Neutral:
@@ -76,13 +78,20 @@ class Reading(Struct, eq=False, gc=False):
             self._said = found
         return found
 
-    def shortened(self, limit: int) -> dict[str, Any]:
+    @property
+    def leads(self) -> bool:
+        """Whether what follows belongs to it: it makes calls, or is a model's reasoning, which APIs want followed."""
+        if self.plain or self.said.begins or self.said.results:
+            return False
+        return bool(self.said.calls) or any(isinstance(part, shapes.Other) for part in self.neutral.parts)
+
+    def shortened(self, limit: int, where: str = "") -> dict[str, Any]:
         """Return the message with its tool results cut to about ``limit`` characters each, or as it is."""
         if self.plain:
             return self.data
-        if self._short is None or self._short[0] != limit:
-            self._short = (limit, shorten(self.data, limit))
-        return self._short[1]
+        if self._short is None or self._short[:2] != (limit, where):
+            self._short = (limit, where, shorten(self.data, limit, where))
+        return self._short[2]
 
 
 def turn_starts(
@@ -117,3 +126,41 @@ def turn_starts(
         if reach >= turn:
             found.append(starts[turn])
     return found[::-1]
+
+
+def steps(
+    messages: Sequence[Reading], *, whole: bool = True, made: Callable[[str], bool] = lambda call: False
+) -> list[int]:
+    """Return of each message of a turn where its step begins: the index of the first message of it.
+
+    A step has the results of all its calls, also those that come after later steps. Without ``whole`` there are
+    messages before these, and ``made`` tells whether one of them makes a call. A step that begins there, or may, is -1.
+    """
+    own: list[int] = []
+    for index, message in enumerate(messages):
+        if index:
+            own.append(own[-1] if messages[index - 1].leads and not message.said.begins else index)
+        else:
+            own.append(0 if whole or message.said.begins else -1)
+    joined: dict[int, int] = {}
+
+    def first(step: int) -> int:
+        while step in joined:
+            step = joined[step]
+        return step
+
+    waiting: dict[str, list[int]] = {}
+    makers: dict[str, int] = {}
+    for index, message in enumerate(messages):
+        for call in message.said.calls:
+            waiting.setdefault(call, []).append(own[index])
+            makers.setdefault(call, own[index])
+        for call in message.said.results:
+            if waiting.get(call):
+                maker = waiting[call].pop()
+            else:
+                maker = -1 if not whole and made(call) else makers.get(call, own[index])
+            one, other = sorted((first(own[index]), first(maker)))
+            if one != other:
+                joined[other] = one
+    return [first(step) for step in own]

@@ -4,6 +4,9 @@ The standard policy keeps the last turns that fit and a few messages at the begi
 until what was read is more than the budget, plus the turns of its first messages. All that lies between would be
 dropped, whatever it is. What is given to the policy is then the same as the whole branch without those turns, and the
 policy makes the same of it.
+
+A last turn that is larger than the budget is read from its end until its steps do not fit at their shortest. Then only
+what the user asked for is read of it, however far back that is.
 """
 
 from __future__ import annotations
@@ -14,9 +17,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from tape.core.context.policy import Item, Standard, readings_of
-from tape.core.context.turns import Said, turn_starts
+from tape.core.context.turns import Said, steps, turn_starts
 from tape.core.records import Message
-from tape.errors import BudgetExceeded
 
 __all__ = ["Reached", "Spot", "Unbounded", "Window", "reach"]
 
@@ -33,6 +35,8 @@ class Spot(Struct, gc=False):
     depth: int
     cut: int | None = None
     """What it costs when its tool output is cut."""
+    shortest: int | None = None
+    """What it costs as part of a last turn that must be cut."""
 
     @property
     def said(self) -> Said:
@@ -65,6 +69,9 @@ class Window(Protocol):
         Raises Unbounded when there may be answers that were not recorded as such.
         """
 
+    def request(self) -> Spot | None:
+        """Return the last message before those read from the end with which a user began something, or None."""
+
 
 class Reached(Struct):
     """What is given to the policy: messages from both ends, and how many of them are from the beginning."""
@@ -74,10 +81,16 @@ class Reached(Struct):
     """Where messages are missing; None when nothing is."""
     first: Spot | None = None
     """The first message of the window, if it is not among them."""
+    one_turn: bool = False
+    """Whether all of them are of the last turn, which does not fit by itself."""
+    request: bool = False
+    """Whether the first of them is what the turn answers, with other turns before it and other steps behind it."""
+    dropped: Sequence[Spot] = ()
+    """Messages between them that were read and are no part of them."""
 
 
 def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message], int]) -> Reached:
-    """Read as much as the policy needs to decide; raises BudgetExceeded as soon as the last turn alone is too large."""
+    """Read as much as the policy needs to decide."""
     reading = _Reading(window, policy, budget, cost)
     count = max(FIRST_STRETCH, policy.recent)
     while not window.whole():
@@ -106,6 +119,8 @@ class _Reading:
         used = _tokens(self.tail)
         if used > self.budget:
             used = sum(map(self._cut, self.tail))
+        if used > self.budget:
+            used = sum(map(self._shortest, self.tail))
         missing = (self.budget - used) * len(self.tail) // max(used, 1)
         return min(max(missing * 5 // 4, before // 2, FIRST_STRETCH // 2, 1), LONGEST_STRETCH)
 
@@ -120,7 +135,7 @@ class _Reading:
         last = tail[starts[-1] :] if starts else tail
         final = _tokens(last)
         if final > budget:
-            raise BudgetExceeded(budget, final)
+            return self._last_turn(starts)
         if not starts:
             return None
         guarded = self._guarded(budget - final)
@@ -144,6 +159,32 @@ class _Reading:
             # The turn that was read in part does not fit, and so nothing before it does.
             return Reached([*head, *tail[starts[0] :]], len(head), first)
         return None
+
+    def _last_turn(self, starts: Sequence[int]) -> Reached | None:
+        """Return what the policy needs of a last turn that does not fit by itself: all of it, or its last steps."""
+        if starts:
+            self.head += self.window.oldest(1)
+            return None if self.window.whole() else Reached(self.tail[starts[-1] :], 0, self.head[0], True)
+        tail = self.tail
+        if sum(map(self._shortest, tail)) <= self.budget:
+            return None
+        step = steps(readings_of([spot.item for spot in tail]), whole=False, made=self.window.made)
+        # Steps that begin before what was read are older than all others, and so the first to go.
+        kept = [spot for spot, first in zip(tail, step, strict=True) if first >= 0]
+        if step[-1] < 0 or sum(map(self._shortest, kept)) <= self.budget:
+            return None
+        request = None if any(spot.said.begins for spot in tail) else self.window.request()
+        self.head += self.window.oldest(1)
+        if self.window.whole():
+            return None
+        reached = Reached(kept, 0, self.head[0], True)
+        reached.dropped = [
+            spot for spot, first in zip(tail, step, strict=True) if first < 0 and spot.depth > kept[0].depth
+        ]
+        if request is not None:
+            reached.spots, reached.gap, reached.request = [request, *kept], 1, True
+            reached.first = self.head[0] if self.head[0].depth < request.depth else None
+        return reached
 
     def _guarded(self, room: int) -> tuple[list[Spot], bool] | None:
         """Return the turns of the first messages, and whether the last of them may fit into the room left.
@@ -183,6 +224,11 @@ class _Reading:
         if spot.cut is None:
             spot.cut = self.policy.cut(spot.item, self.cost).tokens
         return spot.cut
+
+    def _shortest(self, spot: Spot) -> int:
+        if spot.shortest is None:
+            spot.shortest = self.policy.shortest(spot.item, self.cost).tokens
+        return spot.shortest
 
 
 def _said(spots: Sequence[Spot]) -> list[Said]:

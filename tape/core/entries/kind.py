@@ -23,7 +23,7 @@ class Payload(Struct, omit_defaults=True):
     version: ClassVar[int] = 1
     """The version in which this release writes the payload. Older ones are brought up to it when they are read."""
     changes_view: ClassVar[bool] = True
-    """Whether it changes what readers see. A closed tape takes no such entry."""
+    """Whether it changes what readers see: ``expected_view`` tells such entries, and a closed tape takes none."""
     compared: ClassVar[tuple[str, ...]] = ()
     """The fields that the caller gave, which make two entries the same; empty when all of them do."""
 

@@ -6,10 +6,22 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from tape.core import strict
 from tape.core.entries.kind import Payload
 from tape.core.entries.parts import Place
 from tape.core.view import slots
-from tape.core.view.fold import COMPACTION, AnchorRow, CompactRow, Head, Op, SlotRow
+from tape.core.view.fold import (
+    COMPACTION,
+    DECISION,
+    LEASE,
+    REQUEST,
+    AnchorRow,
+    CompactRow,
+    EventRow,
+    Head,
+    Op,
+    SlotRow,
+)
 
 __all__ = ["Anchor", "Block", "Compact", "Event", "Handoff", "State", "Usage"]
 
@@ -116,12 +128,14 @@ class Usage(Payload):
 
     kind = "usage"
     changes_view = False
-    compared = ("input_tokens", "output_tokens", "cached_tokens", "cost", "model")
+    compared = ("input_tokens", "output_tokens", "cached_tokens", "cost", "model", "cache_write_tokens")
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: int = 0
     model: str | None = None
+    cache_write_tokens: int = 0
+    """Input that the provider wrote to its cache. It is a part of the input, and in no totals of its own."""
     totals: list[int] = []
     """Input, output, cached, cost and calls, this one included."""
 
@@ -135,15 +149,30 @@ class Event(Payload):
 
     kind = "event"
     changes_view = False
+    compared = ("name", "data")
     name: str
     data: Any = None
+    settled: dict[str, int] = {}
+    """What was decided when it was recorded: until when a request or a lease holds, and the token of a lease."""
 
     def fold(self, head: Head, seq: int) -> list[Op]:
-        """Take the slot that tells how a compaction goes, if it tells that."""
-        # How a compaction goes is looked up when the next one is to start; all other events change nothing.
-        if self.name != COMPACTION:
-            return []
-        # Its end belongs to the branch on which it began, wherever the head has gone since.
-        lane = self.data.get("lane") if isinstance(self.data, dict) else None
-        known = type(lane) is int and 0 <= lane < 2**63
-        return [SlotRow(f"{slots.COMPACTING}{lane if known else head.place.lane}", seq)]
+        """Note the event under its name, and take the slot of what it tells: a compaction, a request, a lease."""
+        named: list[Op] = [EventRow(seq, self.name)]
+        # These are looked up when the next compaction, decision or holder comes; no other event changes what holds.
+        if self.name == COMPACTION:
+            # Its end belongs to the branch on which it began, wherever the head has gone since.
+            lane = self.data.get("lane") if isinstance(self.data, dict) else None
+            known = type(lane) is int and 0 <= lane < 2**63
+            named.append(SlotRow(f"{slots.COMPACTING}{lane if known else head.place.lane}", seq))
+        elif self.name == REQUEST and (request := self._names("request")):
+            named.append(SlotRow(slots.ASKED + request, seq))
+        elif self.name == DECISION and (request := self._names("request")):
+            named += [SlotRow(slots.ASKED + request, seq, ended=True), SlotRow(slots.DECIDED + request, seq)]
+        elif self.name == LEASE and (lease := self._names("lease")):
+            named.append(SlotRow(slots.LEASE + lease, seq))
+        return named
+
+    def _names(self, field: str) -> str | None:
+        """Return the id that an event of the store's own names; whatever an import brings is no reason to fail."""
+        name = self.data.get(field) if isinstance(self.data, dict) else None
+        return name if strict.is_identifier(name) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,15 +12,17 @@ from tape.core.entries.parts import ROOT, Answer, Loosened, Place, Reopened
 from tape.core.view import fold as f
 from tape.core.view.fold import Head, Op
 
-__all__ = ["Append", "Clear", "Restore", "Retract", "Revise", "Switch"]
+__all__ = ["Append", "Clear", "Restore", "Retract", "Revise", "Switch", "apart", "as_message", "decoded", "is_encoded"]
 
 
 class Append(Payload):
     """A new message. Its place is the head after the entry."""
 
     kind = "append"
-    id: str
-    message: dict[str, Any] | msgspec.Raw
+    version = 2
+    message: dict[str, Any]
+    id: str = ""
+    """The id of the message; not stored when the key of the entry is made of it, as it mostly is."""
     generated: bool = False
     parent: str | UnsetType | None = UNSET
     base: Place | None = None
@@ -36,6 +38,8 @@ class Append(Payload):
     batch: tuple[int, int] | None = None
     """Of a batch with a key: the index of this message in it, and how many messages it has. ``(0, 0)`` tells that the
     key only looks like one of a batch; entries of earlier releases do not tell."""
+    index_meta: bool = False
+    """Whether the message is also found by what is said in the meta of the entry."""
 
     def in_batch(self, index: int) -> bool:
         """Whether an entry that has the key of a batch at ``index`` is of that batch."""
@@ -43,9 +47,7 @@ class Append(Payload):
 
     def content(self) -> dict[str, Any]:
         """Return the message, with its id and its parent if those were given."""
-        # An id is the same whether it stood in the message or beside it.
-        message = self.message if isinstance(self.message, dict) else msgspec.json.decode(self.message)
-        given: dict[str, Any] = {"kind": self.kind, "message": {k: v for k, v in message.items() if k != "id"}}
+        given: dict[str, Any] = {"kind": self.kind, "message": apart(decoded(self.message), self.id)}
         if not self.generated:
             given["id"] = self.id
         if self.parent is not UNSET:
@@ -79,8 +81,9 @@ class Revise(Payload):
     """A new body for a message, in its old place."""
 
     kind = "revise"
+    version = 2
     id: str
-    message: dict[str, Any] | msgspec.Raw
+    message: dict[str, Any]
     place: Place
     placed: int
     supersedes: int
@@ -93,13 +96,14 @@ class Revise(Payload):
     shows: list[Reopened] = []
     tokens: int = 0
     loosens: list[Loosened] = []
+    index_meta: bool = False
+    """Whether the message is also found by what is said in the meta of the entry."""
 
     def content(self) -> dict[str, Any]:
         """Return the new message, or its content if only that was given."""
-        message = self.message if isinstance(self.message, dict) else {}
+        message = decoded(self.message)
         if self.whole:
-            body = {k: v for k, v in message.items() if k not in ("id", "role")}
-            return {"kind": self.kind, "id": self.id, "message": body}
+            return {"kind": self.kind, "id": self.id, "message": apart(message, self.id, "role")}
         return {"kind": self.kind, "id": self.id, "content": message.get("content")}
 
     def fold(self, head: Head, seq: int) -> list[Op]:
@@ -191,8 +195,10 @@ class Switch(Payload):
     """Another message chosen as the head."""
 
     kind = "switch"
+    version = 2
     compared = ("id",)
-    id: str
+    id: str | None
+    """None when no message is the head any more: the next one is a new root."""
     lo: int = 0
     tip: bool = False
 
@@ -201,6 +207,33 @@ class Switch(Payload):
         head.lo = self.lo
         head.tip = self.tip
         return []
+
+
+def as_message(raw: bytes) -> dict[str, Any]:
+    """Return the bytes of a message to be put into a payload that is about to be recorded.
+
+    They were checked already and are written as they are. Whoever reads an entry gets a dict, so that is the type.
+    """
+    return cast(dict[str, Any], msgspec.Raw(raw))
+
+
+def is_encoded(message: Any) -> bool:
+    """Whether a message in a payload is still the bytes that ``as_message`` put there."""
+    return type(message) is msgspec.Raw
+
+
+def decoded(message: Any) -> dict[str, Any]:
+    """Return the message in a payload as a dict, also in one that is about to be recorded."""
+    return msgspec.json.decode(message, type=dict[str, Any]) if is_encoded(message) else message
+
+
+def apart(message: dict[str, Any], message_id: str, *also: str) -> dict[str, Any]:
+    """Return a message without its own id, which is the same whether it stood in it or beside it.
+
+    Another ``id`` in the message is data of the caller's, as is everything else but the fields named ``also``.
+    """
+    left_out = (*also, "id") if message.get("id") == message_id else also
+    return {name: value for name, value in message.items() if name not in left_out} if left_out else message
 
 
 def _hide(head: Head, seq: int, places: list[Place]) -> list[Op]:

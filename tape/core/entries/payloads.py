@@ -15,17 +15,20 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
+from tape.core.entries.ids import id_in
 from tape.core.entries.kind import Payload
 from tape.core.entries.memory_kinds import Anchor, Block, Compact, Event, Handoff, State, Usage
-from tape.core.entries.message_kinds import Append, Clear, Restore, Retract, Revise, Switch
+from tape.core.entries.message_kinds import Append, Clear, Restore, Retract, Revise, Switch, is_encoded
 from tape.core.entries.parts import ROOT, Answer, ForkPoint, Layer, Loosened, Place, Reopened
 from tape.core.entries.tape_kinds import Discard, Erase, Fork, Label, Merge, Open, Status
 from tape.errors import Corrupt, InvalidEntry
 
 __all__ = [
+    "AS_THEY_ARE",
     "BODIES",
     "KINDS",
     "ROOT",
+    "UNSEEN",
     "Anchor",
     "Answer",
     "Append",
@@ -56,6 +59,7 @@ __all__ = [
     "Usage",
     "body_of",
     "decode",
+    "decode_body",
     "encode",
     "recordable",
     "register_upcaster",
@@ -69,6 +73,10 @@ KINDS = tuple(_TYPES)
 """The names of all kinds. The database checks them too."""
 
 
+UNSEEN = tuple(cls.kind for cls in _TYPES.values() if not cls.changes_view)
+"""The kinds whose entries change nothing that readers see."""
+
+
 class _Decoders(dict[str, Callable[[bytes], Payload]]):
     """What reads the payloads of each kind, made when the first of them is read."""
 
@@ -78,7 +86,24 @@ class _Decoders(dict[str, Callable[[bytes], Payload]]):
 
 
 _decoders = _Decoders()
-_upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+_Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+_upcasters: dict[tuple[str, int], _Upcast | None] = {("append", 1): None, ("revise", 1): None, ("switch", 1): None}
+"""What brings a version up to the next one; None where that only allows more than the one before."""
+
+
+class _AsTheyAre(dict[str, frozenset[int]]):
+    """The versions of each kind that are read as they are: the present one, and those that it only allows more than."""
+
+    def __missing__(self, kind: str) -> frozenset[int]:
+        first = last = _TYPES[kind].version
+        while _upcasters.get((kind, first - 1), _upcast) is None:
+            first -= 1
+        made = self[kind] = frozenset(range(first, last + 1))
+        return made
+
+
+AS_THEY_ARE = _AsTheyAre()
+"""The versions of each kind whose payloads need no upcast."""
 
 encode = msgspec.json.Encoder().encode
 """Return the bytes of a payload: what is stored, hashed and never rewritten."""
@@ -92,7 +117,7 @@ BODIES = tuple(cls.kind for cls in _WITH_MESSAGES)
 def _is_plain(append: Append) -> bool:
     """Whether a message simply follows the head, as most do: then there is little to check, and no need to decode."""
     return (
-        type(append.message) is msgspec.Raw
+        is_encoded(append.message)
         and type(append.id) is str
         and type(append.tokens) is int
         and append.parent is UNSET
@@ -101,6 +126,7 @@ def _is_plain(append: Append) -> bool:
         and append.batch is None
         and append.calls == []
         and append.answers == []
+        and append.index_meta is False
         and type(append.generated) is type(append.aliased) is bool
     )
 
@@ -116,7 +142,7 @@ def recordable(payload: Payload) -> bytes:
         raw = encode(payload)
         if type(payload) is Append and _is_plain(payload):
             return raw
-        if isinstance(payload, _WITH_MESSAGES) and type(payload.message) is msgspec.Raw:
+        if isinstance(payload, _WITH_MESSAGES) and is_encoded(payload.message):
             message, payload.message = payload.message, {}
             try:
                 same = decoder(encode(payload)) == payload
@@ -133,12 +159,16 @@ def recordable(payload: Payload) -> bytes:
     return raw
 
 
-def register_upcaster(
-    kind: str, version: int, upcast: Callable[[dict[str, Any]], dict[str, Any]]
-) -> Callable[[], None]:
+def register_upcaster(kind: str, version: int, upcast: _Upcast) -> Callable[[], None]:
     """Teach readers to turn a payload of ``kind`` at ``version`` into ``version + 1``; returns the undo."""
     _upcasters[kind, version] = upcast
-    return lambda: _upcasters.pop((kind, version), None) and None
+    AS_THEY_ARE.clear()
+
+    def forget() -> None:
+        _upcasters.pop((kind, version), None)
+        AS_THEY_ARE.clear()
+
+    return forget
 
 
 def _upcast(kind: str, version: int, raw: bytes) -> bytes:
@@ -146,18 +176,26 @@ def _upcast(kind: str, version: int, raw: bytes) -> bytes:
     current = _TYPES[kind].version
     if version > current:
         raise ValueError(f"this release reads versions up to {current}")
-    value: dict[str, Any] = msgspec.json.decode(raw)
+    value: dict[str, Any] | None = None
     for step in range(version, current):
-        value = _upcasters[kind, step](value)
-    return msgspec.json.encode(value)
+        upcast = _upcasters[kind, step]
+        if upcast is not None:
+            value = upcast(msgspec.json.decode(raw) if value is None else value)
+    return raw if value is None else msgspec.json.encode(value)
 
 
-def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) -> Payload:
-    """Return the payload stored as ``raw``; raises Corrupt, which names the entry, when it is not one."""
+def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0, *, key: str = "") -> Payload:
+    """Return the payload stored as ``raw``; raises Corrupt, which names the entry, when it is not one.
+
+    An append whose ``key`` is made of the message's id does not say it once more.
+    """
     try:
-        if version != _TYPES[kind].version:
+        if version not in AS_THEY_ARE[kind]:
             raw = _upcast(kind, version, raw)
-        return _decoders[kind](raw)
+        payload = _decoders[kind](raw)
+        if type(payload) is Append and not payload.id:
+            payload.id = id_in(key)
+        return payload
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
         raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
 
@@ -165,22 +203,31 @@ def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0) ->
 class Body(Struct, gc=False):
     """The part of an append or a revision that is the message itself."""
 
-    id: str
     message: dict[str, Any]
+    id: str = ""
     calls: tuple[str, ...] = ()
     tokens: int = 0
+    index_meta: bool = False
 
 
-_decode_body = msgspec.json.Decoder(Body).decode
+decode_body = msgspec.json.Decoder(Body).decode
+"""Return the body in a payload of a version that is read as it is; where its id is empty, the key has it."""
 
 
-def body_of(kind: str, version: int, raw: bytes | None, tape: str = "", seq: int = 0) -> Body:
-    """Return the message in an append or a revision, without decoding what only the fold needs."""
-    if raw is None:
-        raise Corrupt(tape, seq, "the payload was erased")
+def body_of(kind: str, version: int, raw: bytes | None, key: str, tape: str = "", seq: int = 0) -> Body:
+    """Return the message in an append or a revision, without decoding what only the fold needs.
+
+    ``key`` is that of the entry: most of them hold the id of the message, which the payload then does not repeat.
+    """
     try:
-        if version != _TYPES[kind].version:
-            raw = _upcast(kind, version, raw)
-        return _decode_body(raw)
+        if version not in AS_THEY_ARE[kind]:
+            raw = _upcast(kind, version, raw or b"")
+        # A path has very many of these, so that every step counts.
+        body = decode_body(raw)  # type: ignore[arg-type]
+        if not body.id:
+            body.id = id_in(key)
+        return body
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
+        if raw is None:
+            raise Corrupt(tape, seq, "the payload was erased") from None
         raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from tape.core.entries.kind import Payload
 from tape.core.entries.parts import ForkPoint, Place
 from tape.core.view import slots
-from tape.core.view.fold import CLOSED, ForkRow, ForkState, Head, Labelled, Op, Redirected, Renamed, SlotRow
+from tape.core.view.fold import CLOSED, ForkRow, ForkState, Head, Labelled, Op, Redirected, Renamed, Shown, SlotRow
 
 __all__ = ["Discard", "Erase", "Fork", "Label", "Merge", "Open", "Status"]
 
@@ -18,6 +18,7 @@ class Open(Payload):
     """The first entry of every tape. A fork's head is where its parent's stood at the fork."""
 
     kind = "open"
+    changes_view = False
     name: str | None = None
     owner: str | None = None
     agent: str | None = None
@@ -33,6 +34,8 @@ class Open(Payload):
             ops.append(Labelled(self.labels))
         if self.parent is not None:
             head.lo = self.parent.lo
+            # An empty tape reads as one that is not there; a fork has something to show from the start.
+            head.view = seq
             ops.append(ForkRow(self.parent))
         return ops
 
@@ -41,6 +44,7 @@ class Fork(Payload):
     """The receipt on the parent of a fork made from it."""
 
     kind = "fork"
+    changes_view = False
     child: str
     at: int
     head: Place
@@ -48,9 +52,13 @@ class Fork(Payload):
 
 
 class Merge(Payload):
-    """A merge, recorded on both tapes: on the parent with what it took, on the child with where it went."""
+    """A merge, recorded on both tapes: on the parent with what it took, on the child with where it went.
+
+    What it changes in the parent's view, entries of their own have recorded before it.
+    """
 
     kind = "merge"
+    changes_view = False
     tape: str
     """The other tape."""
     seq: int
@@ -87,6 +95,7 @@ class Discard(Payload):
     """A fork given up, recorded on both tapes."""
 
     kind = "discard"
+    changes_view = False
     tape: str
     seq: int
     hash: str
@@ -120,7 +129,7 @@ class Status(Payload):
 
 
 class Label(Payload):
-    """A tape renamed, or its labels changed."""
+    """A tape renamed, its labels changed, or the tape hidden from readers or shown to them again."""
 
     kind = "label"
     changes_view = False
@@ -129,17 +138,25 @@ class Label(Payload):
     remove: list[str] = []
     labels: list[str] | UnsetType = UNSET
     """All labels after the entry, when it changes any."""
+    hidden: bool | UnsetType = UNSET
+    reason: str | None = None
+    """Why the tape is hidden."""
 
     def content(self) -> dict[str, Any]:
-        """Return the labels as given, and the name if one was."""
+        """Return the labels as given, and the name, or whether the tape is hidden and why, if that was given."""
         given: dict[str, Any] = {"kind": self.kind, "add": self.add, "remove": self.remove}
         if self.name is not UNSET:
             given["name"] = self.name
+        if self.hidden is not UNSET:
+            given |= {"hidden": self.hidden, "reason": self.reason}
         return given
 
     def fold(self, head: Head, seq: int) -> list[Op]:
-        """Give the tape its name or its labels."""
+        """Give the tape its name or its labels, hide it or show it."""
         ops: list[Op] = []
+        if not isinstance(self.hidden, UnsetType):
+            head.hidden = (self.reason or "") if self.hidden else None
+            ops.append(Shown(head.hidden))
         if not isinstance(self.name, UnsetType):
             ops += [SlotRow(slots.NAME, seq), Renamed(self.name)]
         if not isinstance(self.labels, UnsetType):

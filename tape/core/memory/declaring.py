@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from tape.core import strict
-from tape.core.memory.state import BlockSpec, Slot, whole_number
+from tape.core.memory.loading import Provider
+from tape.core.memory.state import BlockSpec, Slot, provider_of, whole_number
 from tape.core.messages.tokens import Counter
 from tape.core.records import LAST_STAMP
 from tape.errors import InvalidEntry, shown
@@ -54,7 +55,18 @@ def declared_blocks(blocks: Any) -> list[BlockSpec]:
             whole_number(block.max_tokens, "blocks.max_tokens")
         strict.flag(block.read_only, "blocks.read_only")
         strict.text(block.default, "blocks.default", empty=True)
+        if block.provider is not None and not isinstance(block.provider, Provider):
+            raise InvalidEntry("blocks.provider", f"must have list() and load(key), not {shown(block.provider)}")
+    _check_apart(found)
     return found
+
+
+def _check_apart(blocks: list[BlockSpec]) -> None:
+    """Refuse labels of which one could be that of another's document."""
+    for block in blocks:
+        other = provider_of(block.label, [one for one in blocks if one is not block])
+        if other is not None:
+            raise InvalidEntry("blocks.label", f"{block.label!r} could be a document of {other.label!r}")
 
 
 def counting(counter: Any) -> Counter | None:

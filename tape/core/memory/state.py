@@ -128,14 +128,32 @@ class ChangeState(Intent, kw_only=True):
 # -- blocks
 
 
+LONGEST_LABEL = 240
+"""Characters of the name of a slot or a block."""
+
+
 class BlockSpec(Struct, frozen=True):
-    """A block declared once for all tapes of a store."""
+    """A block declared once for all tapes of a store.
+
+    With a ``provider`` it lists documents that a model can load: what is loaded is shown after the prompt, and
+    ``max_tokens`` is the limit of all that is loaded at one time. ``default`` is shown above the list.
+    """
 
     label: str
     description: str | None = None
     max_tokens: int | None = None
     read_only: bool = False
     default: str = ""
+    provider: Any = None
+    """A ``Provider``, or None."""
+
+
+def provider_of(label: str, specs: Sequence[BlockSpec]) -> BlockSpec | None:
+    """Return the declared block with a provider that a label is of: its own, or that of one of its documents."""
+    for spec in specs:
+        if spec.provider is not None and (label == spec.label or label.startswith(f"{spec.label}/")):
+            return spec
+    return None
 
 
 class Block(Struct, frozen=True):
@@ -149,6 +167,8 @@ class Block(Struct, frozen=True):
     tokens: int
     seq: int | None
     """The entry that holds the text; None for a declared block that was never written."""
+    loadable: bool = False
+    """Whether it lists documents that can be loaded; then its text is its provider's."""
 
     @property
     def percent(self) -> int | None:
@@ -230,7 +250,8 @@ class FreezePrompt(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Render the blocks as they are now."""
         found = {slot.removeprefix(slots.BLOCK): (seq, entry) for slot, seq, entry in look.slots(slots.BLOCK)}
-        blocks = assemble(self.specs, found, self.counter)
+        own = {label: held for label, held in found.items() if provider_of(label, self.specs) is None}
+        blocks = assemble(self.specs, own, self.counter)
         text = render_prompt(blocks)
         payload = payloads.Block(label="", op="freeze", text=text, config=config_hash(blocks))
         return Planned(payload, head.place)
@@ -245,7 +266,11 @@ def assemble(
     blocks = []
     for label in labels:
         seq, payload = found.get(label, (None, None))
-        if isinstance(payload, payloads.Block):
+        if label in declared and declared[label].provider is not None:
+            spec = declared[label]
+            tokens = counter(spec.default)
+            blocks.append(Block(label, spec.default, spec.description, spec.max_tokens, True, tokens, None, True))
+        elif isinstance(payload, payloads.Block):
             if payload.text is None:
                 continue
             blocks.append(
@@ -278,6 +303,11 @@ def render_prompt(blocks: Sequence[Block]) -> str:
         header = block.label.upper()
         if block.description:
             header += f" ({block.description})"
+        if block.loadable:
+            limit = f", at most {block.max_tokens} tokens" if block.max_tokens is not None else ""
+            header += f" [loadable{limit}]"
+            parts.append(f"{_RULE}\n{header}\n{_RULE}\n{block.text}")
+            continue
         if block.max_tokens:
             header += f" [{block.percent}% - {block.tokens}/{block.max_tokens} tokens]"
         header += " [read-only]" if block.read_only else " [writable]"

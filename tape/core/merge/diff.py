@@ -13,7 +13,7 @@ from tape.core.messages import shapes
 from tape.core.plan.intents import same
 from tape.core.records import Anchor, Message
 
-__all__ = ["Aligned", "Diff", "Revised", "align", "compare"]
+__all__ = ["Aligned", "Diff", "Revised", "align", "compare", "says"]
 
 
 class Revised(Struct, frozen=True):
@@ -32,9 +32,21 @@ class Diff(Struct, frozen=True):
     left: list[Message]
     """Messages that are still there, but on a branch that is no longer the active one."""
     anchored: list[Anchor]
+    parted: tuple[Message, Message] | None = None
+    """Of tapes that are no family: the last message of each before they differ; None if they differ from the first."""
+
+    def _repr_html_(self) -> str:
+        """Return it as notebooks show it."""
+        from tape.web.report.notebook import diff_frame
+
+        return diff_frame(self)
 
     def __bool__(self) -> bool:
         return bool(self.added or self.revised or self.retracted or self.left or self.anchored)
+
+    def __repr__(self) -> str:
+        counts = ((name, len(getattr(self, name))) for name in ("added", "revised", "retracted", "left", "anchored"))
+        return f"<tape.Diff: {', '.join(f'{count} {name}' for name, count in counts if count) or 'no difference'}>"
 
     def __str__(self) -> str:
         lines = [f"+ {_line(message)}" for message in self.added]
@@ -91,7 +103,7 @@ class Aligned(Struct, frozen=True):
 
 def align(before: Sequence[Message], after: Sequence[Message]) -> Aligned:
     """Compare two paths by role, content and tool calls, whatever ids the messages and the calls have."""
-    old, new = [_says(message) for message in before], [_says(message) for message in after]
+    old, new = [says(message) for message in before], [says(message) for message in after]
     begun = 0
     while begun < min(len(old), len(new)) and old[begun] == new[begun]:
         begun += 1
@@ -105,7 +117,7 @@ def align(before: Sequence[Message], after: Sequence[Message]) -> Aligned:
     return Aligned((before[begun - 1], after[begun - 1]) if begun else None, changes)
 
 
-def _says(message: Message) -> bytes:
+def says(message: Message) -> bytes:
     """Return what a message says, equal for messages that differ in ids only."""
     read = shapes.read(message.data)
     parts = [_part(part) for part in read.parts]

@@ -38,6 +38,11 @@ class Conflict(Struct, frozen=True):
     message_id: str
     ours: dict[str, Any] | None
     theirs: dict[str, Any] | None
+    what: str = "message"
+    """What it is of: ``message``, ``state`` or ``block``."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.message_id!r}"
 
 
 class Divergence(Struct, frozen=True):

@@ -63,7 +63,7 @@ def merge_values(
         if differing and on_conflict != "theirs":
             name = ".".join((slot, *path))
             if on_conflict == "fail":
-                conflicts.append(Conflict(name, _shown(_at(now, path)), _shown(value)))
+                conflicts.append(Conflict(name, _shown(_at(now, path)), _shown(value), "state"))
             else:
                 kept.append(name)
             continue
@@ -146,7 +146,7 @@ def _merge_whole(slot: str, theirs: StateSide, ours: StateSide, on_conflict: str
 
 
 def _slot_conflict(slot: str, theirs: StateSide, ours: StateSide) -> Conflict:
-    return Conflict(slot, _shown(ours.after.value), _shown(theirs.after.value))
+    return Conflict(slot, _shown(ours.after.value), _shown(theirs.after.value), "state")
 
 
 def same_value(one: Versioned, other: Versioned) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["text_of"]
+__all__ = ["data_text", "text_of"]
 
 _IDS = frozenset(
     ("id", "tool_call_id", "tool_use_id", "call_id", "toolCallId", "message_id", "item_id", "response_id", "file_id")
@@ -31,6 +31,11 @@ def text_of(message: dict[str, Any]) -> str:
     if type(content) is str and all(name in _NO_TEXT or name == "content" for name in message):
         return content
     return "\n".join(_texts(message, in_tool=False))
+
+
+def data_text(value: Any) -> str:
+    """Return all text in data that is no message: every string, name and number in it, one a line."""
+    return "\n".join(_texts(value, in_tool=True))
 
 
 def _texts(value: Any, *, in_tool: bool) -> Iterator[str]:

@@ -30,6 +30,7 @@ _WIDE = late_pattern(
 )
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _DIGITS = b"0123456789"
+_BLANKS = b" \t\n\r\v\f"
 _LETTER, _DIGIT, _MARK, _BREAK, _WIDE_CHAR, _OTHER = 0.245, 0.45, 0.6, 0.35, 1.05, 0.5
 _PICTURES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
 _MEDIA_TYPES = _PICTURES | {"input_audio", "audio", "video", "media", "file", "input_file", "document"}
@@ -48,7 +49,7 @@ def estimate(text: str) -> int:
         wide = len(_WIDE.findall(text))
         total = wide * _WIDE_CHAR + (len(text) - len(plain) - wide) * _OTHER
     rest = plain.translate(None, _LETTERS)
-    dense = b"".join(rest.split())
+    dense = rest.translate(None, _BLANKS)
     marks = dense.translate(None, _DIGITS) if dense else dense
     total += (len(plain) - len(rest)) * _LETTER + (len(dense) - len(marks)) * _DIGIT + rest.count(b"\n") * _BREAK
     total += len(marks) * _MARK

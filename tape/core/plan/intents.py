@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from tape.core.entries import payloads
-from tape.core.entries.payloads import Payload, Place
+from tape.core.entries.payloads import ROOT, Payload, Place
 from tape.core.plan.keys import GIVEN, Key, Origin
 from tape.core.plan.lookup import Lookup, visible_place
 from tape.core.view.fold import Head
@@ -27,6 +27,7 @@ __all__ = [
     "Plain",
     "Planned",
     "Relabel",
+    "SetHidden",
     "SetStatus",
     "Taken",
     "Unchanged",
@@ -72,6 +73,8 @@ class Intent(Struct, kw_only=True):
     key: Key
     source: tuple[str, int] | None = None
     """The entry that this one copies or cites."""
+    meta: bytes | None = None
+    """What the caller says beside this entry, when that is not what is said of the whole call."""
 
     @property
     def known_by_key(self) -> bool:
@@ -144,6 +147,10 @@ class SetStatus(Plain, kw_only=True):
         return Planned(self.payload, head.place)
 
 
+class SetHidden(Plain, kw_only=True):
+    """A tape hidden or shown again: the one write that a hidden tape takes, and that never makes a tape."""
+
+
 class AddAnchor(Plain, kw_only=True):
     """An anchor or a handoff, whose sources and parents must be on the tape already."""
 
@@ -162,14 +169,16 @@ class AddAnchor(Plain, kw_only=True):
 
 
 class ChooseHead(Intent, kw_only=True):
-    """Make a message the head."""
+    """Make a message the head, or (None) none, so that the next message is a new root."""
 
     records = payloads.Switch
 
-    id: str
+    id: str | None
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the message's place and whether the next message can extend its lane."""
+        if self.id is None:
+            return Planned(payloads.Switch(id=None), ROOT)
         place, _ = visible_place(look, head, self.id)
         lo, tip = look.lane(place)
         return Planned(payloads.Switch(id=self.id, lo=lo, tip=tip == place.ordinal), place, self.id)

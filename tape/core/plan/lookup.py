@@ -118,6 +118,9 @@ class Lookup(Protocol):
     def labels(self) -> list[str]:
         """Return the tape's labels."""
 
+    def clock(self) -> int:
+        """Return the time by the database's clock, which is one for all who write."""
+
 
 def visible_place(look: Lookup, head: Head, message_id: str) -> tuple[Place, Standing]:
     """Return where a message of the view is and how it stands; raises UnknownMessage for any other."""

@@ -11,8 +11,10 @@ from msgspec import UNSET, UnsetType, structs
 
 from tape.core import strict
 from tape.core.entries import ids, payloads
+from tape.core.entries.message_kinds import apart, as_message
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.messages import toolcalls
+from tape.core.messages.objects import as_dict
 from tape.core.messages.tokens import message_tokens
 from tape.core.plan.intents import Intent, Planned, Taken, Unchanged, same
 from tape.core.plan.keys import DERIVED, GIVEN, RANDOM, Key
@@ -29,7 +31,9 @@ __all__ = [
     "ReviseMessage",
     "UpsertMessage",
     "add_message",
+    "matching",
     "message_intents",
+    "renew",
     "renewed_id",
     "upsert_message",
 ]
@@ -65,11 +69,12 @@ class AddMessage(Intent, kw_only=True):
     parent: Any = HEAD
     batch: tuple[int, int] | None = None
     """The index in a batch with a key and its length; ``(0, 0)`` for a key that only looks like one of a batch."""
+    index_meta: bool = False
+    """Whether the message is to be found by what is said in its meta, too."""
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
-        message = {k: v for k, v in msgspec.json.decode(self.raw).items() if k != "id"}
-        given: dict[str, Any] = {"kind": "append", "message": message}
+        given: dict[str, Any] = {"kind": "append", "message": apart(msgspec.json.decode(self.raw), self.id)}
         if not self.generated:
             given["id"] = self.id
         if self.parent is None or isinstance(self.parent, str):
@@ -98,14 +103,15 @@ class AddMessage(Intent, kw_only=True):
             before, _ = visible_place(look, head, self.parent)
             extend = look.lane(before)[1] == before.ordinal
         payload = payloads.Append(
-            id=self.id,
-            message=msgspec.Raw(self.raw),
+            message=as_message(self.raw),
+            id="" if self.key.value.startswith(ids.MESSAGE) else self.id,
             generated=self.generated,
             parent=parent,
             calls=self.calls,
             tokens=self.tokens,
             aliased=aliased,
             batch=self.batch,
+            index_meta=self.index_meta,
         )
         if extend:
             place = Place(before.lane, before.ordinal + 1)
@@ -127,28 +133,28 @@ class ReviseMessage(Intent, kw_only=True):
     id: str
     message: dict[str, Any] | None
     new_content: Any = None
+    index_meta: bool = False
 
     def content(self) -> Any:
         """Return the message or the content as given."""
         if self.message is None:
             return {"kind": "revise", "id": self.id, "content": self.new_content}
-        message = {k: v for k, v in self.message.items() if k not in ("id", "role")}
-        return {"kind": "revise", "id": self.id, "message": message}
+        return {"kind": "revise", "id": self.id, "message": apart(self.message, self.id, "role")}
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the body that holds, and settle which tool results go and which return with the new one."""
         place, standing = visible_place(look, head, self.id)
         held = look.body(standing.body, standing.of)
-        message = _revised(held.message, self.message, self.new_content)
+        message = _revised(self.id, held.message, self.message, self.new_content)
         raw = strict.encode(message, "message")
-        if same(_apart(message, self.id), _apart(held.message, self.id)):
+        if same(apart(message, self.id), apart(held.message, self.id)):
             raise Unchanged(standing.body, standing.of)
         calls, _ = toolcalls.find(message)
         hides, shows = settle(look, {place: (True, frozenset(calls))}, head.cleared)
         rewritten = Rewritten(place, held.calls, calls, waiting(held), toolcalls.waiting(message))
         payload = payloads.Revise(
             id=self.id,
-            message=msgspec.Raw(raw),
+            message=as_message(raw),
             place=place,
             placed=standing.placed,
             supersedes=standing.body,
@@ -159,6 +165,7 @@ class ReviseMessage(Intent, kw_only=True):
             shows=shows,
             tokens=message_tokens(message),
             loosens=loosen(look, outs=hides, backs=shows, revised=[rewritten]),
+            index_meta=self.index_meta,
         )
         if self.key.origin is not GIVEN:
             # Of two revisions of the same body one fails, and plans again with the other's as the body to replace.
@@ -191,7 +198,7 @@ class UpsertMessage(AddMessage, kw_only=True):
         return planned
 
     def _revision(self) -> ReviseMessage:
-        return ReviseMessage(key=self.key, id=self.id, message=self.message)
+        return ReviseMessage(key=self.key, id=self.id, message=self.message, index_meta=self.index_meta)
 
 
 def add_message(
@@ -207,19 +214,15 @@ def add_message(
 ) -> AddMessage:
     """Return the intent to append what a caller gave: a message, or its role and content.
 
-    A message without an id gets a new one.
+    With an ``id`` beside it, whatever ``id`` the message has itself is data. A message without either gets a new one.
     """
     message = _whole(message, role, content, field)
-    raw = strict.encode(message, field)
-    role, given = message.get("role"), message.get("id")
+    raw, message = strict.encoded(message, field)
+    role, given = message.get("role"), message.get("id") if id is None else id
     if role is not None and type(role) is not str:
         raise InvalidEntry(f"{field}.role", f"must be a string, not {type(role).__name__}")
     if given is not None:
-        given = strict.identifier(given, f"{field}.id")
-        if id is not None and id != given:
-            raise InvalidEntry("id", f"differs from the message's own id {given!r}")
-    elif id is not None:
-        given = strict.identifier(id, "id")
+        given = strict.identifier(given, f"{field}.id" if id is None else "id")
     if parent is not HEAD and parent is not CHAIN and parent is not None:
         parent = strict.identifier(parent, "parent")
     calls, answers = toolcalls.find(message)
@@ -244,12 +247,10 @@ def add_message(
 
 def _whole(message: Any, role: Any, content: Any, field: str) -> dict[str, Any]:
     """Return the message that a caller gave whole, or as its role and content."""
-    if isinstance(message, dict):
+    if message is not None:
         if role is not None or content is not UNSET:
             raise InvalidEntry(field, "give either a message or role= and content=, not both")
-        return message
-    if message is not None:
-        raise InvalidEntry(field, f"must be a dict, not {type(message).__name__}")
+        return message if isinstance(message, dict) else as_dict(message, field)
     made = {} if role is None else {"role": role}
     if content is not UNSET:
         made["content"] = content
@@ -260,21 +261,40 @@ def _whole(message: Any, role: Any, content: Any, field: str) -> dict[str, Any]:
 
 def upsert_message(message: Any, id: Any, key: str | None, new_id: Callable[[], str]) -> UpsertMessage:
     """Return the intent to append a message behind the head, or to revise it if it is there."""
-    added = add_message(message, None, UNSET, id, key, HEAD, new_id)
-    return UpsertMessage(**structs.asdict(added), message=dict(message))
+    _, whole = strict.encoded(_whole(message, None, UNSET, "message"), "message")
+    added = add_message(whole, None, UNSET, id, key, HEAD, new_id)
+    return UpsertMessage(**structs.asdict(added), message=dict(whole))
 
 
 def message_intents(
-    messages: Iterable[dict[str, Any]], key: str | None, new_id: Callable[[], str], parent: Any = HEAD
+    messages: Iterable[Any],
+    key: str | None,
+    new_id: Callable[[], str],
+    parent: Any = HEAD,
+    *,
+    message_ids: Iterable[Any] | None = None,
 ) -> list[AddMessage]:
-    """Return the intents of a batch: the first behind ``parent``, each other behind the one before it."""
+    """Return the intents of a batch: the first behind ``parent``, each other behind the one before it.
+
+    ``message_ids`` are ids beside the messages, None for those that have their own or get a new one.
+    """
     if key is not None:
         key = strict.identifier(key, "key")
-    intents = []
+    intents: list[AddMessage] = []
     given = strict.listed(messages, "messages")
-    for index, message in enumerate(given):
+    beside = matching(message_ids, len(given), "ids")
+    met: set[str] = set()
+    for index, (message, id) in enumerate(zip(given, beside, strict=True)):
         behind = CHAIN if index else parent
-        intent = add_message(message, None, UNSET, None, None, behind, new_id, field=f"messages[{index}]")
+        field = f"messages[{index}]" if id is None else f"ids[{index}]"
+        intent = add_message(message, None, UNSET, id, None, behind, new_id, field=f"messages[{index}]")
+        if intent.id in met:
+            raise InvalidEntry(
+                field if id is not None else f"{field}.id",
+                f"{intent.id!r} is the id of a message before it in the batch; "
+                "pass ids= to keep the messages' own ids as data",
+            )
+        met.add(intent.id)
         if key is not None:
             intent.key = Key(ids.batch_key(key, index), GIVEN)
             intent.batch = (index, len(given))
@@ -282,22 +302,45 @@ def message_intents(
     return intents
 
 
+def matching(values: Any, length: int, field: str) -> list[Any]:
+    """Return what stands beside each message of a batch; without any, as many times None."""
+    if values is None:
+        return [None] * length
+    found = strict.listed(values, field)
+    if len(found) != length:
+        raise InvalidEntry(field, f"has {len(found)} elements for {length} messages")
+    return found
+
+
+def renew(intent: AddMessage, message_id: str) -> None:
+    """Give a message that is to be appended another id; also in itself, if it says its own there."""
+    message = msgspec.json.decode(intent.raw)
+    if message.get("id") == intent.id:
+        message["id"] = message_id
+        intent.raw = msgspec.json.encode(message)
+        intent.calls, intent.answers = toolcalls.find(message)
+    intent.id = message_id
+    if intent.key.origin is DERIVED:
+        intent.key = Key(ids.message_key(message_id), DERIVED)
+
+
 def renewed_id(key: str, index: int) -> str:
     """Return the id that a message of a keyed batch gets in place of one that is taken."""
     return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
 
 
-def _revised(held: dict[str, Any], message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
-    """Return the message after a revision: never another id or role."""
+def _revised(message_id: str, held: dict[str, Any], message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
+    """Return the message after a revision: never another role, nor another id where that is the message's own."""
     if message is None:
         return {**held, "content": content}
     role = held.get("role")
     if message.get("role", role) != role:
         raise InvalidEntry("message.role", f"a revision keeps the role {role!r}; append a new message instead")
-    kept: dict[str, Any] = {name: held[name] for name in ("id", "role") if name in held and name not in message}
+    kept: dict[str, Any] = {}
+    if held.get("id") == message_id:
+        if message.get("id", message_id) != message_id:
+            raise InvalidEntry("message.id", f"a revision keeps the id {message_id!r}; append a new message instead")
+        kept["id"] = message_id
+    if "role" in held:
+        kept["role"] = role
     return {**kept, **message}
-
-
-def _apart(message: dict[str, Any], message_id: str) -> dict[str, Any]:
-    """Return a message without its own id, which is the same whether it stood in the message or beside it."""
-    return {k: v for k, v in message.items() if k != "id"} if message.get("id") == message_id else message

@@ -15,7 +15,7 @@ from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result,
 
 __all__ = ["NO_RESULT", "Fix", "Mended", "mend", "settle"]
 
-NO_RESULT = "[no result was recorded for this call]"
+NO_RESULT = "[no result was recorded for this call: it may have run; check before it is run again]"
 """What a call without a result is answered with."""
 
 Tidy = Callable[[str], str]

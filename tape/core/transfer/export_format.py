@@ -227,7 +227,7 @@ class Checker:
             self._deep(raw, "payload")
             if meta is not None:
                 self._deep(meta, "meta")
-            self.payload = payload = payloads.decode(entry.kind, entry.version, raw)
+            self.payload = payload = payloads.decode(entry.kind, entry.version, raw, key=entry.key)
             self._texts(payload)
             if isinstance(payload, payloads.Status) and payload.status not in _STATUSES:
                 raise self.wrong(f"there is no status {payload.status!r}")

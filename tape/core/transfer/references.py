@@ -27,7 +27,7 @@ from tape.errors import InvalidEntry
 
 __all__ = ["References"]
 
-_BLOCK_OPS = frozenset({"set", "append", "remove", "freeze"})
+_BLOCK_OPS = frozenset({"set", "append", "remove", "freeze", "load", "unload"})
 
 
 class References:
@@ -137,7 +137,7 @@ def _append(tape: KnownTape, after: Head, entry: p.Append) -> None:
 
 
 def _message(entry: p.Append | p.Revise) -> None:
-    role = entry.message.get("role") if isinstance(entry.message, dict) else None
+    role = entry.message.get("role")
     if role is not None and type(role) is not str:
         raise Unsound("the role of the message is not a string")
     if entry.tokens < 0:
@@ -240,6 +240,10 @@ def _once(places: Sequence[Place]) -> None:
 
 def _switch(tape: KnownTape, after: Head, entry: p.Switch) -> None:
     place = after.place
+    if entry.id is None:
+        if (place, entry.lo, entry.tip) != (ROOT, 0, False):
+            raise Unsound("the head is put on a message although there is to be none")
+        return
     lane = tape.lane(place)
     if tape.id_at(place) != hash(entry.id):
         raise Unsound(f"the head is not put on message {entry.id!r}")

@@ -12,7 +12,7 @@ at that place, each held between two seqs. A path is one range of rows per lane 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ __all__ = [
     "ClearRow",
     "Close",
     "CompactRow",
+    "EventRow",
     "ForkRow",
     "ForkState",
     "Head",
@@ -39,6 +40,7 @@ __all__ = [
     "OpenRow",
     "Redirected",
     "Renamed",
+    "Shown",
     "SlotRow",
     "Touch",
     "Uncleared",
@@ -51,10 +53,13 @@ REVISED, OUT, HIDDEN, CLEARED = "revised", "out", "hidden", "cleared"
 COMPACTION = "tape.compaction"
 """The event that tells how a compaction goes: started, finished or failed."""
 
+REQUEST, DECISION, LEASE = "tape.request", "tape.decision", "tape.lease"
+"""The events by which something is put to a decision, the decision, and each step of a lease."""
+
 CLOSED = frozenset({"completed", "abandoned", "ended", "discarded"})
 
 
-class Head(Struct):
+class Head(Struct, gc=False):
     """All that the next append needs to know of a tape, and all that every append changes."""
 
     seq: int
@@ -75,6 +80,10 @@ class Head(Struct):
     reason: str | None
     completed: int
     """When the tape was closed, or 0."""
+    view: int = 0
+    """The seq of the last entry that changed what readers see: messages, anchors, summaries, state, blocks, prompt."""
+    hidden: str | None = None
+    """Why the tape is hidden, which may be no more than ""; None when it is not."""
 
     @classmethod
     def blank(cls, before: bytes) -> Head:
@@ -151,6 +160,13 @@ class AnchorRow(Op, frozen=True, gc=False):
     place: Place
 
 
+class EventRow(Op, frozen=True, gc=False):
+    """An event of a name, which is how events are looked up."""
+
+    seq: int
+    name: str
+
+
 class ClearRow(Op, frozen=True, gc=False):
     """Nothing that held before this seq holds any longer."""
 
@@ -206,6 +222,8 @@ class SlotRow(Op, frozen=True, gc=False):
 
     slot: str
     seq: int
+    ended: bool = False
+    """It holds nothing from there on."""
 
 
 class Renamed(Op, frozen=True, gc=False):
@@ -226,8 +244,16 @@ class Redirected(Op, frozen=True, gc=False):
     to: str | None
 
 
+class Shown(Op, frozen=True, gc=False):
+    """The tape is hidden from readers for a reason, or (None) is shown to them again."""
+
+    hidden: str | None
+
+
 class Folding(Protocol):
     """What can be folded: the payload of an entry, whose kind says how."""
+
+    changes_view: ClassVar[bool]
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Change ``head``, which stands at the entry already, and return what else changes in the view."""
@@ -242,4 +268,6 @@ def fold(
     after.hash = hash
     after.stamp = stamp
     after.place = place
+    if payload.changes_view:
+        after.view = seq
     return after, payload.fold(after, seq)

@@ -77,6 +77,7 @@ class View(Struct):
     calls: set[tuple[str, int, Place]] = field(default_factory=set)
     answers: set[tuple[Place, str, Place]] = field(default_factory=set)
     anchors: dict[int, tuple[str, Place]] = field(default_factory=dict)
+    events: dict[int, str] = field(default_factory=dict)
     clears: dict[int, Cleared] = field(default_factory=dict)
     slots: dict[tuple[str, int], int | None] = field(default_factory=dict)
     """(slot, since) to the seq at which another value took its place."""
@@ -120,6 +121,8 @@ class View(Struct):
                     self.answers.add((op.maker, op.call, op.place))
                 case f.AnchorRow():
                     self.anchors[op.seq] = (op.name, op.place)
+                case f.EventRow():
+                    self.events[op.seq] = op.name
                 case f.ClearRow():
                     self.clears[op.seq] = Cleared(op.place, op.hidden)
                 case f.Touch():
@@ -226,5 +229,7 @@ class View(Struct):
         before = self._slot_since.get(op.slot)
         if before is not None:
             self.slots[op.slot, before] = op.seq
-        self.slots[op.slot, op.seq] = None
-        self._slot_since[op.slot] = op.seq
+        self._slot_since.pop(op.slot, None)
+        if not op.ended:
+            self.slots[op.slot, op.seq] = None
+            self._slot_since[op.slot] = op.seq

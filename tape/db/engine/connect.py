@@ -6,6 +6,7 @@ A raw driver connection is taken from SQLAlchemy's pool once and kept, since a c
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -25,8 +26,11 @@ __all__ = [
     "Unreachable",
     "check_orphan",
     "check_replaceable",
+    "driver_options",
     "make_engine",
     "parse_url",
+    "postgresql_engine",
+    "prefix_name",
     "schema_name",
     "sqlite_loses_pages",
 ]
@@ -34,6 +38,10 @@ __all__ = [
 DURABILITIES = ("full", "normal")
 LONGEST_SCHEMA = 63
 """Bytes that PostgreSQL keeps of a name."""
+LONGEST_PREFIX = 32
+"""Leaves room for the rest of every name; a test holds the longest against what PostgreSQL keeps."""
+_PREFIX = re.compile(rf"tape_|(?!pg_|sqlite_|tape_)[a-z][a-z0-9_]{{0,{LONGEST_PREFIX - 1}}}")
+"""Another store's may not begin as the usual one does: what a name in a revision stands for would not be clear."""
 
 
 class Unreachable(StoreFailed):
@@ -101,6 +109,14 @@ def schema_name(schema: Any) -> str:
     return name
 
 
+def prefix_name(prefix: Any) -> str:
+    """Return what the names of a store's tables begin with; raises InvalidEntry for what no engine takes as it is."""
+    if not isinstance(prefix, str) or _PREFIX.fullmatch(prefix) is None:
+        rule = f"at most {LONGEST_PREFIX} small letters, digits and underscores, and begin with a letter"
+        raise InvalidEntry("prefix", f"must be {rule}, but not with pg_, sqlite_ or tape_: not {strict.shown(prefix)}")
+    return str.__str__(prefix)
+
+
 def is_memory(url: sa.URL) -> bool:
     """Whether the database lives in this process only."""
     return url.get_backend_name() == "sqlite" and (not url.database or url.database == ":memory:")
@@ -136,17 +152,22 @@ def _bytes(path: str) -> int | None:
 
 def make_engine(url: sa.URL, *, durability: str, timeout: float) -> sa.Engine:
     """Return an engine whose every connection is set up for the store."""
-    durability = strict.one_of(durability, DURABILITIES, "durability")
     if url.get_backend_name() == "postgresql":
-        return _postgresql(url, durability, timeout)
+        return postgresql_engine(url, durability, timeout)
     return _sqlite(url, durability, timeout)
 
 
-def _sqlite(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
+def driver_options() -> dict[str, Any]:
+    """Return how every connection to SQLite is opened."""
     options: dict[str, Any] = {"check_same_thread": False, "isolation_level": None, "cached_statements": 256}
     if sys.version_info >= (3, 12):
         # Both newer modes begin and end transactions behind our back.
         options["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
+    return options
+
+
+def _sqlite(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
+    options = driver_options()
     memory = is_memory(url)
     if not memory:
         try:
@@ -187,9 +208,12 @@ def _log_ahead(connection: sqlite3.Connection, timeout: float) -> None:
             time.sleep(0.001)
 
 
-def _postgresql(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
+def postgresql_engine(url: sa.URL, durability: str, timeout: float, *, read_only: bool = False) -> sa.Engine:
+    """Return an engine for PostgreSQL; one that is ``read_only`` has the server itself refuse to write."""
     try:
         from psycopg.types.numeric import Int8Dumper
+
+        from tape.db.engine import arrays
     except ImportError as error:
         raise StoreFailed("PostgreSQL needs psycopg 3: pip install 'tape-store[postgres]'") from error
     engine = sa.create_engine(url, pool_size=16, max_overflow=48)
@@ -197,6 +221,7 @@ def _postgresql(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
     def prepare(connection: Any, _: object) -> None:
         # One type for every integer: psycopg would otherwise prepare a statement anew for each mix of sizes.
         connection.adapters.register_dumper(int, Int8Dumper)
+        arrays.register(connection.adapters)
         connection.autocommit = True
         settings = [
             # 0 would mean to wait for ever.
@@ -212,6 +237,8 @@ def _postgresql(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
         ]
         if durability == "normal":
             settings.append("SET synchronous_commit = off")
+        if read_only:
+            settings.append("SET default_transaction_read_only = on")
         connection.execute("; ".join(settings))
 
     event.listen(engine, "connect", prepare)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from tape.errors import StoreFailed
 
-__all__ = ["Again", "Broken", "Collision", "Denied", "Lost", "Stale"]
+__all__ = ["READ_ONLY_STATES", "Again", "Broken", "Collision", "Denied", "Lost", "Stale", "Undone"]
+
+READ_ONLY_STATES = ("25006", "0A000")
+"""What PostgreSQL calls a write in a transaction that only reads, and one that is to begin on a standby."""
 
 
 class Denied(StoreFailed):
@@ -33,6 +36,10 @@ class Stale(Collision):
 
 class Again(Exception):
     """The database rolled the transaction back by itself; running it once more is safe."""
+
+
+class Undone(Exception):
+    """The database has undone all of the transaction that a call was part of; it is run once more as a whole."""
 
 
 class Lost(Exception):

@@ -73,8 +73,10 @@ class FileLock:
     def give(self) -> None:
         """Let the next one have its turn."""
         if self._file is not None:
-            with contextlib.suppress(OSError):
+            try:  # noqa: SIM105 - every write comes by here, and a context manager takes as long as the call
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+            except OSError:
+                pass
 
     def forget(self) -> None:
         """Drop the descriptors without unlocking: after a fork it is the parent's lock, not ours."""

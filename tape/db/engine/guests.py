@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.engine.connect import make_engine, schema_name
-from tape.db.engine.failures import Again, Lost
-from tape.db.engine.postgres import PostgresDatabase, postgres_error
+from tape.core import strict
+from tape.db.engine.connect import DURABILITIES, make_engine, postgresql_engine, prefix_name, schema_name
+from tape.db.engine.failures import Again, Lost, Undone
+from tape.db.engine.postgres import PostgresDatabase, ReadOnlyPostgres, postgres_error
 from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
 from tape.db.engine.transaction import Database, Transaction
+from tape.db.schema.tables import PREFIX
 from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = ["Bound", "Joined", "check_transactional", "open_database"]
@@ -20,16 +22,32 @@ __all__ = ["Bound", "Joined", "check_transactional", "open_database"]
 R = TypeVar("R")
 
 
-def open_database(url: sa.URL, *, schema: str | None, durability: str, timeout: float) -> Database:
-    """Return the database at ``url``, not yet migrated."""
+def open_database(
+    url: sa.URL,
+    *,
+    schema: str | None,
+    durability: str,
+    timeout: float,
+    prefix: str = PREFIX,
+    read_only: bool = False,
+) -> Database:
+    """Return the database at ``url``, not yet migrated; or not to be, if it is ``read_only``."""
+    durability = strict.one_of(durability, DURABILITIES, "durability")
+    prefix = prefix_name(prefix)
     if schema is not None:
         schema = schema_name(schema)
         if url.get_backend_name() != "postgresql":
             raise InvalidEntry("schema", "is for PostgreSQL only")
+    if read_only and url.get_backend_name() == "postgresql":
+        return ReadOnlyPostgres(postgresql_engine(url, durability, timeout, read_only=True), schema, timeout, prefix)
+    if read_only:
+        from tape.db.engine.sqlite_read_only import ReadOnlySqlite, read_only_engine
+
+        return ReadOnlySqlite(read_only_engine(url, timeout), url, timeout, prefix)
     engine = make_engine(url, durability=durability, timeout=timeout)
     if engine.dialect.name == "postgresql":
-        return PostgresDatabase(engine, schema, timeout)
-    return SqliteDatabase(engine, url, timeout)
+        return PostgresDatabase(engine, schema, timeout, prefix)
+    return SqliteDatabase(engine, url, timeout, prefix)
 
 
 class _Guest(Database):
@@ -46,11 +64,12 @@ class _Guest(Database):
         self.statements = parent.statements
         self.fault = parent.fault
         self.postgres = parent.postgres
+        self.read_only = parent.read_only
         self.driver_error = parent.driver_error
         self.heads = {}
         self.wakeup = parent.wakeup
         self._closed = False
-        self._parent = parent
+        self.parent = parent
 
 
 class Bound(_Guest):
@@ -61,7 +80,7 @@ class Bound(_Guest):
         self._connection = connection
 
     def _cursor(self) -> Any:
-        if self._parent.closed:
+        if self.parent.closed:
             raise StoreFailed("the store is closed")
         if self._closed or self._connection.closed:
             raise StoreFailed("the bound connection is closed")
@@ -77,7 +96,7 @@ class Bound(_Guest):
 
     def begin(self, connection: Any) -> None:
         """Begin where the store's own writers do."""
-        self._parent.begin(connection)
+        self.parent.begin(connection)
 
     def write(
         self,
@@ -88,6 +107,7 @@ class Bound(_Guest):
         again: Callable[[Transaction], R] | None = None,
     ) -> R:
         """Run ``work`` inside a savepoint of the caller's transaction."""
+        self.check_writable()
         try:
             cursor = self._cursor()
             cursor.execute("SAVEPOINT tape_write")
@@ -117,7 +137,7 @@ class Bound(_Guest):
             error = cause if isinstance(cause, Exception) else StoreFailed(str(error))
         told = postgres_error(error, 0) if self.postgres else sqlite_error(error, 0)
         # The caller owns the transaction, so the caller decides whether to run it again.
-        return StoreFailed(str(error)) if isinstance(told, Lost | Again) else told
+        return StoreFailed(str(error)) if isinstance(told, Lost | Again | Undone) else told
 
     def close(self) -> None:
         """Let go of the connection; it stays the caller's."""
@@ -181,7 +201,13 @@ class Joined(_Guest):
         """Run ``work`` where it sees what was written before."""
         return work(self._transaction)
 
+    def _told(self, error: BaseException) -> BaseException:
+        """Return what an error means, whatever is to become of the transaction."""
+        if self.postgres:
+            return postgres_error(error, self.timeout, self._transaction.connection)
+        return sqlite_error(error, self.timeout)
+
     def _judge(self, error: BaseException) -> BaseException:
-        told = postgres_error(error, 0) if self.postgres else sqlite_error(error, 0)
+        told = self._told(error)
         # With the connection all of the transaction is lost, so that trying this call again cannot help.
         return StoreFailed(str(error)) if isinstance(told, Lost) else told

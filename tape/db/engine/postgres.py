@@ -6,20 +6,22 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from tape.db.engine.connect import Unreachable
-from tape.db.engine.failures import Again, Broken, Collision, Denied, Lost
+from tape.db.engine.failures import READ_ONLY_STATES, Again, Broken, Collision, Denied, Lost
 from tape.db.engine.sharing import Gate, Named, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections, lock_key
 from tape.db.engine.wakeup import watch_postgres
+from tape.db.schema.tables import PREFIX
 from tape.db.sql import Statement, Statements
-from tape.errors import StoreBusy, StoreFailed
+from tape.db.sql.compiler import Insert
+from tape.errors import ReadOnly, StoreBusy, StoreFailed
 
-__all__ = ["PostgresDatabase", "postgres_error"]
+__all__ = ["PostgresDatabase", "ReadOnlyPostgres", "postgres_error"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -29,8 +31,12 @@ _CONNECTIONS = 64
 """How many connections one store uses at once on PostgreSQL; further callers wait for one."""
 _KNOCKS = 3
 """How often a connection is tried before the database counts as away."""
+_TOGETHER = 1_000
+"""How many rows one statement inserts."""
 _IDLE = 0
 """What libpq calls a connection outside a transaction and without a statement under way."""
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+"""Said in full: with another default the reads after the lock would see what was there before it."""
 _DAMAGE = {"42P01": False, "42703": False, "XX001": True, "XX002": True}
 """What PostgreSQL calls a missing table or column, and a damaged table or index; whether the disk is at fault."""
 
@@ -40,17 +46,18 @@ class PostgresDatabase(Database):
 
     postgres = True
 
-    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
+    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float, prefix: str = PREFIX) -> None:
         import psycopg
 
-        super().__init__(engine, schema, timeout)
+        super().__init__(engine, schema, timeout, prefix)
         self.driver_error = psycopg.Error
         self._announce_after = 0.0
         self._reset()
 
     @property
     def _channel(self) -> str:
-        return f"tape_{lock_key(f'feed:{self.tables.schema}') & (2**64 - 1):016x}"
+        number = lock_key(f"feed:{self.tables.schema}", self.tables.lock_space)
+        return f"tape_{number & (2**64 - 1):016x}"
 
     def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
         watch_postgres(self._open_connection, self._channel, ring, stop)
@@ -69,6 +76,8 @@ class PostgresDatabase(Database):
         self._gates = Named(Gate)
         self._locks = Named(threading.RLock)
         self._room = threading.Semaphore(_CONNECTIONS)
+        self._transacting: set[int] = set()
+        """The threads that run a transaction of several calls."""
 
     def _take(self) -> Any:
         import psycopg
@@ -116,6 +125,7 @@ class PostgresDatabase(Database):
     ) -> R:
         """Run ``work``; the transaction begins when it locks the tape or writes."""
         self._check_open()
+        self._check_outside()
         # Threads of one process queue here rather than each holding a connection that waits.
         queue = self._locks.take(tape)
         patience = self.timeout if patience is None else patience
@@ -138,8 +148,31 @@ class PostgresDatabase(Database):
         finally:
             self._locks.give(tape)
 
+    def transact(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work``; nobody queues in the process, since which tapes it locks is found out by running it."""
+        self._check_open()
+        me = threading.get_ident()
+        self._check_outside()
+        try:
+            self._transacting.add(me)
+            return self._write(work)
+        finally:
+            self._transacting.discard(me)
+
+    def _check_outside(self) -> None:
+        if self._inside():
+            raise StoreFailed(
+                "a write was started from inside a transaction of the same store; "
+                "use the store that its function is given"
+            )
+
+    def _inside(self) -> bool:
+        """Whether this thread runs a transaction of several calls."""
+        return bool(self._transacting) and threading.get_ident() in self._transacting
+
     def share(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
         """Run ``tasks`` with those of all threads that write the same tape at the same moment."""
+        self._check_outside()
         lock = self._locks[tape]
         if lock is not None and _owned(lock):
             # A callback of the caller's writes inside a write: it must not queue behind its own thread.
@@ -173,6 +206,8 @@ class PostgresDatabase(Database):
                     if not transaction.deciding:
                         # The server rolls back what it was not told to commit.
                         raise Again(str(error)) from error
+                if told is error:
+                    raise
                 raise told from error
         finally:
             self._give(connection, broken=broken)
@@ -214,6 +249,8 @@ class PostgresDatabase(Database):
 
     def close(self) -> None:
         """Close every connection."""
+        if self._inside():
+            raise StoreFailed("the store was closed from inside a write")
         if not self._closed:
             self._closed = True
             self._drain()
@@ -224,6 +261,21 @@ class PostgresDatabase(Database):
         super().forked()
         inherited_connections.append(self._idle)
         self._reset()
+
+
+class ReadOnlyPostgres(PostgresDatabase):
+    """A store on PostgreSQL that is only read: by a role that may no more, or on a standby."""
+
+    read_only = True
+
+    def write(self, tape: str, work: Callable[[Transaction], R], **_: Any) -> R:
+        """Refuse to write."""
+        self._check_open()
+        raise ReadOnly("the store was opened to be read only")
+
+    def transact(self, work: Callable[[Transaction], R]) -> R:
+        """Refuse to write."""
+        return self.write("", work)
 
 
 def _owned(lock: threading.RLock) -> bool:
@@ -246,7 +298,8 @@ class _PostgresTransaction(Transaction):
         """Whether something was sent that the server may have committed."""
 
     def lock(self, tape: str) -> None:
-        self._begin()
+        if self.unit is None:
+            self._begin()
         super().lock(tape)
 
     def try_lock(self, tape: str) -> bool:
@@ -257,19 +310,54 @@ class _PostgresTransaction(Transaction):
         self._begin()
         return super().run(statement, params)
 
-    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> int:
-        self._begin()
-        return super().many(statement, rows)
+    def many(self, statement: Statement[Any], rows: Sequence[Row]) -> int:
+        """Run a change for every row; inserts go by a thousand rows, unless those are very large."""
+        from tape.db.engine.arrays import columns_of
 
-    def hot(self, statement: Statement[Any], params: Row) -> bool:
-        self.deciding = True
-        return self.one(statement, params) is not None
+        self._begin()
+        if not isinstance(statement, Insert) or len(rows) < 2:
+            return super().many(statement, rows)
+        count = 0
+        for start in range(0, len(rows), _TOGETHER):
+            part = rows[start : start + _TOGETHER]
+            columns = columns_of(part, statement.types)
+            count += super().many(statement, part) if columns is None else self._insert(statement.arrays, columns)
+        return count
+
+    def _insert(self, text: str, columns: Row) -> int:
+        count: int = self.execute(text, columns).rowcount
+        return count
+
+    def say(self, *statements: str) -> None:
+        if self.begun:
+            super().say(*statements)
+            return
+        self.begun = True
+        with _on_standby():
+            super().say(_BEGIN, *statements)
+
+    def hot(self, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row) -> bool:
+        from tape.db.engine.arrays import columns_of
+
+        sql = self.statements
+        if len(entries) == 1:
+            statement = sql.append_hot_forked if lookup else sql.append_hot
+            given: Row = (*entries[0], *opened[0], *lookup)
+        else:
+            statement = sql.extend_hot
+            columns, rows = columns_of(entries, sql.insert_entry.types), columns_of(opened, sql.open_row.types)
+            if columns is None or rows is None:
+                return False
+            given = columns + rows
+        # As a part of a transaction it decides nothing.
+        self.deciding = not self.begun
+        return statement is not None and self.one(statement, (*head, *given)) is not None
 
     def _begin(self) -> None:
         if not self.begun:
             self.begun = True
-            # Said in full: with another default the reads after the lock would see what was there before it.
-            self._cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            with _on_standby():
+                self._cursor.execute(_BEGIN)
 
     def commit(self) -> None:
         self.deciding = True
@@ -286,6 +374,17 @@ class _PostgresTransaction(Transaction):
             return False
 
 
+@contextlib.contextmanager
+def _on_standby() -> Iterator[None]:
+    """Tell what it means that a transaction which writes cannot begin."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "sqlstate", None) in READ_ONLY_STATES:
+            raise ReadOnly(f"the server is a standby and can only be read: {error}") from error
+        raise
+
+
 def postgres_error(error: BaseException, waited: float, connection: Any = None) -> BaseException:
     """Return what an error of PostgreSQL means."""
     import psycopg
@@ -299,6 +398,8 @@ def postgres_error(error: BaseException, waited: float, connection: Any = None) 
         return StoreBusy(waited)
     if state == "42501":
         return Denied(f"PostgreSQL refused: {error}")
+    if state == "25006":
+        return ReadOnly(f"PostgreSQL can only be read: {error}")
     if state in _DAMAGE:
         return Broken(f"PostgreSQL failed: {error}", spoilt=_DAMAGE[state])
     if state in ("40001", "40P01"):

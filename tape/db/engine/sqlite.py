@@ -21,7 +21,8 @@ from tape.db.engine.file_lock import FileLock
 from tape.db.engine.sharing import Gate, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections
 from tape.db.engine.wakeup import watch_sqlite
-from tape.errors import InvalidEntry, StoreBusy, StoreFailed
+from tape.db.schema.tables import PREFIX
+from tape.errors import InvalidEntry, ReadOnly, StoreBusy, StoreFailed
 
 __all__ = ["SqliteDatabase", "sqlite_error"]
 
@@ -37,9 +38,9 @@ class SqliteDatabase(Database):
 
     driver_error = sqlite3.Error
 
-    def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
+    def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float, prefix: str = PREFIX) -> None:
         self._memory = is_memory(url)
-        super().__init__(engine, None, timeout)
+        super().__init__(engine, None, timeout, prefix)
         path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
         self._turn = FileLock(path)
         self._reset()
@@ -47,6 +48,11 @@ class SqliteDatabase(Database):
     @property
     def _watched(self) -> bool:
         return not self._memory
+
+    @property
+    def lone(self) -> bool:
+        """Whether the database is in memory."""
+        return self._memory
 
     def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
         watch_sqlite(self._open_connection, ring, stop)
@@ -334,6 +340,8 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""
+        if self._writing and self._owned():
+            raise StoreFailed("the store was closed from inside a write")
         with self._lock:
             if self._closed:
                 return
@@ -392,6 +400,8 @@ def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
         return Collision(str(error))
     if code & 0xFF in _BUSY:
         return StoreBusy(waited)
+    if code & 0xFF == sqlite3.SQLITE_READONLY:
+        return ReadOnly(f"SQLite can only read the file: {error}")
     # A missing table has no code of its own, so that here the text has to tell.
     if code & 0xFF == sqlite3.SQLITE_CORRUPT or str(error).startswith("no such table"):
         return Broken(f"SQLite failed: {error}", spoilt=code & 0xFF == sqlite3.SQLITE_CORRUPT)

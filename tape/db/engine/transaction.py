@@ -13,30 +13,80 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.engine.failures import Again, Lost
+from tape.db.engine.failures import Again, Lost, Undone
 from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
-from tape.db.schema.tables import Tables
+from tape.db.schema.tables import PREFIX, Tables
 from tape.db.sql import Statement, Statements
-from tape.errors import StoreFailed
+from tape.db.sql.compiler import Insert
+from tape.errors import ReadOnly, StoreFailed
 
-__all__ = ["Database", "Transaction", "inherited_connections", "lock_key"]
+__all__ = ["Database", "Transaction", "Unit", "Wrote", "inherited_connections", "lock_key"]
 
 R = TypeVar("R")
 T = TypeVar("T")
 Row = Sequence[Any]
 
+_TOGETHER = (50, 10)
+"""How many rows go into one insert on SQLite: two numbers, so that few texts do, and within what it takes in values."""
+
+
+_BRIEFLY = 100
+"""Milliseconds for which a transaction waits for a tape that it locks out of order: an append takes a few."""
+_NO_LOCK = "55P03"
+"""What PostgreSQL calls a lock that was not to be had in time."""
+
+
+class Wrote(NamedTuple):
+    """An entry that a transaction has written, by which it can be told whether that was committed."""
+
+    tape: str
+    seq: int
+    key: str
+    hash: bytes
+
+
+class Unit:
+    """What a transaction of several calls has done so far."""
+
+    __slots__ = ("held", "patience", "patient", "wanted", "wrote")
+
+    def __init__(self, patience: float, *, patient: bool) -> None:
+        self.patience = patience
+        """Seconds for which the connection waits for a lock."""
+        self.patient = patient
+        """Whether it waits as long for every tape, also where another may wait for it."""
+        self.held: dict[str, None] = {}
+        """The tapes that it has locked, in that order."""
+        self.wanted: dict[str, None] = {}
+        """Those that it has locked or tried to, whatever became of it."""
+        self.wrote: Wrote | None = None
+        """The last entry that it has written."""
+
+    def waiting(self, tapes: Sequence[str], locks: Sequence[str]) -> tuple[list[str], bool]:
+        """Return the statements that lock tapes, and whether they wait only briefly.
+
+        Who locks tapes in the one order of all may wait for each. Who holds a later one may be waited for by those it
+        waits for: it is sooner done by beginning again, and then in order.
+        """
+        held = self.held
+        if self.patient or not held or min(map(lock_key, tapes)) > max(map(lock_key, held)):
+            return list(locks), False
+        usual = f"SET LOCAL lock_timeout = {max(1, int(self.patience * 1000))}"
+        return [f"SET LOCAL lock_timeout = {_BRIEFLY}", *locks, usual], True
+
 
 class Transaction:
     """Statements run on one cursor, inside one transaction."""
 
-    __slots__ = ("_cursor", "after_commit", "execute", "postgres", "statements")
+    __slots__ = ("_cursor", "after_commit", "execute", "postgres", "statements", "unit")
 
     def __init__(self, cursor: Any, statements: Statements, *, postgres: bool) -> None:
         self._cursor = cursor
@@ -45,6 +95,18 @@ class Transaction:
         self.postgres = postgres
         self.after_commit: Callable[[], None] | None = None
         """Called once the transaction is committed, before the next writer begins."""
+        self.unit: Unit | None = None
+        """What several calls of the caller's have done in it, if it is one for several."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection."""
+        return self._cursor.connection
+
+    @property
+    def alive(self) -> bool:
+        """Whether SQLite has not ended the transaction by itself, as it does when the disk fails."""
+        return self.postgres or bool(self.connection.in_transaction)
 
     def one(self, statement: Statement[T], params: Row) -> T | None:
         """Run a query and return its first row, if any."""
@@ -57,6 +119,13 @@ class Transaction:
         """Run a query and return the first column of its first row, or None when there is no row."""
         row = self.one(statement, params)
         return None if row is None else next(iter(row))
+
+    def now(self, clock: Callable[[], int]) -> int:
+        """Return the time in microseconds since 1970 by the database's clock, which is one for all machines.
+
+        SQLite has no other than that of the machine on which all its writers are, which ``clock`` reads.
+        """
+        return int(self.value(self.statements.now, ())) if self.postgres else clock()
 
     def all(self, statement: Statement[T], params: Row) -> list[T]:
         """Run a query and return its rows."""
@@ -74,33 +143,95 @@ class Transaction:
         count: int = self.execute(statement.sql, params if statement.order is None else statement.bind(params)).rowcount
         return count
 
-    def many(self, statement: Statement[Any], rows: Iterable[Row]) -> int:
+    def many(self, statement: Statement[Any], rows: Sequence[Row]) -> int:
         """Run a change once per row, and return how many rows of the table they touched."""
-        bound = rows if statement.order is None else (statement.bind(row) for row in rows)
-        self._cursor.executemany(statement.sql, bound)
-        count: int = self._cursor.rowcount
-        return count
+        count = sent = 0
+        if isinstance(statement, Insert) and not self.postgres:
+            # A trigger makes SQLite ready to undo each statement by itself: a third of what the insert takes.
+            for size in _TOGETHER:
+                while len(rows) - sent >= size:
+                    values = list(chain.from_iterable(rows[sent : sent + size]))
+                    count += self.execute(statement.times(size), values).rowcount
+                    sent += size
+        if sent == len(rows):
+            return count
+        rest = rows[sent:]
+        self._cursor.executemany(
+            statement.sql, rest if statement.order is None else [statement.bind(row) for row in rest]
+        )
+        return count + int(self._cursor.rowcount)
+
+    def say(self, *statements: str) -> None:
+        """Run statements without parameters, on PostgreSQL in one trip."""
+        if self.postgres:
+            self._cursor.execute(";".join(statements), prepare=False, binary=False)
+        else:
+            for statement in statements:
+                self.execute(statement)
 
     def lock(self, tape: str) -> None:
         """Make this the only writer of ``tape`` until the transaction ends."""
-        if self.postgres:
-            self._cursor.execute(self.statements.lock, (lock_key(tape),))
+        if not self.postgres:
+            return
+        if self.unit is None:
+            self._cursor.execute(self.statements.lock, (self._lock_key(tape),))
+        else:
+            self.acquire(self.unit, (tape,))
+
+    def acquire(
+        self, unit: Unit, tapes: Sequence[str], *, before: Sequence[str] = (), after: Sequence[str] = ()
+    ) -> None:
+        """Lock tapes in a transaction of several calls, in one trip with the statements before and after.
+
+        Undone if another holds one of them who may be waiting for this.
+        """
+        new = [tape for tape in tapes if tape not in unit.held]
+        unit.wanted.update(dict.fromkeys(new))
+        locks: list[str] = []
+        brief = False
+        if self.postgres and new:
+            locks, brief = unit.waiting(new, [self.statements.lock % self._lock_key(tape) for tape in new])
+        statements = (*before, *locks, *after)
+        try:
+            if statements:
+                self.say(*statements)
+        except Exception as error:
+            if brief and getattr(error, "sqlstate", None) == _NO_LOCK:
+                raise Undone(f"a tape is locked by another, who may be waiting for this: {error}") from error
+            raise
+        unit.held.update(dict.fromkeys(new))
+
+    def touch(self, tape: str) -> None:
+        """Lock a tape that is read, if the caller's transaction goes on after that."""
+        if self.unit is not None:
+            self.lock(tape)
+
+    def _lock_key(self, tape: str) -> int:
+        return lock_key(tape, self.statements.tables.lock_space)
 
     def try_lock(self, tape: str) -> bool:
         """Make this the only writer of ``tape`` if there is no other now; tells whether it is."""
         if not self.postgres:
             return True
-        (locked,) = self._cursor.execute(self.statements.try_lock, (lock_key(tape),)).fetchone()
+        (locked,) = self._cursor.execute(self.statements.try_lock, (self._lock_key(tape),)).fetchone()
         return bool(locked)
 
-    def hot(self, statement: Statement[Any], params: Row) -> bool:
-        """Run a statement that is a transaction by itself; tells whether it wrote."""
-        return self.one(statement, params) is not None
+    def hot(self, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row) -> bool:
+        """Write entries and the rows that they open by one statement, if the head is the expected one; tells if it is.
+
+        The statement is a transaction by itself. With a ``lookup`` there is one entry, whose id no tape of its lineage
+        may have.
+        """
+        raise AssertionError("PostgreSQL's own transactions can")
 
 
-def lock_key(tape: str) -> int:
-    """Return the number under which writers of ``tape`` exclude each other on PostgreSQL."""
-    return int.from_bytes(blake2b(b"tape:" + tape.encode(), digest_size=8).digest(), "big", signed=True)
+def lock_key(tape: str, space: str = "") -> int:
+    """Return the number under which writers of ``tape`` exclude each other on PostgreSQL.
+
+    ``space`` is that of the store (``Tables.lock_space``); without it the number still tells in which order to lock.
+    """
+    name = f"tape:{tape}" if not space else f"{space}\0{tape}"
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 _ANY_SCHEMA = "tape any schema"
@@ -108,12 +239,12 @@ _ANY_SCHEMA = "tape any schema"
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(dialect: str, schema: str | None) -> tuple[Tables, Statements]:
+def _compiled(dialect: str, schema: str | None, prefix: str) -> tuple[Tables, Statements]:
     """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
-    tables = Tables(dialect, schema)
+    tables = Tables(dialect, schema, prefix)
     if schema in (None, _ANY_SCHEMA):
         return tables, Statements(dialect, tables)
-    return tables, Statements(dialect, tables, _compiled(dialect, _ANY_SCHEMA)[1])
+    return tables, Statements(dialect, tables, _compiled(dialect, _ANY_SCHEMA, prefix)[1])
 
 
 class Database(ABC):
@@ -123,14 +254,16 @@ class Database(ABC):
     """
 
     postgres = False
+    read_only = False
+    """Whether the store was opened to be read only."""
     driver_error: type[Exception]
     """What the driver raises when the database refuses."""
 
-    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
+    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float, prefix: str = PREFIX) -> None:
         self.engine = engine
         self.timeout = timeout
         """Seconds that a call waits for another writer before it is StoreBusy."""
-        self.tables, self.statements = _compiled(engine.dialect.name, schema)
+        self.tables, self.statements = _compiled(engine.dialect.name, schema, prefix)
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
         self.heads: dict[tuple[str | None, str], Any] = {}
@@ -172,12 +305,32 @@ class Database(ABC):
         """
         return run_together(self, tape, tasks, together)
 
+    def transact(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` in a transaction that locks tapes as it goes, and commit it."""
+        return self.write("", work)
+
+    def touch(self, tapes: Sequence[str]) -> None:  # noqa: B027
+        """Lock tapes that are about to be written, if the transaction is one of several calls."""
+
+    def outside(self, call: str) -> None:  # noqa: B027
+        """Raise NotInTransaction if this is a transaction of several calls, in which ``call`` can have no part."""
+
     @abstractmethod
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` against one unchanging state of the database."""
 
+    def check_writable(self) -> None:
+        """Raise ReadOnly for a store that is only to be read."""
+        if self.read_only:
+            raise ReadOnly("the store was opened to be read only")
+
     def begin(self, connection: Any) -> None:  # noqa: B027
         """Begin a writing transaction on a connection that is the caller's own; PostgreSQL's need not be told."""
+
+    @property
+    def lone(self) -> bool:
+        """Whether one connection is all there is, so that whoever reads waits for who writes."""
+        return False
 
     @property
     def closed(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from tape import new_ids
+from tape.core import meta
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, ForkPoint, Place
 from tape.core.merge import divergence
@@ -21,7 +21,7 @@ from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import MergeReceipt, Receipt
 from tape.db.engine.transaction import Transaction
 from tape.db.feed.position import join_position
-from tape.db.forks.merge_messages import MessageMerge, New
+from tape.db.forks.merge_messages import MessageMerge, New, renamed
 from tape.db.forks.merge_state import StateMerge
 from tape.db.read.memory import Settings
 from tape.db.record.recorder import Opener, Recorder
@@ -58,14 +58,16 @@ class Branching:
 
     # -- fork
 
-    def fork(self, call: Call, key: str | None, child: str | None, at: Point, name: str | None) -> str:
+    def fork(
+        self, call: Call, key: str | None, child: str | None, at: Point, name: str | None, *, reuse: bool = False
+    ) -> str:
         """Fork ``call.tape``, unless the same call did so before; returns the fork's id."""
         # Fixed before the first attempt, so that a second one after a lost reply finds it.
-        new = child or new_ids.new_id()
+        new = child or self._recorder.shared.new_id()
         return self._recorder.several(
             [call.tape, new],
             key or ids.fork_key(new),
-            lambda tx, opener: self._fork(tx, opener, call, key, child, new, at, name),
+            lambda tx, opener: self._fork(tx, opener, call, key, child, new, at, name, reuse),
         )
 
     def _fork(
@@ -78,6 +80,7 @@ class Branching:
         child: str,
         at: Point,
         name: str | None,
+        reuse: bool,
     ) -> str:
         if child == call.tape:
             raise TapeExists(child)
@@ -87,12 +90,13 @@ class Branching:
             if row is not None:
                 return self._forked(tx, call.tape, row, asked, at, name)
         # A creation from the start, or the id of a purged tape would read as absent; its facts follow below.
-        birth = Call(child, call.actor, call.meta, create=payloads.Open(name=name))
+        birth = Call(child, call.actor, call.meta, create=payloads.Open(name=name), reuse=reuse)
         born = opener(birth)
         if born.existed:
             if not self._made_before(tx, born, call.tape, at, name):
-                raise TapeExists(child)
+                raise TapeExists(child, hidden=born.head.hidden is not None)
             return child
+        parent.check_shown()
         if not parent.existed:
             parent.create()
             parent.move_head()
@@ -110,7 +114,11 @@ class Branching:
         born.head.place = place
         born.create()
         receipt = payloads.Fork(child=child, at=view.seq, head=view.head.place, name=name)
-        parent.record(Plain(key=Key(key or ids.fork_key(child), GIVEN), payload=receipt))
+        told = key or ids.fork_key(child)
+        if reuse and key is None and tx.one(self._sql.entry_by_key, (parent.tape_id, told)) is not None:
+            # The receipt of a purged fork has it. A repeated call finds this fork by its id.
+            told = self._recorder.shared.new_id()
+        parent.record(Plain(key=Key(told, GIVEN), payload=receipt))
         return child
 
     def _forked(
@@ -146,7 +154,7 @@ class Branching:
     def _same_point(self, tx: Transaction, parent: str, at: Point, receipt: int, seq: int, head: Place) -> bool:
         """Whether ``at`` named this seq and head when the fork was made: later entries may have changed its meaning."""
         try:
-            view = open_view(tx, parent, self._owner, at, until=receipt - 1)
+            view = open_view(tx, parent, self._owner, at, until=receipt - 1, hidden=True)
         except (InvalidEntry, UnknownMessage):
             return False
         return view is not None and (view.seq, view.head.place) == (seq, head)
@@ -167,7 +175,7 @@ class Branching:
     def discard(self, call: Call, key: str | None, reason: str | None) -> Receipt:
         """Close a fork for good, with a receipt on its parent."""
         parent = self._parent(call.tape)
-        key = key or new_ids.new_id()
+        key = key or self._recorder.shared.new_id()
         return self._recorder.several(
             [call.tape, parent], key, lambda tx, opener: self._discard(tx, opener, call, parent, key, reason)
         )
@@ -179,6 +187,7 @@ class Branching:
         row = tx.one(self._sql.entry_by_key, (child.tape_id, key))
         if row is not None:
             return self._again(call.tape, row, {"kind": "discard", "reason": reason})
+        child.check_shown()
         state = self._state(tx, child).state
         if state != "open":
             raise TapeClosed(call.tape, state, child.head.reason)
@@ -193,7 +202,7 @@ class Branching:
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
-            row = head_row(tx, child, self._owner)
+            row = head_row(tx, child, self._owner, hidden=True)
             if row is None:
                 raise TapeNotFound(child)
             fork = tx.one(self._sql.fork, (row.number,))
@@ -256,6 +265,8 @@ class Branching:
             row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
             if row is not None:
                 return self._merged(tx, parent, row, child, strategy, fields)
+        theirs.check_shown()
+        parent.check_shown()
         if fork.state == "discarded":
             raise TapeClosed(child, "discarded", theirs.head.reason)
         messages = MessageMerge(tx, parent, theirs, fork)
@@ -332,29 +343,34 @@ class Branching:
             # Everything that the copies need to know is asked before the first of them is written.
             wanted = {message.id for message in new}
             parent.free = wanted - parent.view().taken(wanted)
-            self._change(parent, told, plan, messages.since)
+            self._change(messages, told, plan)
             self._copy(parent, told, new)
         return plan.conflicts
 
-    def _change(self, parent: Writing, told: payloads.Merge, plan: Plan, since: int) -> None:
+    def _change(self, messages: MessageMerge, told: payloads.Merge, plan: Plan) -> None:
         """StateMerge over what the child did to messages that the parent has, too.
 
         Restored first and retracted last, so that a tool result can be revised while its call is there.
         """
-        child, changed = told.tape, dict[str, None]()
+        parent, child, changed = messages.parent, told.tape, dict[str, None]()
         told.kept = plan.kept
         for seq, group in groupby(plan.restore, lambda one: one.seq):
             named = [one.message_id for one in group]
-            self._change_parent(parent, RestoreMessages(key=keyed(None), ids=named, source=(child, seq)))
+            self._change_parent(
+                parent, RestoreMessages(key=keyed(None, parent.shared.new_id), ids=named, source=(child, seq))
+            )
             changed.update(dict.fromkeys(named))
         for one in plan.revise:
             # What was written before the last merge may have been carried over then, under this very key.
-            key = ids.copy_key(child, one.written) if one.written > since else new_ids.new_id()
+            key = ids.copy_key(child, one.written) if one.written > messages.since else self._recorder.shared.new_id()
+            said, indexed = messages.beside(one.written)
             intent = ReviseMessage(
                 key=Key(key, GIVEN),
                 id=one.message_id,
                 message=one.theirs,
                 source=(child, one.written or one.seq),
+                meta=meta.joined(said, parent.call.meta),
+                index_meta=indexed,
             )
             try:
                 self._change_parent(parent, intent)
@@ -380,8 +396,8 @@ class Branching:
         for index, one in enumerate(new):
             self._recorder.shared.database.point("copy")
             free = one.id in parent.free
-            own = one.id if free else new_ids.new_id()
-            message = {**one.message, "id": own} if "id" in one.message else one.message
+            own = one.id if free else self._recorder.shared.new_id()
+            message = renamed(one.message, one.id, own)
             calls, answers = toolcalls.find(message)
             add = AddMessage(
                 # It tells nothing of the message's id, like a key that a caller gave.
@@ -394,6 +410,8 @@ class Branching:
                 tokens=one.tokens,
                 parent=CHAIN if index else HEAD,
                 source=(told.tape, one.placed),
+                meta=meta.joined(one.meta, parent.call.meta),
+                index_meta=one.index_meta,
             )
             parent.record(add)
             told.messages.append((own, one.placed))
@@ -410,7 +428,7 @@ class Branching:
             if last is None:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
             message["content"] = last.get("content")
-        add = add_message(message, None, UNSET, None, None, HEAD, new_ids.new_id)
+        add = add_message(message, None, UNSET, None, None, HEAD, self._recorder.shared.new_id)
         add.key, add.source = Key(ids.squash_key(child, told.seq), GIVEN), (child, told.seq)
         try:
             parent.record(add)

@@ -18,9 +18,10 @@ from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
 from tape.db.view.opening import Point, as_inherited, standing, view_of
 from tape.db.view.tape_view import TapeView
+from tape.db.view.values import decoded
 from tape.errors import Corrupt
 
-__all__ = ["New", "MessageMerge"]
+__all__ = ["New", "MessageMerge", "renamed"]
 
 
 _FIRST_PAGE = 8
@@ -34,6 +35,9 @@ class New(Struct, frozen=True):
     message: dict[str, Any]
     generated: bool
     tokens: int
+    meta: bytes | None
+    """What was said beside what it says now."""
+    index_meta: bool
 
 
 class MessageMerge:
@@ -69,9 +73,7 @@ class MessageMerge:
     def _merge_at(self, tx: Transaction, seq: int) -> payloads.Merge | None:
         """Return a merge of the child; none when the family was imported without the part of the parent that has it."""
         row = tx.one(tx.statements.body, (self.parent.tape_id, seq)) if seq else None
-        payload = (
-            payloads.decode(row.kind, row.version, row.payload) if row is not None and row.payload is not None else None
-        )
+        payload = decoded(row) if row is not None and row.payload is not None else None
         return payload if isinstance(payload, payloads.Merge) and payload.tape == self.child.tape else None
 
     def anything(self, strategy: str) -> bool:
@@ -108,7 +110,7 @@ class MessageMerge:
                 after = row.seq
                 if row.kind not in ("append", "revise", "retract", "restore", "switch") or row.payload is None:
                     continue
-                entry = payloads.decode(row.kind, row.version, row.payload)
+                entry = decoded(row)
                 places: list[Place] = []
                 match entry:
                     case payloads.Append():
@@ -160,16 +162,23 @@ class MessageMerge:
         return placed > self.since or self._copy_of(placed) is None
 
     def _found(self, row: PathRow) -> New:
-        kind, version, raw = row.kind, row.version, row.payload
-        body = payloads.body_of(kind, version, raw)
+        kind, version, raw, key = row.kind, row.version, row.payload, row.key
+        body = payloads.body_of(kind, version, raw, key)
         if row.body != row.placed:
             first = self._tx.one(self._sql.body, (self.child.tape_id, row.placed))
             if first is None or first.payload is None:
                 raise Corrupt(self.child.tape, row.placed, "the entry that placed the message is missing")
-            kind, version, raw = first.kind, first.version, first.payload
-        placing = payloads.decode(kind, version, raw)
+            kind, version, raw, key = first.kind, first.version, first.payload, first.key
+        placing = payloads.decode(kind, version, raw, key=key)
         generated = not isinstance(placing, payloads.Append) or placing.generated
-        return New(body.id, row.placed, body.message, generated, body.tokens)
+        return New(body.id, row.placed, body.message, generated, body.tokens, row.meta, body.index_meta)
+
+    def beside(self, revision: int) -> tuple[bytes | None, bool]:
+        """Return what the child said beside a revision, and whether the message is found by it."""
+        row = self._tx.one(self._sql.entry, (self.child.tape_id, revision)) if revision else None
+        if row is None or row.payload is None or row.meta is None:
+            return None, False
+        return row.meta, payloads.body_of(row.kind, row.version, row.payload, row.key).index_meta
 
     def _copy_of(self, placed: int) -> Place | None:
         """Return the place of the parent's copy of a message that the child placed at a seq."""
@@ -180,7 +189,7 @@ class MessageMerge:
         """Return the last message on the child's active path."""
         view = self._now(self.child)
         rows = paths.last_rows(view, view.head.place, 1)
-        return payloads.body_of(rows[0].kind, rows[0].version, rows[0].payload).message if rows else None
+        return _body(rows[0]).message if rows else None
 
     def unsettled(self) -> list[str]:
         """Return the tool calls that the parent's path still waits for.
@@ -192,7 +201,7 @@ class MessageMerge:
         calls, end, count = divergence.OpenCalls(), view.head.place, _FIRST_PAGE
         while rows := paths.last_rows(view, end, count):
             for row in rows:
-                if not calls.add(*toolcalls.find(payloads.body_of(row.kind, row.version, row.payload).message)):
+                if not calls.add(*toolcalls.find(_body(row).message)):
                     return calls.open
             if len(rows) < count:
                 break
@@ -238,6 +247,15 @@ class MessageMerge:
         return self._copy_of(self.child.view().standing(place).placed)
 
 
+def _body(row: PathRow) -> payloads.Body:
+    return payloads.body_of(row.kind, row.version, row.payload, row.key)
+
+
+def renamed(message: dict[str, Any], was: str, now: str) -> dict[str, Any]:
+    """Return a message under another id: also in itself, if it says its own there and no other."""
+    return {**message, "id": now} if message.get("id") == was else message
+
+
 def _inherited(place: Place, tape: str) -> Place:
     """Return a place of a tape as a fork of it calls it."""
     return Place(place.lane, place.ordinal, place.tape or tape)
@@ -248,7 +266,5 @@ def _state(look: TapeView, place: Place, cleared: int, named: str) -> tuple[dict
     standing = look.standing(place)
     if standing.out(cleared):
         return None, False
-    message = look.body(standing.body, standing.of).message
-    if "id" in message:
-        message = {**message, "id": named}
-    return message, not standing.visible(cleared)
+    body = look.body(standing.body, standing.of)
+    return renamed(body.message, body.id, named), not standing.visible(cleared)

@@ -8,7 +8,8 @@ from msgspec import UNSET
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload
-from tape.core.memory.state import usage_of
+from tape.core.memory.loading import label_of
+from tape.core.memory.state import provider_of, usage_of
 from tape.core.merge.divergence import Conflict
 from tape.core.merge.three_way import (
     BlockSide,
@@ -96,7 +97,11 @@ class StateMerge:
     def into(self, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         """Write the fork's changes to the parent; returns all that meet the parent's own."""
         conflicts: list[Conflict] = []
-        for slot, payload in self._changed:
+        # What the fork unloaded makes room for what it loaded.
+        ordered = sorted(
+            self._changed, key=lambda one: not isinstance(one[1], payloads.Block) or one[1].text is not None
+        )
+        for slot, payload in ordered:
             if isinstance(payload, payloads.State):
                 conflicts += self._state(slot, payload, told, on_conflict)
             elif isinstance(payload, payloads.Block):
@@ -109,7 +114,7 @@ class StateMerge:
 
     def _put(self, payload: Payload) -> None:
         source = (self._young.tape, self._young.head.seq)
-        self._parent.record(Plain(key=keyed(None), payload=payload, source=source))
+        self._parent.record(Plain(key=keyed(None, self._parent.shared.new_id), payload=payload, source=source))
 
     def _state(self, slot: str, last: payloads.State, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
         name = slot.removeprefix(STATE)
@@ -147,12 +152,38 @@ class StateMerge:
         if merged.kept:
             told.kept.append(label)
         if merged.conflict is not None:
-            return [Conflict(label, *merged.conflict)]
+            return [Conflict(label, *merged.conflict, what="block")]
+        if merged.value != ours.after and not self._room_for(label, merged.value):
+            if on_conflict == "ours":
+                told.kept.append(label)
+                return []
+            return [Conflict(label, None, {"text": merged.value.text} if merged.value is not None else None, "block")]
         if merged.value != ours.after:
             declared = spec is not None or any(isinstance(one, payloads.Block) and one.declared for one in (now, last))
             for entry in block_entries(label, ours.after, merged.value, theirs.lines, declared=declared):
                 self._put(entry)
         return []
+
+    @functools.cached_property
+    def _documents(self) -> dict[str, int]:
+        """How many tokens each document takes that is loaded on the parent, by its label."""
+        loaded = self._settings.loaded(memory.slots(self._now, BLOCK))
+        return {label_of(one.label, one.key): one.tokens for one in loaded}
+
+    def _room_for(self, label: str, value: BlockValue | None) -> bool:
+        """Whether a document fits into its block with those that are loaded; what is none has a limit of its own."""
+        spec = provider_of(label, self._settings.blocks)
+        if spec is None or label == spec.label:
+            return True
+        self._documents.pop(label, None)
+        if value is None:
+            return True
+        tokens = (self._settings.counter or estimate)(value.text)
+        held = sum(count for name, count in self._documents.items() if name.startswith(f"{spec.label}/"))
+        if spec.max_tokens is not None and held + tokens > spec.max_tokens:
+            return False
+        self._documents[label] = tokens
+        return True
 
     def _side(
         self,

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from tape import new_ids
 from tape.core.entries import ids, payloads
 from tape.core.plan.intents import AddAnchor, Plain, canonical, digest_of
 from tape.core.plan.keys import DERIVED, GIVEN, Key
@@ -25,7 +24,7 @@ __all__ = ["split"]
 def split(recorder: Recorder, call: Call, key: str | None, summary: str, name: str | None) -> str:
     """End ``call.tape`` and begin another in its place, unless the same call did so before; returns the other's id."""
     # Fixed before the first attempt, so that a second one after a lost reply finds it; with a key, for all calls.
-    successor = new_ids.new_id() if key is None else ids.keyed_id(call.tape, key)
+    successor = recorder.shared.new_id() if key is None else ids.keyed_id(call.tape, key)
     ending = key or ids.split_key(successor)
     recorder.several(
         [call.tape, successor],
@@ -52,6 +51,7 @@ def _split(
     if made is not None:
         _check_same(tx, call.tape, made, successor, summary)
         return
+    old.check_shown()
     old.check_open()
     old.check_head()
     cited = (call.tape, old.head.seq)
@@ -101,4 +101,4 @@ def carry_over(old: Writing, following: Writing, cited: tuple[str, int]) -> None
             payload = msgspec.structs.replace(payload, op=op, given=payload.text)
         else:
             continue
-        following.record(Plain(key=keyed(None), payload=payload, source=cited))
+        following.record(Plain(key=keyed(None, following.shared.new_id), payload=payload, source=cited))

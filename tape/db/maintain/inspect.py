@@ -6,13 +6,10 @@ journal mode and no file behind.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -22,10 +19,11 @@ from tape.db.engine.guests import open_database
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.feed.position import join_position
+from tape.db.schema.found import found_version
 from tape.db.schema.guards import guards
 from tape.db.schema.migrate import KNOWN, schema_version
-from tape.db.schema.tables import REVISION
-from tape.errors import StoreBusy, StoreFailed
+from tape.db.schema.tables import PREFIX, REVISION
+from tape.errors import StoreFailed, TablesTaken
 
 __all__ = ["Oldest", "StoreState", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
 
@@ -64,11 +62,11 @@ class Oldest(Struct, frozen=True):
     """The name of one that was prepared: no process has it, and ``application`` is the database it belongs to."""
 
 
-def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> StoreState:
+def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0, prefix: str = PREFIX) -> StoreState:
     """Tell what is at a database URL without opening it as a store. Raises StoreFailed when it cannot be reached."""
     if url.get_backend_name() == "sqlite":
-        return StoreState(False) if is_memory(url) else _look_at_file(Path(url.database or ""), timeout)
-    database = open_database(url, schema=schema, durability="full", timeout=timeout)
+        return StoreState(False) if is_memory(url) else _look_at_file(url, prefix, timeout)
+    database = open_database(url, schema=schema, prefix=prefix, durability="full", timeout=timeout, read_only=True)
     try:
         with database.engine.connect() as connection:
             return StoreState(True, schema_version(connection, database))
@@ -78,7 +76,8 @@ def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> Store
         database.close()
 
 
-def _look_at_file(path: Path, timeout: float) -> StoreState:
+def _look_at_file(url: sa.URL, prefix: str, timeout: float) -> StoreState:
+    path = Path(url.database or "")
     if not path.is_file():
         if path.exists():
             raise StoreFailed(f"{str(path)!r} is not a file")
@@ -88,30 +87,18 @@ def _look_at_file(path: Path, timeout: float) -> StoreState:
     if path.stat().st_size == 0:
         # To SQLite an empty file is an empty database.
         return StoreState(True)
+    database = open_database(url, schema=None, prefix=prefix, durability="full", timeout=timeout, read_only=True)
     try:
-        with _reading(path, timeout) as connection:
-            table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tape_version'").fetchone()
-            row = connection.execute("SELECT version_num FROM tape_version").fetchone() if table else None
-    except sqlite3.DatabaseError as error:
-        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
-        if code in _NOT_A_DATABASE:
-            return StoreState(True, damaged=str(error))
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusy(timeout) from error
-        raise StoreFailed(f"cannot open {str(path)!r}: {error}") from error
-    if row is None:
-        return StoreState(True)
-    (version,) = row
-    return StoreState(True, str(version))
-
-
-@contextlib.contextmanager
-def _reading(path: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    # Opened to read only, SQLite would leave an empty log behind; opened to write it takes it away again.
-    writable = os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
-    address = f"file:{quote(str(path.resolve()))}?mode={'rw' if writable else 'ro'}"
-    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=timeout)) as connection:
-        yield connection
+        return StoreState(True, database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN)))
+    except StoreFailed as error:
+        cause = error.__cause__
+        if (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF in _NOT_A_DATABASE:
+            return StoreState(True, damaged=str(cause))
+        if isinstance(error, TablesTaken):
+            raise
+        raise StoreFailed(f"cannot open {str(path)!r}: {cause or error}") from cause
+    finally:
+        database.close()
 
 
 def integrity(database: Database) -> list[str]:
@@ -136,7 +123,9 @@ def missing_guards(database: Database) -> list[str]:
     """Return the triggers that should keep entries immutable and are gone or switched off."""
     schema = database.tables.schema
     # Without the name of the schema, which may look like anything.
-    wanted = re.findall(r"CREATE TRIGGER (\w+)", "\n".join(guards(database.engine.dialect.name, None)))
+    wanted = re.findall(
+        r"CREATE TRIGGER (\w+)", "\n".join(guards(database.engine.dialect.name, None, database.tables.prefix))
+    )
     query = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
     if database.postgres:
         query = (

@@ -25,6 +25,7 @@ from tape.db.record.writing import Call, Writing
 from tape.db.search.index import Index
 from tape.db.sql.rows.upkeep import BuriedRow
 from tape.db.transfer.staging import sweep
+from tape.db.view.values import decoded
 from tape.errors import Corrupt, TapeInUse, TapeNotFound
 
 __all__ = ["Purging", "unemptied"]
@@ -76,13 +77,16 @@ class Purging:
         self._db = database
         self._sql = database.statements
 
-    def purge(self, tape: str, *, forks: bool, check: Check | None = None) -> Retention:
+    def purge(
+        self, tape: str, *, forks: bool, expected_head: int | None = None, check: Check | None = None
+    ) -> Retention:
         """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
+        call = Call(tape, expected_head=expected_head)
         try:
             # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
             keys = {name: new_ids.new_id() for name in (self._family(tape) if forks else [tape])}
             buried = self._recorder.several(
-                list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, keys, check, forks=forks)
+                list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, call, keys, check, forks=forks)
             )
             for purged in buried:
                 self._recorder.forget(purged.tape)
@@ -124,7 +128,7 @@ class Purging:
         return self._db.read(work)
 
     def _bury(
-        self, tx: Transaction, opener: Opener, keys: dict[str, str], check: Check | None, *, forks: bool
+        self, tx: Transaction, opener: Opener, call: Call, keys: dict[str, str], check: Check | None, *, forks: bool
     ) -> list[PurgedTape]:
         """Put a tombstone in the place of each tape and, with ``forks``, of forks made of them in the meantime."""
         earlier = [self._buried(tx, name, key) for name, key in keys.items()]
@@ -137,9 +141,10 @@ class Purging:
                 # Made after the family was read. Its parent is locked by now, so that no more of these can follow.
                 keys[name] = new_ids.new_id()
                 tx.lock(name)
-            opened[name] = writing = opener(Call(name))
+            opened[name] = writing = opener(call if name == call.tape else Call(name))
             if not writing.existed:
                 raise TapeNotFound(name)
+            writing.check_head()
             if check is not None and not check(name, writing.head.stamp, writing.head.status):
                 raise _Young
             children = [fork.tape for fork in tx.all(self._sql.forks_of, (writing.tape_id,))]
@@ -180,7 +185,7 @@ class Purging:
                 if row is None or row.payload is None:
                     break
                 try:
-                    merge = payloads.decode(row.kind, row.version, row.payload)
+                    merge = decoded(row)
                 except Corrupt:
                     # It may have been a link, so that nothing may go.
                     return [str(name)]

@@ -11,7 +11,7 @@ from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.maintain.stored_tape import Meter, Progress, StoredTape, find_tape, fold_row, tape_names
 from tape.db.maintain.view_rows import rows_of
-from tape.db.record.projection import set_labels, set_name, set_redirect, set_status
+from tape.db.record.projection import set_hidden, set_labels, set_name, set_redirect, set_status
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import head_values
 from tape.db.view.ancestry import place_at
@@ -86,6 +86,7 @@ def _replace(tx: Transaction, tape: StoredTape, view: View) -> None:
         "tape_calls": sql.insert_call,
         "tape_answers": sql.insert_answer,
         "tape_anchors": sql.insert_anchor,
+        "tape_events": sql.insert_event,
         "tape_clears": sql.insert_clear,
         "tape_slots": sql.insert_slot,
         "tape_forks": sql.insert_fork,
@@ -103,3 +104,4 @@ def _replace(tx: Transaction, tape: StoredTape, view: View) -> None:
     set_name(tx, tape.number, view.name)
     set_redirect(tx, tape.number, view.redirect)
     set_labels(tx, tape.number, view.labels)
+    set_hidden(tx, tape.number, view.head.hidden)

@@ -24,8 +24,8 @@ def restore_guards(database: Database) -> list[str]:
         if database.postgres:
             # What was only switched off is dropped as well, so that one way leads back from every damage.
             for name in missing:
-                run_ddl(connection, f"DROP TRIGGER IF EXISTS {name} ON {at}tape_entries")
-        for ddl in guards(connection.dialect.name, schema):
+                run_ddl(connection, f"DROP TRIGGER IF EXISTS {name} ON {at}{database.tables.entries.name}")
+        for ddl in guards(connection.dialect.name, schema, database.tables.prefix):
             trigger = re.match(r"CREATE TRIGGER (\w+)", ddl)
             if trigger is None:
                 run_ddl(connection, ddl.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1))

@@ -40,7 +40,8 @@ def _orphans(tx: Transaction) -> Iterator[Problem]:
                 else:
                     yield Problem(_nameless(number), first or 0, f"{table} has rows {what}")
     for number, count, first in tx.all(sql.stuck_arrivals, ()):
-        yield Problem(_nameless(number), first, f"tape_arrivals has rows of a tape that is there ({count} in all)")
+        what = f"{sql.tables.arrivals.name} has rows of a tape that is there ({count} in all)"
+        yield Problem(_nameless(number), first, what)
 
 
 def _nameless(number: int) -> str:

@@ -187,11 +187,12 @@ class TapeCheck:
         if (head.status, head.reason, head.completed) != tape.status:
             self._drifted(tape.head, "the status is not what the entries give")
         expected = rows_of(self._view, tape)
+        named = tx.statements.tables.named
         for table, statement in tx.statements.dump.items():
             stored = {_plain(values) for values in tx.all(statement, (tape.number,))}
             for values in sorted(stored ^ expected[table], key=repr):
                 which = "is not what the entries give" if values in stored else "is missing"
-                self._drifted(seq_of(table, values), f"a row of {table} {which}")
+                self._drifted(seq_of(table, values), f"a row of {named(table)} {which}")
         self._check_citations()
         self._compare_facts()
 
@@ -205,6 +206,8 @@ class TapeCheck:
         labels = msgspec.json.encode(view.labels) if view.labels else None
         if (facts.name, facts.labels, facts.redirect) != (view.name, labels, view.redirect):
             self._drifted(self.tape.head, "name, labels or redirect are not what the entries give")
+        if facts.hidden != view.head.hidden:
+            self._drifted(self.tape.head, "whether the tape is hidden is not what the entries give")
         if opening is None:
             return
         payload = decoded(opening)

@@ -20,6 +20,7 @@ _SEQ_COLUMN = {
     "tape_calls": 1,
     "tape_answers": 3,
     "tape_anchors": 0,
+    "tape_events": 1,
     "tape_clears": 0,
     "tape_slots": 1,
     "tape_overrides": 3,
@@ -74,6 +75,7 @@ def rows_of(view: View, tape: StoredTape) -> dict[str, set[tuple[Any, ...]]]:
             (*at(maker), place.lane, place.ordinal, call_key(call)) for maker, call, place in view.answers
         },
         "tape_anchors": {(seq, name, *at(place)) for seq, (name, place) in view.anchors.items()},
+        "tape_events": {(name, seq) for seq, name in view.events.items()},
         "tape_clears": {
             (seq, *at(row.place), row.hidden, int(row.touched), row.until) for seq, row in view.clears.items()
         },

@@ -24,7 +24,7 @@ def candidates(view: TapeView) -> tuple[list[Candidate], list[Summary]]:
     rows = paths.path(view, end, floor)
     found = []
     for row, message in zip(rows, messages_from_rows(view, rows), strict=True):
-        calls = payloads.body_of(row.kind, row.version, row.payload).calls
+        calls = payloads.body_of(row.kind, row.version, row.payload, row.key).calls
         bound = [(answer.call, answer.maker.ordinal) for answer in _bindings(view, row)]
         found.append(Candidate(message, row.ordinal, calls, bound))
     return found, [summary_of(view, one) for one in held]
@@ -32,11 +32,11 @@ def candidates(view: TapeView) -> tuple[list[Candidate], list[Summary]]:
 
 def _bindings(view: TapeView, row: PathRow) -> list[Answer]:
     """Return the calls that a message was bound to, which the entry that placed it tells."""
-    kind, version, raw = row.kind, row.version, row.payload
+    kind, version, raw, key = row.kind, row.version, row.payload, row.key
     if kind != "append":
         entry = view.tx.one(view.sql.body, (row.tape_id or view.number, row.placed))
         if entry is None or entry.payload is None:
             raise Corrupt(view.name_of(row.tape_id), row.placed, "the entry that placed the message is missing")
-        kind, version, raw = entry.kind, entry.version, entry.payload
-    payload = payloads.decode(kind, version, raw)
+        kind, version, raw, key = entry.kind, entry.version, entry.payload, entry.key
+    payload = payloads.decode(kind, version, raw, key=key)
     return payload.answers if isinstance(payload, payloads.Append) else []

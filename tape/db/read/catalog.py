@@ -7,8 +7,9 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from tape.core import meta as said_beside
 from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.memory.state import Usage, usage_of
@@ -16,13 +17,13 @@ from tape.core.records import Check, Health, Page, Stats, TapeInfo, micros, mome
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.schema.tables import REVISION
 from tape.db.search.index import Index
-from tape.db.sql.rows.tapes import CountRow, HeadRow, ListedRow
+from tape.db.sql.rows.tapes import CountRow, HeadRow, ListedRow, UsedRow
 from tape.db.sql.rows.upkeep import CheckRow
 from tape.db.view.opening import head_row
 from tape.db.view.values import info_from_facts
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
-__all__ = ["Catalog", "Candidate"]
+__all__ = ["Candidate", "Catalog", "Use"]
 
 ORDERS = ("created", "updated")
 MOST = 1_000
@@ -30,6 +31,14 @@ MOST = 1_000
 
 Candidate = tuple[int, TapeInfo]
 """A tape's number, and what is known of it."""
+
+
+class Use(NamedTuple):
+    """Where and when usage was counted: the tape, the moment, and the message that began the turn, if that is known."""
+
+    tape: str
+    stamp: int
+    turn: str = ""
 
 
 class Catalog:
@@ -41,8 +50,10 @@ class Catalog:
         self._owner = owner
         self._sql = database.statements
 
-    def page(self, filters: dict[str, Any], limit: int, cursor: str | None, order: str) -> Page[TapeInfo]:
-        """Return a page of tapes."""
+    def page(
+        self, filters: dict[str, Any], limit: int, cursor: str | None, order: str, *, hidden: bool
+    ) -> Page[TapeInfo]:
+        """Return a page of tapes: of those that are hidden, or of those that are not."""
         order = strict.one_of(order, ORDERS, "order")
         if type(limit) is not int or not 0 < limit <= MOST:
             raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
@@ -54,7 +65,7 @@ class Catalog:
             return Page([])
         if cursor is not None:
             given["cursor"], moment_of = _cursor(cursor, order)
-        statement = self._sql.listing(frozenset(given), order)
+        statement = self._sql.listing(frozenset(given), order, hidden)
         params = [given[name] for name in sorted(given)]
         if cursor is not None and order == "updated":
             params.append(moment_of)
@@ -68,12 +79,12 @@ class Catalog:
         return Page([info for _, info in found], following, more)
 
     def oldest_first(self, filters: dict[str, Any], page: int = 200) -> Iterator[list[Candidate]]:
-        """Yield pages of all tapes, oldest first, each read by itself."""
+        """Yield pages of all tapes, hidden ones as well, oldest first, each read by itself."""
         given = {name: value for name, value in filters.items() if value is not None}
         if self._owner is not None:
             given["owner"] = self._owner
         given["cursor"] = 0
-        statement = self._sql.listing(frozenset(given), "oldest")
+        statement = self._sql.listing(frozenset(given), "oldest", None)
         while True:
             params = (*(given[name] for name in sorted(given)), page)
             found = [_listed(row) for row in self._db.read(lambda tx, params=params: tx.all(statement, params))]  # type: ignore[misc]
@@ -81,6 +92,26 @@ class Catalog:
                 return
             yield found
             given["cursor"] = found[-1][0]
+
+    def uses(self, page: int = 1_000) -> Iterator[tuple[Use, payloads.Usage]]:
+        """Yield what every tape used itself, tape by tape, each page read by itself; erased entries are passed over."""
+        number, seq = 0, 0
+        while True:
+            rows = self._db.read(lambda tx, number=number, seq=seq: self._used(tx, number, seq, page))  # type: ignore[misc]
+            for row in rows:
+                if row.payload is not None:
+                    used = payloads.decode("usage", row.version, row.payload, row.tape, row.seq)
+                    assert isinstance(used, payloads.Usage)
+                    occurred = said_beside.of_entry(row.meta)[1]
+                    yield Use(row.tape, row.stamp if occurred is None else occurred), used
+            if len(rows) < page:
+                return
+            number, seq = rows[-1].number, rows[-1].seq
+
+    def _used(self, tx: Transaction, number: int, seq: int, most: int) -> list[UsedRow]:
+        if self._owner is None:
+            return tx.all(self._sql.used, (number, seq, most))
+        return tx.all(self._sql.used_by_owner, (self._owner, number, seq, most))
 
     def stats(self) -> Stats:
         """Count tapes, entries, messages and bytes."""

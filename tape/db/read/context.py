@@ -21,7 +21,6 @@ from tape.db.read.window import PathWindow, Run, plain_items
 from tape.db.view import paths
 from tape.db.view.memory import compactions_on, summary_of
 from tape.db.view.tape_view import TapeView
-from tape.errors import BudgetExceeded
 
 __all__ = ["context_inputs", "nothing"]
 
@@ -37,8 +36,9 @@ def context_inputs(
     """Return what a context of the tape is built from: all of it, or as much as the standard policy needs."""
     end = paths.end_of(view, branch)
     anchor, floor = latest_anchor(view, end)
-    prompt, stale = memory.prompt(view, settings)
-    inputs = ContextInputs([], anchor, [], [], prompt, stale, view.seq, view.tape)
+    prompt, stale, documents = memory.prompt(view, settings)
+    inputs = ContextInputs([], anchor, [], [], prompt, stale, view.seq, view.tape, view=view.last_change())
+    inputs.documents = documents
     if anchor is not None:
         inputs.excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
     _fill(view, settings.counter, end, floor, inputs, budget, _bounding(policy))
@@ -70,12 +70,13 @@ def _fill(
         if room < 0:
             # What is always shown is too large already, and the builder says so.
             return
-        reached = _reach(window, budget, room, policy, scale)
+        reached = _reach(window, room, policy, scale)
     if reached is None:
         inputs.items = _items(view, end, floor, runs)
         inputs.excluded += [one for run in runs for one in window.summarised(run)]
     else:
         inputs.items, inputs.gap, inputs.scale = [spot.item for spot in reached.spots], reached.gap, scale
+        inputs.one_turn = reached.one_turn
         _tell_excluded(inputs, window, reached, runs)
 
 
@@ -90,18 +91,20 @@ def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, 
     if reached.gap is not None:
         missing = [one for one in standing if one not in shown]
         inputs.excluded += _ranges(missing, sorted(shown), "over budget")
-        before = reached.spots[reached.gap - 1] if reached.gap else None
-        inputs.excluded += window.between(before, reached.first, reached.spots[reached.gap], "over budget")
+        before, after = reached.spots[reached.gap - 1] if reached.gap else None, reached.spots[reached.gap]
+        if reached.request and reached.first is not None:
+            inputs.excluded += window.between(None, reached.first, reached.spots[0], "over budget")
+        inputs.excluded += window.between(before, reached.first, after, "over budget")
+        for message in (spot.item.message for spot in reached.dropped):
+            inputs.excluded.append(Excluded(message.tape, message.seq, message.seq, "over budget"))
 
 
-def _reach(window: PathWindow, budget: int, room: int, policy: Standard, scale: Scale) -> Reached | None:
+def _reach(window: PathWindow, room: int, policy: Standard, scale: Scale) -> Reached | None:
     """Return what the policy needs of a window; None when that cannot be known without reading all of it."""
     try:
         return reach(window, policy, room, lambda message: scale.alone(message.data))
     except Unbounded:
         return None
-    except BudgetExceeded as error:
-        raise BudgetExceeded(budget, error.tokens + budget - room) from None
 
 
 def _items(view: TapeView, end: Place, floor: int, runs: Sequence[Run]) -> list[Item]:

@@ -1,8 +1,11 @@
-"""Entries of a view: the tape's own in order, one by its key, and the anchors among them."""
+"""Entries of a view: pages of them in order, one by its seq or key, and the anchors among them."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
+from msgspec import Struct, structs
 
 from tape.core import strict
 from tape.core.entries.payloads import Place
@@ -15,20 +18,150 @@ from tape.db.view.tape_view import TapeView
 from tape.db.view.values import anchor_from, entry_from_row
 from tape.errors import Corrupt, InvalidEntry
 
-__all__ = ["PAGE", "anchor_at", "anchors", "before_anchor", "entry_rows", "latest_anchor", "recorded"]
+__all__ = [
+    "PAGE",
+    "Listed",
+    "Wanted",
+    "anchor_at",
+    "anchors",
+    "before_anchor",
+    "bound",
+    "find",
+    "latest_anchor",
+    "page",
+]
 
 PAGE = 500
+_NAMED = {"event": "event", "anchor": "anchor", "handoff": "anchor"}
+"""The kinds of entries that have a name, each with the table that has it."""
+Bound = tuple[str | None, int]
+"""A seq of a tape; None is the tape itself."""
 
 
-def entry_rows(view: TapeView, after: int, most: int) -> tuple[list[EntryRow], Ancestry | None]:
-    """Return a page of the tape's own entries in order as rows: whoever wants few of them decodes few."""
-    return view.tx.all(view.sql.entries_after, (view.number, after, view.seq, most)), view.ancestry
+class Wanted(Struct, frozen=True):
+    """Which entries are listed, and in which order.
+
+    On a fork those that it inherits come before its own. ``after`` and ``before`` are places in that one list.
+    """
+
+    after: Bound | None = None
+    before: Bound | None = None
+    kinds: frozenset[str] | None = None
+    name: str | None = None
+    reverse: bool = False
+    inherited: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every row that is read is listed, so that no more are read than asked for."""
+        return self.kinds is None or (self.name is not None and self.kinds == {"event"})
+
+    def beyond(self, last: Listed) -> Wanted:
+        """Return what is left once an entry was listed."""
+        place = (last.tape, last.row.seq)
+        return structs.replace(self, before=place) if self.reverse else structs.replace(self, after=place)
 
 
-def recorded(view: TapeView, key: str) -> Entry | None:
-    """Return the entry of a tape under a key, if there is one."""
-    row = view.tx.one(view.sql.entry_by_key, (view.number, key))
-    return None if row is None else entry_from_row(view.tape, row, view.ancestry)
+class Listed(NamedTuple):
+    """An entry's row and its tape, to be decoded by whoever wants it."""
+
+    tape: str
+    row: EntryRow
+    ancestry: Ancestry | None
+
+    def entry(self) -> Entry:
+        """Return the entry. Raises Corrupt."""
+        return entry_from_row(self.tape, self.row, self.ancestry)
+
+
+class _Span(NamedTuple):
+    """A range of one tape's seqs, without the first and with the last."""
+
+    number: int
+    tape: str
+    after: int
+    to: int
+
+
+def bound(value: int | Entry | tuple[str, int], field: str) -> Bound:
+    """Return the place in a list of entries that a caller names: an entry, its tape and seq, or a seq of the tape."""
+    if isinstance(value, Entry):
+        return value.tape, value.seq
+    if isinstance(value, tuple):
+        if len(value) != 2:
+            raise InvalidEntry(field, f"must be a seq, an entry, or a tape and a seq, not {strict.shown(value)}")
+        return strict.identifier(value[0], field), strict.seq(value[1], field)
+    return None, strict.seq(value, field)
+
+
+def page(view: TapeView, wanted: Wanted, most: int) -> list[Listed]:
+    """Return a page of entries as rows: whoever wants few of them decodes few."""
+    found: list[Listed] = []
+    spans = _spans(view, wanted)
+    if wanted.name is not None and len(spans) > 1:
+        # A deep family is asked at once which of its tapes have the name.
+        ranges = msgspec.json.encode([(span.number, span.to, span.after, 0) for span in spans]).decode()
+        having = {number for (number,) in view.tx.all(view.sql.family_named, (ranges, wanted.name))}
+        spans = [span for span in spans if span.number in having]
+    for span in spans if wanted.reverse else spans[::-1]:
+        rows = _rows(view, span, wanted, most - len(found))
+        found += [Listed(span.tape, row, view.ancestry) for row in rows]
+        if len(found) == most:
+            break
+    return found
+
+
+def _rows(view: TapeView, span: _Span, wanted: Wanted, most: int) -> list[EntryRow]:
+    """Return the first entries of a range, or the last, newest first."""
+    sql, reverse = view.sql, wanted.reverse
+    if wanted.name is None:
+        listing = sql.entries_before if reverse else sql.entries_after
+        return view.tx.all(listing, (span.number, span.after, span.to, most))
+    tables = {_NAMED[kind] for kind in (_NAMED if wanted.kinds is None else wanted.kinds & _NAMED.keys())}
+    found: list[EntryRow] = []
+    for table, listing in (
+        ("event", sql.events_before if reverse else sql.events_after),
+        ("anchor", sql.anchors_before if reverse else sql.anchors_after),
+    ):
+        if table in tables:
+            found += view.tx.all(listing, (span.number, wanted.name, span.after, span.to, most))
+    return sorted(found, key=lambda row: row.seq, reverse=reverse)[:most]
+
+
+def _spans(view: TapeView, wanted: Wanted) -> list[_Span]:
+    """Return the ranges of seqs that are listed, of the tape itself first and then of its ancestors."""
+    layers = view.ancestry.layers if wanted.inherited and view.ancestry is not None else ()
+    spans = [_Span(view.number, view.tape, 0, view.seq)]
+    spans += [_Span(layer.number, layer.tape, 0, layer.asof) for layer in layers]
+    first, last = len(spans) - 1, 0
+    if wanted.after is not None:
+        first = _level(view, spans, wanted.after, "after")
+        spans[first] = spans[first]._replace(after=wanted.after[1])
+    if wanted.before is not None:
+        last = _level(view, spans, wanted.before, "before")
+        spans[last] = spans[last]._replace(to=min(spans[last].to, wanted.before[1] - 1))
+    return spans[last : first + 1]
+
+
+def _level(view: TapeView, spans: list[_Span], bound: Bound, field: str) -> int:
+    """Return how many levels up the tape of a bound is."""
+    for level, span in enumerate(spans):
+        if span.tape == (bound[0] or view.tape):
+            return level
+    raise InvalidEntry(field, f"tape {strict.shown(bound[0])} is not among those whose entries are listed")
+
+
+def find(view: TapeView, seq: int | None, key: str | None, *, inherited: bool) -> Entry | None:
+    """Return the entry of a seq or under a key, of the tape or (if inherited) of its nearest ancestor that has it."""
+    if key is None:
+        row = view.tx.one(view.sql.entry, (view.number, seq))
+    elif inherited and view.ancestry is not None:
+        row = view.tx.one(view.sql.family_entry_by_key, (view.whole_lineage(), key))
+    else:
+        row = view.tx.one(view.sql.entry_by_key, (view.number, key))
+    if row is None or (row.tape_id == view.number and row.seq > view.seq):
+        return None
+    return entry_from_row(view.name_of(row.tape_id), row, view.ancestry)
 
 
 def latest_anchor(view: TapeView, end: Place) -> tuple[Anchor | None, int]:
@@ -51,7 +184,7 @@ def anchor_at(view: TapeView, tape: str, row: EntryRow) -> Anchor:
         place, _ = paths.place_of(view, message_id)
         rows = paths.rows(view, place, place.ordinal - 1)
         if not rows or _newer(view, place, rows[0], entry):
-            return msgspec.structs.replace(anchor, stale=True)
+            return structs.replace(anchor, stale=True)
     return anchor
 
 

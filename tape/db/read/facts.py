@@ -47,6 +47,7 @@ def _facts_then(view: TapeView) -> dict[str, Any]:
         "completed_at": head.completed,
         "head_seq": view.seq,
         "head_hash": head.hash,
+        "head_view": view.last_change(),
         "head_messages": int(view.tx.value(view.sql.count_then, (view.number, view.seq, view.head.cleared)) or 0),
         "head_last_message": int(view.tx.value(view.sql.last_append, (view.number, view.seq)) or 0),
         "head_stamp": head.stamp,
@@ -75,7 +76,8 @@ def lineage(view: TapeView) -> Lineage:
     while queue:
         parent, number = queue.popleft()
         for child in view.tx.all(view.sql.forks_of, (number,)):
-            descendants.append(Descendant(child.tape, parent, child.seq, child.state))
+            if child.hidden is None:
+                descendants.append(Descendant(child.tape, parent, child.seq, child.state))
             queue.append((child.tape, child.number))
             at = child.merge_seq if child.state == "merged" and number == view.number else 0
             while at and (merged := _merge(view, at, child.tape)) is not None:

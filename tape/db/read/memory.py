@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload
+from tape.core.memory.loading import Loaded, loaded, provided, shown_documents
 from tape.core.memory.state import (
     Block,
     BlockSpec,
@@ -16,17 +17,30 @@ from tape.core.memory.state import (
     assemble,
     config_hash,
     current,
+    provider_of,
     render_prompt,
     usage_of,
 )
 from tape.core.messages.tokens import Counter, estimate
+from tape.core.records import StateValue
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import in_force
 from tape.core.view.slots import BLOCK, BLOCKS_AND_PROMPT, PROMPT, STATE, USAGE
 from tape.db.view import memory
 from tape.db.view.tape_view import TapeView
 
-__all__ = ["Settings", "blocks", "frozen", PROMPT, "states", "summaries", "usage"]
+__all__ = [
+    "Settings",
+    "blocks",
+    "documents",
+    "frozen",
+    PROMPT,
+    "prompt_entries",
+    "state",
+    "states",
+    "summaries",
+    "usage",
+]
 
 
 class Settings(Struct, frozen=True):
@@ -36,10 +50,29 @@ class Settings(Struct, frozen=True):
     blocks: list[BlockSpec] = []
     counter: Counter | None = None
 
+    @property
+    def providing(self) -> bool:
+        """Whether a block has a provider."""
+        return any(spec.provider is not None for spec in self.blocks)
+
+    def provided(self, *, live: bool = True) -> Settings:
+        """Return the same with what providers list now: to be asked outside of any transaction."""
+        if not self.providing:
+            return self
+        return structs.replace(self, blocks=provided(self.blocks, live=live))
+
     def assembled(self, slots: list[tuple[str, int, Payload]]) -> list[Block]:
-        """Return the declared blocks and those that slots hold."""
-        held = {name.removeprefix(BLOCK): (seq, entry) for name, seq, entry in slots if name.startswith(BLOCK)}
+        """Return the declared blocks and those that slots hold, but for documents that are loaded."""
+        held = {name: at for name, at in _blocks_of(slots).items() if provider_of(name, self.blocks) is None}
         return assemble(self.blocks, held, self.counter or estimate)
+
+    def loaded(self, slots: list[tuple[str, int, Payload]]) -> list[Loaded]:
+        """Return the documents that slots hold."""
+        return loaded(self.blocks, _blocks_of(slots), self.counter or estimate)
+
+
+def _blocks_of(slots: list[tuple[str, int, Payload]]) -> dict[str, tuple[int, Payload]]:
+    return {name.removeprefix(BLOCK): (seq, entry) for name, seq, entry in slots if name.startswith(BLOCK)}
 
 
 def blocks(view: TapeView, settings: Settings) -> list[Block]:
@@ -47,14 +80,19 @@ def blocks(view: TapeView, settings: Settings) -> list[Block]:
     return settings.assembled(memory.slots(view, BLOCK))
 
 
-def prompt(view: TapeView, settings: Settings) -> tuple[str | None, bool]:
-    """Return the frozen prompt or the one rendered now, and whether the configuration changed since."""
+def documents(view: TapeView, settings: Settings) -> list[Loaded]:
+    """Return the documents that are loaded on a tape."""
+    return settings.loaded(memory.slots(view, BLOCK))
+
+
+def prompt(view: TapeView, settings: Settings) -> tuple[str | None, bool, str]:
+    """Return the frozen prompt or the one rendered now, whether the configuration changed since, and what is loaded."""
     slots = memory.slots_between(view, *BLOCKS_AND_PROMPT)
     held = next((payload for name, _, payload in slots if name == PROMPT), None)
     found = settings.assembled(slots)
     if isinstance(held, payloads.Block) and held.text is not None:
-        return held.text, held.config != config_hash(found)
-    return (render_prompt(found) or None) if found else None, False
+        return held.text, held.config != config_hash(found), shown_documents(settings.loaded(slots))
+    return (render_prompt(found) or None) if found else None, False, shown_documents(settings.loaded(slots))
 
 
 def frozen(view: TapeView) -> str | None:
@@ -63,16 +101,37 @@ def frozen(view: TapeView) -> str | None:
     return held.text if isinstance(held, payloads.Block) else None
 
 
-def states(view: TapeView, settings: Settings, slot: str | None) -> dict[str, Any]:
-    """Return the slots of state that hold something: all, or the one named."""
-    if slot is None:
-        held = {name.removeprefix(STATE): payload for name, _, payload in memory.slots(view, STATE)}
-    else:
-        one = view.slot(f"{STATE}{slot}")
-        held = {} if one is None else {slot: one}
+def prompt_entries(view: TapeView) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
+    """Return the entries that the prompt and the loaded documents come from: the freeze, or the newest change."""
+    held = memory.slot_of(view, PROMPT)
+    frozen = held is not None and isinstance(held[2], payloads.Block) and held[2].text is not None
+    changed = [memory.slot_of(view, name) for name, _, _ in memory.slots(view, BLOCK)]
+    newest: dict[bool, tuple[str, int]] = {}
+    for tape, seq, payload in filter(None, changed):
+        loads = isinstance(payload, payloads.Block) and payload.op in ("load", "unload")
+        before = newest.get(loads)
+        if before is None or (tape == view.tape, seq) > (before[0] == view.tape, before[1]):
+            newest[loads] = (tape, seq)
+    return held[:2] if held is not None and frozen else newest.get(False), newest.get(True)
+
+
+def state(view: TapeView, settings: Settings, slot: str) -> StateValue | None:
+    """Return what a slot of state holds and which entry says so, or None when it holds nothing."""
+    found = memory.slot_of(view, f"{STATE}{slot}")
+    if found is None:
+        return None
+    tape, seq, payload = found
+    if not isinstance(payload, payloads.State) or payload.value is UNSET:
+        return None
+    return StateValue(slot, current(payload, settings.slots.get(slot)), seq, tape)
+
+
+def states(view: TapeView, settings: Settings, prefix: str) -> dict[str, Any]:
+    """Return the slots of state that hold something and whose names begin so."""
+    held = ((name.removeprefix(STATE), payload) for name, _, payload in memory.slots(view, f"{STATE}{prefix}"))
     return {
         name: current(payload, settings.slots.get(name))
-        for name, payload in held.items()
+        for name, payload in held
         if isinstance(payload, payloads.State) and payload.value is not UNSET
     }
 

@@ -7,15 +7,22 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tape.core import strict
+from tape.core.entries import ids
 from tape.core.entries.payloads import Place
 from tape.core.records import Message, Page
+from tape.db.engine.transaction import Transaction
 from tape.db.sql.rows.view import PathRow
 from tape.db.view import branches, paths
+from tape.db.view.opening import open_view
 from tape.db.view.tape_view import TapeView
 from tape.db.view.values import messages_from_rows
 from tape.errors import InvalidEntry
 
-__all__ = ["Stretch", "children", "message", "messages", "page"]
+__all__ = ["Stretch", "children", "held_anywhere", "message", "messages", "page"]
+
+
+HOLDERS = 100
+"""So many tapes are asked for a message in one transaction."""
 
 
 def messages(view: TapeView, branch: str | None) -> list[Message]:
@@ -34,7 +41,7 @@ class Stretch(Struct, frozen=True):
     @classmethod
     def checked(cls, limit: int | None, before: str | None, after: str | None, max_bytes: int | None) -> Stretch:
         """Return the stretch that a caller asks for."""
-        count = paths.ALL - 1 if limit is None else strict.limit(limit)
+        count = paths.ALL - 1 if limit is None else strict.limit(limit, least=0)
         if max_bytes is not None and (type(max_bytes) is not int or max_bytes <= 0):
             raise InvalidEntry("max_bytes", f"must be a positive number, not {strict.shown(max_bytes)}")
         if before is not None and after is not None:
@@ -92,6 +99,24 @@ def message(view: TapeView, message_id: str) -> Message:
     """Return one message; raises UnknownMessage when it is not in the view."""
     place, _ = paths.place_of(view, message_id)
     return messages_from_rows(view, [paths.held(view, place, message_id)], place)[0]
+
+
+def held_anywhere(tx: Transaction, owner: str | None, message_id: str, after: int) -> tuple[list[Message], int | None]:
+    """Return the messages of an id on a page of the tapes that hold one, and the tape before the next page."""
+    key, sql = ids.message_key(message_id), tx.statements
+    if owner is None:
+        holders = tx.all(sql.holders, (key, message_id, after, HOLDERS))
+    else:
+        holders = tx.all(sql.holders_of, (key, message_id, owner, after, HOLDERS))
+    found = []
+    for holder in holders:
+        view = open_view(tx, holder.tape, owner)
+        placed = None if view is None else view.place(message_id)
+        if view is None or placed is None or placed[0].tape is not None:
+            continue
+        rows = paths.rows(view, placed[0], placed[0].ordinal - 1)
+        found += messages_from_rows(view, rows, placed[0])
+    return found, holders[-1].number if len(holders) == HOLDERS else None
 
 
 def children(view: TapeView, message_id: str) -> list[Message]:

@@ -12,17 +12,18 @@ from typing import Any, TypeVar
 from tape.core import strict
 from tape.core.context.build import ContextInputs, check_budget
 from tape.core.context.policy import Policy
+from tape.core.journal.requests import Request
+from tape.core.memory.loading import Loaded
 from tape.core.memory.state import Block, Usage
-from tape.core.records import Anchor, Entry, Lineage, Message, Page, TapeInfo
+from tape.core.records import Anchor, Entry, Lineage, Message, Page, StateValue, TapeInfo
 from tape.core.summaries.compaction import Candidate, Summary
 from tape.db.engine.transaction import Database, Transaction
-from tape.db.read import candidates, context, entries, facts, memory, messages, recall
+from tape.db.read import candidates, chain, context, entries, facts, memory, messages, recall, requests
 from tape.db.view import branches
-from tape.db.view.opening import Point, head_row, open_view
+from tape.db.view.opening import Point, found_row, open_view, view_of
 from tape.db.view.paths import ALL
 from tape.db.view.tape_view import TapeView
-from tape.db.view.values import entry_from_row
-from tape.errors import TapeNotFound, UnknownMessage
+from tape.errors import LeaseLost, TapeNotFound, UnknownEntry, UnknownMessage
 
 __all__ = ["Reader"]
 
@@ -63,9 +64,9 @@ class Reader:
 
         return self.database.read(work)
 
-    def exists(self, tape: str) -> bool:
-        """Whether there is such a tape for this owner."""
-        return self.database.read(lambda tx: head_row(tx, tape, self.owner)) is not None
+    def check_exists(self, tape: str, *, hidden: bool = False) -> None:
+        """Raise TapeNotFound unless there is such a tape for this owner, TapeHidden if it is not to be found."""
+        self.database.read(lambda tx: found_row(tx, tape, self.owner, hidden=hidden))
 
     def freeze(self, tape: str, point: Point) -> tuple[int, str | None]:
         """Return the seq that a point names now, and the message if it names one.
@@ -122,29 +123,43 @@ class Reader:
         """Return the last message of every branch, in the order in which they were placed."""
         return self.ask(tape, point, branches.heads, list)
 
+    def messages_by_id(self, message_id: str, limit: int | None) -> list[Message]:
+        """Return the messages of an id on all tapes that this owner sees, oldest tape first, a page at a time."""
+        found: list[Message] = []
+        after: int | None = 0
+        while after is not None and (limit is None or len(found) < limit):
+            page = partial(messages.held_anywhere, owner=self.owner, message_id=message_id, after=after)
+            some, after = self.database.read(page)
+            found += some
+        return found[:limit]
+
     # -- entries
 
-    def entries(
-        self, tape: str, point: Point, after: int, kinds: frozenset[str] | None, limit: int | None
-    ) -> Iterator[Entry]:
-        """Yield the tape's own entries in order, a page at a time, holding nothing open in between."""
+    def entries(self, tape: str, point: Point, wanted: entries.Wanted, limit: int | None) -> Iterator[Entry]:
+        """Yield entries in order, a page at a time, holding nothing open in between."""
         left, more = ALL if limit is None else limit, True
         while more and left > 0:
-            most = min(entries.PAGE, left) if kinds is None else entries.PAGE
-            page = partial(entries.entry_rows, after=after, most=most)
-            rows, ancestry = self.ask(tape, point, page, lambda: ([], None))
+            most = min(entries.PAGE, left) if wanted.is_exact else entries.PAGE
+            page = partial(entries.page, wanted=wanted, most=most)
+            rows: list[entries.Listed] = self.ask(tape, point, page, list)
             more = len(rows) == most
-            for row in rows:
-                after = row.seq
-                if kinds is None or row.kind in kinds:
-                    yield entry_from_row(tape, row, ancestry)
+            for listed in rows:
+                wanted = wanted.beyond(listed)
+                if wanted.kinds is None or listed.row.kind in wanted.kinds:
+                    yield listed.entry()
                     left -= 1
                     if left == 0:
                         return
 
-    def recorded(self, tape: str, key: str) -> Entry | None:
-        """Return the entry of a tape under a key, if there is one."""
-        return self.ask(tape, None, lambda view: entries.recorded(view, key), _none)
+    def entry(
+        self, tape: str, point: Point, seq: int | None, key: str | None, *, inherited: bool = False
+    ) -> Entry | None:
+        """Return the entry of a tape with a seq or under a key, if there is one."""
+        return self.ask(tape, point, partial(entries.find, seq=seq, key=key, inherited=inherited), _none)
+
+    def check_chain(self, tape: str, seq: int, hash: str, depth: int | None) -> None:
+        """Raise Corrupt unless the entries up to a seq are as they were when it had this hash."""
+        self.database.read(lambda tx: chain.check_chain(view_of(tx, tape, self.owner), seq, hash, depth))
 
     def anchors(self, tape: str, point: Point, limit: int, before: int | Anchor | None) -> list[Anchor]:
         """Return the last anchors of the tape, newest last."""
@@ -190,13 +205,20 @@ class Reader:
     ) -> ContextInputs:
         """Return what a context of the tape is built from: all of it, or as much as the standard policy needs."""
         check_budget(budget)
+        settings = self._prompting(tape, point)
         return self.ask(
             tape,
             point,
-            lambda view: context.context_inputs(view, self.settings, branch, budget, policy),
-            lambda: context.nothing(tape, self.settings),
+            lambda view: context.context_inputs(view, settings, branch, budget, policy),
+            lambda: context.nothing(tape, settings),
             named=branch,
         )
+
+    def _prompting(self, tape: str, point: Point) -> memory.Settings:
+        """Return the settings with what providers list, unless a frozen prompt makes it needless to ask them."""
+        if not self.settings.providing or self.ask(tape, point, memory.frozen, _none) is not None:
+            return self.settings
+        return self.settings.provided()
 
     def recall(self, tape: str, seq: int) -> recall.Recalled:
         """Return a recorded context as it was, from the entries that its manifest names."""
@@ -206,18 +228,60 @@ class Reader:
 
         return self.ask(tape, None, lambda view: recall.recall(view, seq), missing)
 
+    def recorded_before(self, tape: str, seq: int) -> int | None:
+        """Return the last entry before a seq that records a context, or None."""
+        wanted = entries.Wanted(before=(None, seq), kinds=frozenset({"event"}), name=recall.CONTEXT, reverse=True)
+        return next((entry.seq for entry in self.entries(tape, None, wanted, 1)), None)
+
+    def entries_between(self, tape: str, point: Point, of: str, first: int, last: int) -> Iterator[Entry]:
+        """Yield a range of entries of a tape or of one that it inherits from."""
+        wanted = entries.Wanted(after=(of, first - 1), before=(of, last + 1), inherited=True)
+        return self.entries(tape, point, wanted, None)
+
+    def prompt_entries(self, tape: str, point: Point) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
+        """Return the entries that the prompt and the loaded documents come from."""
+        return self.ask(tape, point, memory.prompt_entries, lambda: (None, None))
+
+    # -- requests and leases
+
+    def request(self, tape: str, id: str, clock: Callable[[], int]) -> Request:
+        """Return a request of a tape as it stands now; raises UnknownEntry when there is none of this id."""
+
+        def unknown() -> Request:
+            raise UnknownEntry(tape, key=id)
+
+        return self.ask(tape, None, lambda view: requests.request(view, id, clock), unknown)
+
+    def check_lease(self, tape: str, name: str, token: int, clock: Callable[[], int]) -> None:
+        """Raise LeaseLost unless the holder of the token holds the lease now."""
+
+        def lost() -> None:
+            raise LeaseLost(tape, name, token)
+
+        self.ask(tape, None, lambda view: requests.check_lease(view, name, token, clock), lost)
+
+    # -- blocks, state and usage
+
     def blocks(self, tape: str, point: Point) -> list[Block]:
         """Return the blocks of a tape."""
-        declared = partial(self.settings.assembled, [])
-        return self.ask(tape, point, lambda view: memory.blocks(view, self.settings), declared)
+        settings = self.settings.provided()
+        return self.ask(tape, point, lambda view: memory.blocks(view, settings), partial(settings.assembled, []))
+
+    def loaded(self, tape: str, point: Point) -> list[Loaded]:
+        """Return the documents that are loaded on a tape."""
+        return self.ask(tape, point, lambda view: memory.documents(view, self.settings), list)
 
     def frozen(self, tape: str) -> str | None:
         """Return the prompt that is frozen on a tape, or None."""
         return self.ask(tape, None, memory.frozen, _none)
 
-    def states(self, tape: str, point: Point, slot: str | None) -> dict[str, Any]:
-        """Return the slots of state that hold something: all, or the one named."""
-        return self.ask(tape, point, lambda view: memory.states(view, self.settings, slot), dict)
+    def state(self, tape: str, point: Point, slot: str) -> StateValue | None:
+        """Return what a slot of state holds, or None when it holds nothing."""
+        return self.ask(tape, point, lambda view: memory.state(view, self.settings, slot), _none)
+
+    def states(self, tape: str, point: Point, prefix: str) -> dict[str, Any]:
+        """Return the slots of state that hold something and whose names begin so."""
+        return self.ask(tape, point, lambda view: memory.states(view, self.settings, prefix), dict)
 
     def usage(self, tape: str, point: Point) -> Usage:
         """Return the totals of a tape's own usage."""

@@ -15,6 +15,7 @@ from tape.core.entries import payloads
 from tape.core.records import Anchor, Message
 from tape.db.read.entries import anchor_at
 from tape.db.view.tape_view import TapeView
+from tape.db.view.values import decoded
 from tape.errors import Corrupt, InvalidEntry
 
 __all__ = ["CONTEXT", "Recalled", "recall"]
@@ -32,6 +33,8 @@ class Recalled(Struct, frozen=True):
     manifest: dict[str, Any]
     checkpoint: str | None = None
     """What the anchor told the model, as it was rendered then; None when that was not recorded."""
+    documents: str = ""
+    """What was loaded from the providers of blocks then."""
 
     def to_openai(self, api: str = "chat") -> Any:
         """Return the request for OpenAI as it was; see ``Context.to_openai``."""
@@ -45,13 +48,14 @@ class Recalled(Struct, frozen=True):
         """Return a context that shows the same, for rendering: one set of rules for what is and what was."""
         items = [Item(Message("", "", data, None, 0, 0, 0), 0) for data in self.messages]
         view = ContextInputs(items, self.anchor, [], [], self.prompt, False, 0, "", checkpoint=self.checkpoint)
+        view.documents = self.documents
         return Context(view, Shaped(items, []), STANDARD, None, Scale(None))
 
 
 def recall(view: TapeView, seq: int) -> Recalled:
     """Return a recorded context as it was, from the entries that its manifest names."""
     row = view.tx.one(view.sql.body, (view.number, seq))
-    entry = payloads.decode(row.kind, row.version, row.payload) if row is not None and row.payload is not None else None
+    entry = decoded(row) if row is not None and row.payload is not None else None
     if not isinstance(entry, payloads.Event) or not _is_context(entry):
         raise not_recorded(view.tape, seq)
     told = _told(entry.data, view.tape, seq)
@@ -66,7 +70,7 @@ def recall(view: TapeView, seq: int) -> Recalled:
             anchor = anchor_at(view, name, found)
             if told.stale is not None:
                 anchor = msgspec.structs.replace(anchor, stale=told.stale)
-    return Recalled(messages, told.prompt, anchor, entry.data, told.checkpoint)
+    return Recalled(messages, told.prompt, anchor, entry.data, told.checkpoint, told.documents)
 
 
 def not_recorded(tape: str, seq: int) -> InvalidEntry:
@@ -80,7 +84,7 @@ def _messages(view: TapeView, tape: str, first: int, last: int) -> list[dict[str
     for row in view.tx.all(view.sql.entries_after, (_number(view, tape), first - 1, last, last - first + 1)):
         if row.payload is None:
             raise Corrupt(tape, row.seq, "the payload was erased")
-        found.append(payloads.body_of(row.kind, row.version, row.payload).message)
+        found.append(payloads.body_of(row.kind, row.version, row.payload, row.key).message)
     return found
 
 
@@ -117,6 +121,7 @@ class _Told(Struct):
     checkpoint: str | None = None
     """None in a manifest that was recorded before it was kept: then it is rendered from the anchor."""
     stale: bool | None = None
+    documents: str = ""
 
 
 def _told(data: Any, tape: str, seq: int) -> _Told:

@@ -11,7 +11,7 @@ from tape.core.context.build import price
 from tape.core.context.fenced import summary_message
 from tape.core.context.policy import Excluded, Item
 from tape.core.context.weigh import Scale
-from tape.core.context.window import Spot, Unbounded
+from tape.core.context.window import FIRST_STRETCH, Spot, Unbounded
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
@@ -245,6 +245,48 @@ class PathWindow:
                     found[self._view.place_at(lane, ordinal, tape)] = None
             depth = last.ordinal
         return [shown for shown in map(self._shown, found) if shown is not None]
+
+    def request(self) -> Spot | None:
+        """Return the last message before those read from the end with which a user began something, or None.
+
+        What is recorded as a result, or as a call that has one, is no such message and is not read.
+        """
+        depth = self._high
+        while depth > self._low:
+            run = next((run for run in self._runs[self._ahead : self._behind][::-1] if run.lo <= depth), None)
+            if run is not None and depth <= run.hi:
+                spots, depth = self._run_spots(run), run.lo - 1
+            else:
+                last, lo = self._lanes.at(depth)
+                floor = max(lo, self._low if run is None else max(run.hi, self._low), depth - _SPAN)
+                spots, depth = self._unbound(Place(last.lane, depth, last.tape), floor), floor
+            begun = [spot for spot in spots if spot.said.begins]
+            if begun:
+                price([begun[-1].item], self._scale)
+                return begun[-1]
+        return None
+
+    def _unbound(self, end: Place, floor: int) -> list[Spot]:
+        """Return the last messages in a stretch of a lane that may have begun something, or none if there are none."""
+        view, number = self._view, self._view.number_of(end.tape)
+        params = (view.whole_lineage(), number, end.lane, floor, end.ordinal, floor)
+        bound: set[int] = set()
+        for lane, ordinal, tape, maker in view.tx.all(view.sql.answers_between, params):
+            bound |= {maker, ordinal} if (lane, tape) == (end.lane, number) else {maker}
+        high = end.ordinal
+        while high > floor:
+            if high in bound:
+                high -= 1
+                continue
+            low = high - 1
+            while low > floor and low not in bound and high - low < FIRST_STRETCH:
+                low -= 1
+            rows = paths.rows(view, Place(end.lane, high, end.tape), low)
+            spots = [Spot(item, row.ordinal) for item, row in zip(plain_items(view, rows), rows, strict=True)]
+            if any(spot.said.begins for spot in spots):
+                return spots
+            high = low
+        return []
 
     def _watch(self, maker: Spot) -> None:
         """Make sure that every answer to a message's calls was bound to it when it was appended.

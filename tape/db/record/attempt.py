@@ -15,19 +15,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core.plan.intents import Intent, Taken, Unchanged
+from tape.core.plan.intents import Intent, SetHidden, Taken, Unchanged
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
-from tape.core.view.fold import CLOSED, Op, OpenRow
+from tape.core.view.fold import CLOSED, Op
 from tape.db.engine.failures import Stale
 from tape.db.engine.guests import Joined
 from tape.db.engine.transaction import Transaction
 from tape.db.record import replays
 from tape.db.record.projection import apply
 from tape.db.record.writing import Call, Heads, Shared, Writing, keep, load
-from tape.errors import StoreBusy, StoreFailed, TapeError, TapeExists
+from tape.errors import StoreBusy, StoreFailed, TapeError, TapeNotFound
 
-__all__ = ["Task", "alone", "together"]
+__all__ = ["Task", "alone", "check", "together"]
 
 
 class Task(Struct):
@@ -71,7 +71,8 @@ def alone(task: Task, tx: Transaction) -> list[Receipt]:
     if kept is None:
         return _afresh(shared, task, tx)
     writing = Writing(shared, tx, call, kept)
-    if tx.postgres and len(intents) == 1:
+    writing.hot = tx.postgres
+    if writing.hot and len(intents) == 1:
         only = intents[0]
         writing.defers = type(only) is AddMessage and not only.generated
     try:
@@ -79,19 +80,20 @@ def alone(task: Task, tx: Transaction) -> list[Receipt]:
     except (TapeError, Taken, Unchanged) as error:
         # What the kept head refuses is decided once more, with everything read afresh.
         raise Stale from error
-    writing.finish(kept=True)
+    writing.finish()
     return receipts
 
 
 def _on_kept_head(writing: Writing, intents: Sequence[Intent]) -> list[Receipt]:
     """Plan and add intents on a head that was not read in this transaction."""
-    if writing.call.expected_head is not None or writing.head.status in CLOSED:
-        _check(writing, intents)
+    call, head = writing.call, writing.head
+    conditional = call.expected_head is not None or call.expected_view is not None
+    if conditional or head.status in CLOSED or head.hidden is not None:
+        check(writing, intents)
     if len(intents) == 1:
         return [writing.record(intents[0])]
     writing.look_ahead(intents)
-    batch = replays.Repeats()
-    return [batch.record(writing, intent) for intent in intents]
+    return [writing.record(intent) for intent in intents]
 
 
 def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
@@ -102,20 +104,19 @@ def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
     if call.create is not None:
         if not writing.existed:
             writing.create()
-        elif tx.one(tx.statements.entry_by_key, (writing.tape_id, call.create_key)) is None:
-            raise TapeExists(call.tape)
+        else:
+            replays.check_created(writing, intents)
     before = replays.recorded_before(writing, intents, lost=task.lost > 0)
     new = [intent for intent in intents if intent.key.value not in before]
     if new and not replays.says_nothing_new(writing, new):
-        _check(writing, new)
+        check(writing, new)
     writing.look_ahead(new)
     receipts = []
-    batch = replays.Repeats()
     for intent in intents:
         replay = before.get(intent.key.value)
         if replay is None:
             try:
-                receipts.append(batch.record(writing, intent))
+                receipts.append(writing.record(intent))
                 continue
             except Taken as taken:
                 replay = replays.entry_at(writing, taken.seq, taken.tape).checked(intent)
@@ -123,12 +124,16 @@ def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
                 replay = replays.entry_at(writing, unchanged.seq, unchanged.tape)
         writing.previous = replay.place
         receipts.append(replay.receipt)
-    writing.finish(kept=False)
+    writing.finish()
     return receipts
 
 
-def _check(writing: Writing, intents: Sequence[Intent]) -> None:
-    """Refuse a write on a head that the caller does not know, or on a closed tape."""
+def check(writing: Writing, intents: Sequence[Intent]) -> None:
+    """Refuse a write on a hidden tape, on a head that the caller does not know, or on a closed tape."""
+    if not all(isinstance(intent, SetHidden) for intent in intents):
+        writing.check_shown()
+    elif not writing.existed:
+        raise TapeNotFound(writing.tape)
     writing.check_head()
     if any(intent.changes_view for intent in intents):
         writing.check_open()
@@ -178,7 +183,7 @@ class _Group:
         if writing is not None and writing.written:
             writing.move_head()
             self._heads[shared.owner, tape] = writing.state
-        inner = Shared(database, shared.owner, shared.clock, self._heads)
+        inner = Shared(database, shared.owner, shared.clock, self._heads, shared.new_id)
         try:
             return Joined(self._tx, database).write(tape, partial(_afresh, inner, task))
         except Exception as refusal:
@@ -199,9 +204,9 @@ class _Group:
         for writing in writings:
             rows, ops = writing.hand_over()
             entries += rows
-            if all(type(op) is OpenRow and op.place.tape is None for op in ops):
-                opened += [writing.opens(op) for op in ops if type(op) is OpenRow]
-            else:
+            plain = writing.opened(ops)
+            opened += plain
+            if not plain:
                 others.append((writing, ops))
         database.point("entry")
         writings[0].send(entries)

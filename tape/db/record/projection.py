@@ -15,7 +15,7 @@ from tape.db.engine.transaction import Transaction
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.calls import call_key
 
-__all__ = ["apply", "set_labels", "set_name", "set_redirect", "set_status", "tape_of"]
+__all__ = ["apply", "set_hidden", "set_labels", "set_name", "set_redirect", "set_status", "tape_of"]
 
 
 def tape_of(place: Place, ancestry: Ancestry | None) -> int:
@@ -26,8 +26,8 @@ def tape_of(place: Place, ancestry: Ancestry | None) -> int:
 def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, ancestry: Ancestry | None) -> None:
     """Change the rows of the view as the fold says, in its order, neighbours of one sort together."""
     sorts = {type(op) for op in ops}
-    if len(sorts) > 1 and sorts <= _ADDING:
-        # These only add rows, each to a table of its own, so their order among each other does not matter.
+    if len(sorts) > 1 and sorts <= _APART:
+        # Each of these changes a table of its own, so their order among each other does not matter.
         ops = sorted(ops, key=lambda op: type(op).__name__)
     for sort, run in groupby(ops, type):
         _APPLY[sort](tx, tape_id, list(run), head, ancestry)
@@ -106,6 +106,10 @@ def _anchor(tx: Transaction, tape: int, ops: list[f.AnchorRow], head: Head, ance
     tx.many(tx.statements.insert_anchor, [(tape, op.seq, op.name, *_at(op.place, ancestry)) for op in ops])
 
 
+def _event(tx: Transaction, tape: int, ops: list[f.EventRow], head: Head, ancestry: Ancestry | None) -> None:
+    tx.many(tx.statements.insert_event, [(tape, op.name, op.seq) for op in ops])
+
+
 def _clear(tx: Transaction, tape: int, ops: list[f.ClearRow], head: Head, ancestry: Ancestry | None) -> None:
     rows = [(tape, op.seq, *_at(op.place, ancestry), op.hidden, 0, None) for op in ops]
     tx.many(tx.statements.insert_clear, rows)
@@ -123,9 +127,16 @@ def _uncleared(tx: Transaction, tape: int, ops: list[f.Uncleared], head: Head, a
 
 
 def _slot(tx: Transaction, tape: int, ops: list[f.SlotRow], head: Head, ancestry: Ancestry | None) -> None:
-    for op in ops:
-        tx.run(tx.statements.end_slot, (op.seq, tape, op.slot))
-        tx.run(tx.statements.insert_slot, (tape, op.slot, op.seq, None))
+    rows: list[tuple[Any, ...]] = []
+    set_next: dict[str, int] = {}
+    for op in reversed(ops):
+        # Of several values of one slot, each but the last ends where the next begins.
+        if not op.ended:
+            rows.append((tape, op.slot, op.seq, set_next.get(op.slot)))
+        set_next[op.slot] = op.seq
+    tx.many(tx.statements.end_slot, [(seq, tape, slot) for slot, seq in set_next.items()])
+    if rows:
+        tx.many(tx.statements.insert_slot, rows[::-1])
     if any(op.slot == "status" for op in ops):
         set_status(tx, tape, head)
 
@@ -183,6 +194,11 @@ def set_redirect(tx: Transaction, tape: int, to: str | None) -> None:
     tx.run(tx.statements.set_redirect, (to, tape))
 
 
+def set_hidden(tx: Transaction, tape: int, hidden: str | None) -> None:
+    """Write where reads find it that the tape is hidden, or that it is not."""
+    tx.run(tx.statements.set_hidden, (hidden, tape))
+
+
 def _renamed(tx: Transaction, tape: int, ops: list[f.Renamed], head: Head, ancestry: Ancestry | None) -> None:
     set_name(tx, tape, ops[-1].name)
 
@@ -195,7 +211,11 @@ def _redirected(tx: Transaction, tape: int, ops: list[f.Redirected], head: Head,
     set_redirect(tx, tape, ops[-1].to)
 
 
-_ADDING = {f.OpenRow, f.LaneRow, f.AliasRow, f.CallRow, f.AnswerRow, f.AnchorRow}
+def _shown(tx: Transaction, tape: int, ops: list[f.Shown], head: Head, ancestry: Ancestry | None) -> None:
+    set_hidden(tx, tape, ops[-1].hidden)
+
+
+_APART = {f.OpenRow, f.LaneRow, f.AliasRow, f.CallRow, f.AnswerRow, f.AnchorRow, f.EventRow, f.SlotRow}
 
 _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Ancestry | None], None]] = {
     f.OpenRow: _open,
@@ -206,6 +226,7 @@ _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Ancestry | None], 
     f.CallRow: _call,
     f.AnswerRow: _answer,
     f.AnchorRow: _anchor,
+    f.EventRow: _event,
     f.ClearRow: _clear,
     f.Touch: _touch,
     f.Uncleared: _uncleared,
@@ -215,5 +236,6 @@ _APPLY: dict[type[Op], Callable[[Transaction, int, Any, Head, Ancestry | None], 
     f.Renamed: _renamed,
     f.Labelled: _labelled,
     f.Redirected: _redirected,
+    f.Shown: _shown,
     f.CompactRow: _compact,
 }

@@ -15,14 +15,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from tape import new_ids
 from tape.core.plan.intents import Intent
 from tape.core.plan.keys import GIVEN
-from tape.core.plan.messages import HEAD, AddMessage
+from tape.core.plan.messages import CHAIN, HEAD, AddMessage
 from tape.core.records import Receipt
 from tape.db.engine.failures import Again, Collision, Lost
 from tape.db.engine.log import log, verbose
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.attempt import Task, alone, together
+from tape.db.record.in_order import in_order
 from tape.db.record.writing import Call, Shared, Writing, load
 from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeNotFound
 
@@ -41,10 +43,17 @@ class Recorder:
     """Records intents on tapes of one database."""
 
     def __init__(
-        self, database: Database, *, owner: str | None, clock: Callable[[], int], keep_heads: bool, slow: float
+        self,
+        database: Database,
+        *,
+        owner: str | None,
+        clock: Callable[[], int],
+        keep_heads: bool,
+        slow: float,
+        new_id: Callable[[], str] = new_ids.new_id,
     ) -> None:
-        self.shared = Shared(database, owner, clock, database.heads if keep_heads else None)
-        self._slow = slow
+        self.shared = Shared(database, owner, clock, database.heads if keep_heads else None, new_id)
+        self.slow = slow
 
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
         """Record all of ``intents`` in one transaction, or none of them."""
@@ -57,7 +66,7 @@ class Recorder:
         if isinstance(outcome, Exception):
             outcome = self.go_on(task, outcome)
         took = time.monotonic() - began
-        if took > self._slow or verbose():
+        if took > self.slow or verbose():
             self.tell(task, outcome, took)
         return outcome
 
@@ -85,9 +94,17 @@ class Recorder:
         run finds what a first one may have written.
         """
         ordered = sorted(set(tapes), key=lock_key)
+        self.shared.database.touch(ordered)
         run = partial(self._several, ordered, work)
         task = Task(self.shared, Call(tapes[0], batch=key), (), fresh=True)
         return self._retry(tapes, task, lambda _: self.shared.database.write(tapes[0], run))
+
+    def in_order(self, requests: Sequence[tuple[Call, Sequence[Intent]]]) -> list[Receipt]:
+        """Record calls on one tape, one after the other, all or none. Their keys are given or fixed."""
+        tape = requests[0][0].tape
+        task = Task(self.shared, requests[0][0], requests[0][1], fresh=True)
+        run = partial(in_order, self.shared, requests)
+        return self._retry((tape,), task, lambda _: self.shared.database.write(tape, run))
 
     def forget(self, tape: str) -> None:
         """Drop what is kept of a tape's head."""
@@ -141,7 +158,7 @@ class Recorder:
 
     def tell(self, task: Task, receipts: list[Receipt], took: float) -> None:
         """Log a call that took long, and what it recorded if everything is to be logged."""
-        if took > self._slow:
+        if took > self.slow:
             log.warning("tape.slow", tape=task.call.tape, seconds=round(took, 3), entries=len(receipts))
         if verbose():
             for receipt in receipts:
@@ -159,7 +176,7 @@ class Recorder:
 
         result = work(tx, opener)
         for writing in opened.values():
-            writing.finish(kept=False)
+            writing.finish()
             # Only one tape's head can be kept after a commit; the others are read again when they are next written.
             self.forget(writing.tape)
         return result
@@ -193,13 +210,12 @@ def record_all(
 
 
 def _hot(intents: Sequence[Intent]) -> bool:
-    """Whether this is likely a plain append behind the head, which needs nothing but the kept head."""
-    first = intents[0]
-    return (
-        len(intents) == 1
-        and type(first) is AddMessage
-        and first.parent is HEAD
-        and first.key.origin is not GIVEN
-        and not first.calls
-        and not first.answers
+    """Whether these are likely plain appends behind the head, which need nothing but the kept head."""
+    return all(
+        type(one) is AddMessage
+        and one.parent is (CHAIN if index else HEAD)
+        and one.key.origin is not GIVEN
+        and not one.calls
+        and not one.answers
+        for index, one in enumerate(intents)
     )

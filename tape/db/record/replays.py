@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from tape.core.entries import ids, payloads
@@ -22,9 +21,9 @@ from tape.core.view.fold import CLOSED
 from tape.db.record.writing import PlanView, Writing
 from tape.db.sql.rows.entries import EntryRow
 from tape.db.view.values import entry_from_row
-from tape.errors import Corrupt, ProvenanceConflict, TapeError
+from tape.errors import Corrupt, ProvenanceConflict, TapeError, TapeExists
 
-__all__ = ["Repeats", "Replay", "entry_at", "message_of", "recorded_before", "says_nothing_new"]
+__all__ = ["Replay", "check_created", "entry_at", "message_of", "recorded_before", "says_nothing_new"]
 
 
 class Replay(Struct):
@@ -41,6 +40,22 @@ class Replay(Struct):
             receipt = self.receipt
             raise ProvenanceConflict(receipt.tape, receipt.key, receipt.seq, digest_of(stored), digest_of(given))
         return self
+
+
+def check_created(writing: Writing, messages: Sequence[Intent]) -> None:
+    """Raise TapeExists unless the same call made this tape, ProvenanceConflict if one with its key made another."""
+    call, opening = writing.call, writing.call.create
+    row = writing.tx.one(writing.tx.statements.entry_by_key, (writing.tape_id, call.create_key))
+    if row is None or row.seq != 1 or opening is None:
+        raise TapeExists(writing.tape, hidden=writing.head.hidden is not None)
+    if call.key is None:
+        return
+    replay = _replay(writing, row)
+    begun = _member(writing.view(), call.key, 0) is not None
+    stored = canonical({**replay.payload.content(), "messages": begun})
+    given = canonical({**opening.content(), "messages": bool(messages)})
+    if stored != given:
+        raise ProvenanceConflict(writing.tape, call.key, row.seq, digest_of(stored), digest_of(given))
 
 
 def entry_at(writing: Writing, seq: int, of: str | None = None) -> Replay:
@@ -182,8 +197,9 @@ def says_nothing_new(writing: Writing, new: Sequence[Intent]) -> bool:
     Like a known key, that is settled before any other check: a retry after a lost reply would otherwise meet its
     own success as a moved head.
     """
-    head = writing.head
-    conditional = writing.call.expected_head not in (None, head.seq) or head.status in CLOSED
+    head, call = writing.head, writing.call
+    moved = call.expected_head not in (None, head.seq) or call.expected_view not in (None, head.view)
+    conditional = moved or head.status in CLOSED or head.hidden is not None
     if not conditional or not writing.existed:
         return False
     view = writing.view()
@@ -198,32 +214,6 @@ def says_nothing_new(writing: Writing, new: Sequence[Intent]) -> bool:
     except TapeError:
         return False
     return False
-
-
-class Repeats:
-    """What one transaction recorded by key, so that the same message twice in a batch is recorded once."""
-
-    def __init__(self) -> None:
-        self._recorded: dict[str, tuple[Intent, Receipt]] = {}
-
-    def record(self, writing: Writing, intent: Intent) -> Receipt:
-        """Record an intent, unless the same was recorded before it; raises ProvenanceConflict if it was another."""
-        key = intent.key.value
-        if not intent.known_by_key:
-            return writing.record(intent)
-        if key not in self._recorded:
-            receipt = writing.record(intent)
-            self._recorded[key] = (intent, receipt)
-            return receipt
-        earlier, receipt = self._recorded[key]
-        stored, given = canonical(earlier.content()), canonical(intent.content())
-        if stored != given:
-            raise ProvenanceConflict(writing.tape, key, receipt.seq, digest_of(stored), digest_of(given))
-        found = writing.view().place(intent.id) if isinstance(intent, AddMessage) else None
-        if found is not None:
-            # As after a message that was on the tape before, the batch goes on behind the one repeated.
-            writing.previous = found[0]
-        return msgspec.structs.replace(receipt, duplicate=True)
 
 
 def message_of(payload: Payload) -> str | None:

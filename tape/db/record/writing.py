@@ -18,20 +18,21 @@ from tape import new_ids
 from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
+from tape.core.meta import CLOCK
 from tape.core.plan.intents import Intent, Planned
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
 from tape.db.engine.failures import Stale
-from tape.db.engine.transaction import Database, Transaction, lock_key
+from tape.db.engine.transaction import Database, Transaction, Wrote, lock_key
 from tape.db.record.projection import apply, tape_of
 from tape.db.sql.compiler import Statement
 from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.tape_view import NOW, TapeView
 from tape.db.view.values import head_from_row
-from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeNotFound
+from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeHidden, TapeNotFound, ViewMoved
 
 __all__ = [
     "Call",
@@ -62,6 +63,7 @@ class Call(Struct):
     actor: str | None = None
     meta: bytes | None = None
     expected_head: int | None = None
+    expected_view: int | None = None
     key: str | None = None
     """The caller's key, if there is one."""
     batch: str | None = None
@@ -83,6 +85,8 @@ class Shared(Struct):
     clock: Callable[[], int]
     heads: Heads | None
     """The heads as the last writes left them; None on a caller's connection, who may roll them back."""
+    new_id: Callable[[], str] = new_ids.new_id
+    """Where generated ids and keys come from."""
 
     def kept(self, tape: str) -> TapeState | None:
         """Return what is kept of a tape, if this owner has written it."""
@@ -140,6 +144,7 @@ def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
         head.messages,
         head.last_message,
         1 if head.aliased else 0,
+        head.view,
     )
 
 
@@ -153,6 +158,8 @@ class Writing:
 
     previous: Place | None = None
     """The place of the message before, in a batch."""
+    hot = False
+    """Whether nothing is locked, as on PostgreSQL behind a kept head: then one statement writes all, or nothing."""
     defers = False
     deferred: str | None = None
     """The id that the one statement of a hot append checks by itself, to save a round trip."""
@@ -218,6 +225,10 @@ class Writing:
         self.flush()
         return self.tx.all(statement, params)
 
+    def now(self, clock: Callable[[], int]) -> int:
+        """Return the time by the database's clock."""
+        return self.tx.now(clock)
+
     # -- recording
 
     def view(self) -> PlanView:
@@ -225,10 +236,17 @@ class Writing:
         return PlanView(self, self.tx.statements, self.tape, self.tape_id, self.head, self.ancestry, NOW)
 
     def check_head(self) -> None:
-        """Raise HeadMoved unless the head is where the caller expects it."""
-        expected = self.call.expected_head
-        if expected is not None and expected != self.head.seq:
-            raise HeadMoved(self.tape, expected, self.head.seq)
+        """Raise HeadMoved or ViewMoved unless the head and the last change of the view are where the caller expects."""
+        call, head = self.call, self.head
+        if call.expected_head is not None and call.expected_head != head.seq:
+            raise HeadMoved(self.tape, call.expected_head, head.seq)
+        if call.expected_view is not None and call.expected_view != head.view:
+            raise ViewMoved(self.tape, call.expected_view, head.view)
+
+    def check_shown(self) -> None:
+        """Raise TapeHidden if the tape is hidden."""
+        if self.head.hidden is not None:
+            raise TapeHidden(self.tape, self.head.hidden or None)
 
     def check_open(self) -> None:
         """Raise TapeClosed, with the tape on which to go on if there is one, if the tape is closed."""
@@ -249,7 +267,8 @@ class Writing:
         if not self.existed:
             self.create()
         planned = intent.plan(self.head, self.view(), self.previous)
-        receipt = self._add(planned, intent.key.value, intent.source, self.shared.clock(), self.call.meta)
+        meta = self.call.meta if intent.meta is None else intent.meta
+        receipt = self._add(planned, intent.key.value, intent.source, self.shared.clock(), meta)
         if isinstance(intent, AddMessage):
             if self.free:
                 self.free -= {intent.id}
@@ -265,10 +284,10 @@ class Writing:
         # What the row says of the tape, the first entry says as well: only entries are covered by hashes.
         meta = self.call.tape_meta
         facts = (self.tape, opening.owner, opening.agent, opening.name, labels, meta)
-        self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None))
+        self.tape_id = self.tx.value(self.tx.statements.create_tape, (*facts, "active", None, stamp, None, None, None))
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.ancestry)))
         self.existed = True
-        self._add(Planned(opening, self.head.place), self.call.create_key or new_ids.new_id(), None, stamp, meta)
+        self._add(Planned(opening, self.head.place), self.call.create_key or self.shared.new_id(), None, stamp, meta)
 
     def _add(self, planned: Planned, key: str, source: tuple[str, int] | None, now: int, meta: bytes | None) -> Receipt:
         """Seal the entry, fold it, and keep both for the flush."""
@@ -278,7 +297,7 @@ class Writing:
             # Time never runs backwards on a tape; what the clock said is kept beside it.
             stamp = head.stamp
             told = msgspec.json.decode(meta) if meta is not None else {}
-            meta = msgspec.json.encode({**told, "tape.clock": now})
+            meta = msgspec.json.encode({**told, CLOCK: now})
         raw = payloads.recordable(payload)
         seq = head.seq + 1
         actor, kind, version = call.actor, payload.kind, payload.version
@@ -298,12 +317,16 @@ class Writing:
         self._entries.append(row)
         self._ops += ops
         self.written = True
+        if self.tx.unit is not None:
+            self.tx.unit.wrote = Wrote(self.tape, seq, key, sealed)
         return Receipt(self.tape, seq, key, planned.message_id, sealed.hex())
 
     def flush(self) -> None:
         """Send what is pending, so that a question to the database sees it."""
         if not self._entries:
             return
+        if self.hot:
+            raise Stale
         self._sending = True
         (entries, ops), database = self.hand_over(), self.shared.database
         database.point("entry")
@@ -315,7 +338,7 @@ class Writing:
     def send(self, entries: Sequence[tuple[Any, ...]]) -> None:
         """Send rows of entries in their order, which is that of the feed."""
         for width, rows in groupby(entries, len):
-            self.tx.many(inserts(self.tx, width), rows)
+            self.tx.many(inserts(self.tx, width), list(rows))
 
     def hand_over(self) -> tuple[list[tuple[Any, ...]], list[Op]]:
         """Return what is to be sent, for whoever sends it: rows of entries, and what they change in the view."""
@@ -329,8 +352,9 @@ class Writing:
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
-        tx, sql, database, opened = self.tx, self.tx.statements, self.shared.database, self._opened()
-        if opened is None or database.fault is not None:
+        tx, sql, database = self.tx, self.tx.statements, self.shared.database
+        opened = self.opened(self._ops) if len(self._entries) == 1 else ()
+        if len(opened) != 1 or database.fault is not None:
             self.flush()
             database.point("head")
             moved = tx.run(sql.move_head, self.head_row())
@@ -340,31 +364,26 @@ class Writing:
             insert, head = inserts(tx, len(entry)), self.head_row()
             self._entries, self._ops = [], []
             tx.run(insert, entry)
-            tx.run(sql.open_row, opened)
+            tx.run(sql.open_row, *opened)
             moved = tx.run(sql.move_head, head)
         if moved != 1:
             raise Stale
         self._was = self.head.hash
 
-    def _opened(self) -> tuple[int, ...] | None:
-        """Return the row that the usual append opens: of one pending entry that does nothing else."""
-        if len(self._entries) != 1 or len(self._ops) != 1:
-            return None
-        op = self._ops[0]
-        return self.opens(op) if type(op) is OpenRow and op.place.tape is None else None
+    def opened(self, ops: Sequence[Op]) -> Sequence[tuple[int, ...]]:
+        """Return the rows that bodies open at places of this tape; none if something else changes as well."""
+        rows = []
+        for op in ops:
+            if type(op) is not OpenRow or op.place.tape is not None:
+                return ()
+            rows.append((self.tape_id, op.place.lane, op.place.ordinal, op.placed, op.since, op.body))
+        return rows
 
-    def opens(self, op: OpenRow) -> tuple[int, ...]:
-        """Return the row in which a body begins to hold at a place of this tape."""
-        return self.tape_id, op.place.lane, op.place.ordinal, op.placed, op.since, op.body
-
-    def finish(self, *, kept: bool) -> None:
-        """Send the rest and move the head, which is kept for the next append once this one is committed.
-
-        ``kept`` tells that the head was not read in this transaction: on PostgreSQL nothing is locked then.
-        """
+    def finish(self) -> None:
+        """Send the rest and move the head, which is kept for the next append once this one is committed."""
         if not self.written:
             return
-        if kept and self.tx.postgres:
+        if self.hot:
             self._finish_hot()
         else:
             self.move_head()
@@ -375,17 +394,17 @@ class Writing:
         self.shared.keep(self.tape, self.state)
 
     def _finish_hot(self) -> None:
-        """On PostgreSQL, write a plain append as one statement that compares the head; anything else needs the lock."""
-        statement, opened = self.tx.statements.append_hot, self._opened()
-        if statement is None or opened is None:
+        """On PostgreSQL, write plain appends as one statement that compares the head; anything else needs the lock."""
+        tx, entries, opened = self.tx, self._entries, self.opened(self._ops)
+        if not entries or len(opened) != len(entries):
             raise Stale
         self.shared.database.point("entry")
-        head, (entry,) = head_values(self.head, self.ancestry), self._entries
-        params = (lock_key(self.tape), *head, self.tape_id, self._was, *entry, *opened)
+        key = lock_key(self.tape, tx.statements.tables.lock_space)
+        head = (key, *head_values(self.head, self.ancestry), self.tape_id, self._was)
+        lookup: tuple[Any, ...] = ()
         if self.deferred is not None:
-            statement = self.tx.statements.append_hot_forked or statement
-            params += (self.view().whole_lineage(), ids.message_key(self.deferred), self.deferred)
-        if not self.tx.hot(statement, params):
+            lookup = (self.view().whole_lineage(), ids.message_key(self.deferred), self.deferred)
+        if not tx.hot(head, entries, opened, lookup):
             raise Stale
 
 
@@ -397,6 +416,10 @@ class PlanView(TapeView):
     """
 
     tx: Writing
+
+    def clock(self) -> int:
+        """Return the time by the database's clock."""
+        return self.tx.now(self.tx.shared.clock)
 
     def place(self, message_id: str) -> tuple[Place, int] | None:
         """Return where a message was placed and by which entry of the tape it was placed on."""

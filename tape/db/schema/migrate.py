@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event
 
+from tape.db.engine.failures import READ_ONLY_STATES
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
-from tape.db.schema.guards import guards, run_ddl
-from tape.db.schema.tables import REVISION
-from tape.errors import SchemaTooNew, StoreBusy, StoreFailed
+from tape.db.schema.found import found_version, taken_names
+from tape.db.schema.guards import guards, renamed, run_ddl
+from tape.db.schema.tables import PREFIX, REVISION, Tables
+from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
-__all__ = ["migrate", "schema_version", "scripts"]
+__all__ = ["migrate", "require", "schema_version", "scripts"]
 
-KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """Every revision this release can upgrade from, oldest first."""
 
-LOCK = lock_key("\0schema")
+_LOCK = "\0schema"
+LOCK = lock_key(_LOCK)
+"""Of the stores with the usual names."""
 
 
 def scripts() -> Path:
@@ -37,10 +43,23 @@ def scripts() -> Path:
 
 def schema_version(connection: sa.Connection, database: Database) -> str | None:
     """Return the revision of the database, or None when it has no tables of ours."""
-    table = database.tables.version
-    if not sa.inspect(connection).has_table(table.name, schema=table.schema):
-        return None
-    return connection.execute(sa.select(table.c.version_num)).scalar()
+    return found_version(connection.exec_driver_sql, database.tables, KNOWN)
+
+
+def require(database: Database) -> None:
+    """Raise unless the database holds a store that this release reads as it is; writes nothing."""
+    try:
+        found = database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN))
+    except StoreFailed as error:
+        if (getattr(error.__cause__, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_NOTADB:
+            raise NotAStore(f"{database.engine.url.database!r} is not a store: {error.__cause__}") from error.__cause__
+        raise
+    if found is None:
+        where = database.engine.url.render_as_string(hide_password=True) if database.postgres else ""
+        raise NotAStore(f"there is no store in {where or database.engine.url.database!r}")
+    _check(found)
+    if found != REVISION:
+        raise SchemaTooOld(found, REVISION)
 
 
 def migrate(database: Database) -> str | None:
@@ -53,7 +72,7 @@ def migrate(database: Database) -> str | None:
             if found == REVISION:
                 return None
             connection.rollback()
-            _lock(connection, database.tables.schema)
+            _lock(connection, database.tables)
             found = schema_version(connection, database)
             _check(found)
             if found == REVISION:
@@ -61,7 +80,7 @@ def migrate(database: Database) -> str | None:
             if found is None:
                 _create(connection, database)
             else:
-                upgrade(connection, database.tables.schema, REVISION)
+                upgrade(connection, database.tables.schema, REVISION, database.tables.prefix)
             connection.commit()
     except sa.exc.DBAPIError as error:
         code = getattr(error.orig, "sqlite_errorcode", 0) or 0
@@ -70,6 +89,8 @@ def migrate(database: Database) -> str | None:
             or getattr(error.orig, "sqlstate", "") == "55P03"
         ):
             raise StoreBusy(database.timeout) from error
+        if code & 0xFF == sqlite3.SQLITE_READONLY or getattr(error.orig, "sqlstate", "") in READ_ONLY_STATES:
+            raise ReadOnly(f"the store can only be read ({error.orig}): open it with read_only=True") from error
         raise StoreFailed(f"cannot open the store: {error.orig}") from error
     log.info("tape.migrated", found=found, now=REVISION)
     return found or ""
@@ -80,34 +101,48 @@ def _check(found: str | None) -> None:
         raise SchemaTooNew(found, REVISION)
 
 
-def _lock(connection: sa.Connection, schema: str | None) -> None:
+def _lock(connection: sa.Connection, tables: Tables) -> None:
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         return
     # Connections of the pool commit by themselves; here everything has to be one transaction.
     connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-    if schema is not None:
-        connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock_key(_LOCK, tables.lock_space))))
+    if tables.schema is not None:
+        connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
 
 
 def _create(connection: sa.Connection, database: Database) -> None:
     """Create today's tables directly; a test holds the result equal to running every revision."""
-    database.tables.metadata.create_all(connection, checkfirst=False)
-    for ddl in guards(connection.dialect.name, database.tables.schema):
+    tables = database.tables
+    taken = taken_names(connection.exec_driver_sql, tables)
+    if taken:
+        raise TablesTaken(taken, schemas=tables.postgres)
+    tables.metadata.create_all(connection, checkfirst=False)
+    for ddl in guards(connection.dialect.name, tables.schema, tables.prefix):
         run_ddl(connection, ddl)
-    connection.execute(sa.insert(database.tables.epoch).values(base=0))
-    connection.execute(sa.insert(database.tables.version).values(version_num=REVISION))
+    connection.execute(sa.insert(tables.epoch).values(base=0))
+    connection.execute(sa.insert(tables.version).values(version_num=REVISION))
 
 
-def upgrade(connection: sa.Connection, schema: str | None, to: str) -> None:
-    """Run the Alembic revisions up to ``to`` inside the transaction that is open on ``connection``."""
+def upgrade(connection: sa.Connection, schema: str | None, to: str, prefix: str = PREFIX) -> None:
+    """Run the Alembic revisions up to ``to`` inside the transaction that is open on ``connection``.
+
+    Revisions are written with the usual names. For a store with others their statements are renamed on the way.
+    """
     from alembic.config import Config
 
     from alembic import command
 
     config = Config()
     config.set_main_option("script_location", str(scripts()))
-    config.attributes["connection"] = connection
-    config.attributes["schema"] = schema
-    command.upgrade(config, to)
+    config.attributes |= {"connection": connection, "schema": schema, "version_table": f"{prefix}version"}
+
+    def rename(_: object, __: object, statement: str, parameters: Any, *___: object) -> tuple[str, Any]:
+        return renamed(statement, prefix), parameters
+
+    event.listen(connection, "before_cursor_execute", rename, retval=True)
+    try:
+        command.upgrade(config, to)
+    finally:
+        event.remove(connection, "before_cursor_execute", rename)

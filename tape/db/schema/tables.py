@@ -1,34 +1,39 @@
 """The tables. All are named ``tape_*``, so that they can live beside an application's own.
 
+A store may have another prefix. What is declared here, in the guards and in the revisions has its usual name, and gets
+the store's own when it is made.
+
 ``tape_entries`` is the truth and is guarded by triggers. ``tape_tapes`` is what rarely changes of a tape,
 ``tape_heads`` what every append changes. All other tables are the view: rows that the projector derives and
 ``rebuild`` can make again.
 
-Every key but that of the tape's name begins with the tape's number, and no index holds a column that every append
-changes. That keeps appends cheap and lets the tables be distributed by tape.
+Every key but those of a tape's name and of an entry's key begins with the tape's number, and no index holds a column
+that every append changes. That keeps appends cheap and lets the tables be distributed by tape.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
 from tape.core.entries.payloads import KINDS
+from tape.db.schema.lazy import PREFIX, Named, rowid_table, table
 
-__all__ = ["REVISION", "Tables"]
+__all__ = ["PREFIX", "REVISION", "Tables"]
 
-REVISION = "0007"
+REVISION = "0010"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
 _BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 # Ids compare bytewise on both engines, whatever the database's locale.
 _ID = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
+_HIDDEN = sa.text("hidden IS NOT NULL")
+_OPEN_REQUEST = sa.text("until IS NULL AND slot >= '~asked:' AND slot < '~asked;'")
 
 
 def _number(name: str, *args: SchemaItem, null: bool = False, **kw: object) -> sa.Column[int]:
@@ -67,65 +72,23 @@ def _words() -> list[SchemaItem]:
     ]
 
 
-_making = threading.Lock()
-"""Held while a table is made, and while the process forks, so that no child inherits half a table."""
+class Tables(Named):
+    """The tables of one store, in the given PostgreSQL schema if there is one, with names that begin as it says."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
-
-
-class _table:  # noqa: N801
-    """A table that is made of its columns when it is first used: together they take longer than opening a store."""
-
-    rowid = False
-
-    def __init__(self, declare: Callable[[Tables], Iterable[SchemaItem]]) -> None:
-        self._declare = declare
-        self.__doc__ = declare.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, tables: None, owner: type) -> _table: ...
-
-    @overload
-    def __get__(self, tables: Tables, owner: type) -> sa.Table: ...
-
-    def __get__(self, tables: Tables | None, owner: type) -> _table | sa.Table:
-        if tables is None:
-            return self
-        with _making:
-            if self._name not in vars(tables):
-                items = self._declare(tables)
-                # From now on the instance has it, so that Python no longer asks here.
-                vars(tables)[self._name] = sa.Table(
-                    f"tape_{self._name}", tables.made, *items, sqlite_with_rowid=self.rowid
-                )
-        made: sa.Table = vars(tables)[self._name]
-        return made
-
-
-class _rowid_table(_table):  # noqa: N801
-    """A table that SQLite stores by a number of its own."""
-
-    rowid = True
-
-
-class Tables:
-    """The tables of one store, in the given PostgreSQL schema if there is one."""
-
-    def __init__(self, dialect: str, schema: str | None = None) -> None:
-        self.schema = schema
+    def __init__(self, dialect: str, schema: str | None = None, prefix: str = PREFIX) -> None:
+        super().__init__(schema, prefix)
         self.postgres = dialect == "postgresql"
-        self.made = sa.MetaData(schema=schema)
-        """The tables that were used so far."""
+
+    @property
+    def words(self) -> str:
+        """The name of the table that has the words of the search index on SQLite; see ``tape.db.sql.searches``."""
+        return self.named("tape_words")
 
     @property
     def metadata(self) -> sa.MetaData:
         """All tables."""
         for name, declared in vars(Tables).items():
-            if isinstance(declared, _table):
+            if isinstance(declared, table):
                 getattr(self, name)
         return self.made
 
@@ -140,6 +103,7 @@ class Tables:
             self.calls,
             self.answers,
             self.anchors,
+            self.events,
             self.clears,
             self.slots,
             self.forks,
@@ -148,7 +112,7 @@ class Tables:
             self.labels,
         )
 
-    @_rowid_table
+    @rowid_table
     def version(self) -> list[SchemaItem]:
         """The version of the schema, as Alembic makes it: a new database and an upgraded one have the same catalog."""
         return [
@@ -156,7 +120,7 @@ class Tables:
             sa.PrimaryKeyConstraint("version_num", name="tape_version_pkc"),
         ]
 
-    @_rowid_table
+    @rowid_table
     def tapes(self) -> list[SchemaItem]:
         """What rarely changes of a tape."""
         return [
@@ -172,13 +136,19 @@ class Tables:
             _number("created_at"),
             _number("completed_at", null=True),
             sa.Column("redirect", _ID),
+            # Why the tape is hidden, NULL when it is not.
+            sa.Column("hidden", sa.Text),
             # Listings go by the number, in which no append changes anything.
             sa.Index("tape_tapes_owner", "owner", "id"),
             sa.Index("tape_tapes_agent", "agent", "id"),
             sa.Index("tape_tapes_status", "status", "id"),
+            # Said for this engine only: the other's dialect takes as long to import as opening the store.
+            sa.Index("tape_tapes_hidden", "id", postgresql_where=_HIDDEN)
+            if self.postgres
+            else sa.Index("tape_tapes_hidden", "id", sqlite_where=_HIDDEN),
         ]
 
-    @_rowid_table
+    @rowid_table
     def heads(self) -> list[SchemaItem]:
         """What every append changes of a tape."""
         return [
@@ -196,9 +166,10 @@ class Tables:
             _number("last_message"),
             _number("aliased"),
             _number("xid"),
+            _number("view", server_default=sa.text("0")),
         ]
 
-    @_rowid_table
+    @rowid_table
     def entries(self) -> list[SchemaItem]:
         """What is recorded."""
         postgres = self.postgres
@@ -211,15 +182,16 @@ class Tables:
             *_recorded(),
             _number("xid"),
             (sa.PrimaryKeyConstraint if postgres else sa.UniqueConstraint)("tape_id", "seq", name="tape_entries_seq"),
-            # Not the tape first on PostgreSQL: a plan made while tapes are short, and then kept, could take either
-            # index to find an entry by its seq, and with this one it would read the whole tape for each.
-            sa.UniqueConstraint(*(("key", "tape_id") if postgres else ("tape_id", "key")), name="tape_entries_key"),
+            # Not the tape first: so it also tells on which tapes a message is. And a plan that PostgreSQL makes while
+            # tapes are short, and then keeps, could take either index to find an entry by its seq; with the tape first
+            # it would read the whole tape for each.
+            sa.UniqueConstraint("key", "tape_id", name="tape_entries_key"),
             sa.CheckConstraint(f"kind IN ({', '.join(repr(kind) for kind in KINDS)})", name="tape_entries_kind"),
             # The order of the feed. SQLite has it in the rowid.
             *([sa.Index("tape_entries_feed", "xid", "position")] if postgres else []),
         ]
 
-    @_table
+    @table
     def live(self) -> list[SchemaItem]:
         """The bodies that hold, at their places."""
         return [
@@ -231,7 +203,7 @@ class Tables:
             _number("body"),
         ]
 
-    @_table
+    @table
     def past(self) -> list[SchemaItem]:
         """The bodies that held, until when, and why they ended."""
         return [
@@ -245,7 +217,7 @@ class Tables:
             sa.Column("why", sa.Text, nullable=False),
         ]
 
-    @_table
+    @table
     def lanes(self) -> list[SchemaItem]:
         """Where each lane branches off."""
         return [
@@ -259,16 +231,17 @@ class Tables:
             sa.Index("tape_lanes_base", "base_lane", "tape_id", "base_ordinal"),
         ]
 
-    @_table
+    @table
     def aliases(self) -> list[SchemaItem]:
         """Other ids of messages."""
         return [
             _number("tape_id", primary_key=True),
             sa.Column("id", _ID, primary_key=True),
             _number("seq"),
+            sa.Index("tape_aliases_id", "id", "tape_id"),
         ]
 
-    @_table
+    @table
     def calls(self) -> list[SchemaItem]:
         """The tool calls that messages make."""
         return [
@@ -280,7 +253,7 @@ class Tables:
             _number("place_tape", server_default="0"),
         ]
 
-    @_table
+    @table
     def answers(self) -> list[SchemaItem]:
         """The results of tool calls, each with the message that made the call."""
         return [
@@ -293,7 +266,7 @@ class Tables:
             sa.Column("call", _ID, primary_key=True),
         ]
 
-    @_table
+    @table
     def anchors(self) -> list[SchemaItem]:
         """Anchors and handoffs."""
         return [
@@ -307,7 +280,16 @@ class Tables:
             sa.Index("tape_anchors_name", "name", "tape_id", "seq"),
         ]
 
-    @_table
+    @table
+    def events(self) -> list[SchemaItem]:
+        """Events by name."""
+        return [
+            _number("tape_id", primary_key=True),
+            sa.Column("name", _ID, primary_key=True),
+            _number("seq", primary_key=True),
+        ]
+
+    @table
     def clears(self) -> list[SchemaItem]:
         """Clears, each with what it hides."""
         return [
@@ -321,7 +303,7 @@ class Tables:
             _number("until", null=True),
         ]
 
-    @_table
+    @table
     def slots(self) -> list[SchemaItem]:
         """State, blocks and the prompt, and since when each holds."""
         return [
@@ -329,9 +311,12 @@ class Tables:
             sa.Column("slot", _ID, primary_key=True),
             _number("since", primary_key=True),
             _number("until", null=True),
+            sa.Index("tape_slots_asked", "slot", "tape_id", postgresql_where=_OPEN_REQUEST)
+            if self.postgres
+            else sa.Index("tape_slots_asked", "slot", "tape_id", sqlite_where=_OPEN_REQUEST),
         ]
 
-    @_table
+    @table
     def compactions(self) -> list[SchemaItem]:
         """Summaries, and what became of what they cover."""
         return [
@@ -350,7 +335,7 @@ class Tables:
             sa.Index("tape_compactions_place", "tape_id", "head_tape", "lane", "ordinal"),
         ]
 
-    @_table
+    @table
     def forks(self) -> list[SchemaItem]:
         """Where each fork was forked off, and what became of it."""
         return [
@@ -364,7 +349,7 @@ class Tables:
             sa.Index("tape_forks_parent", "parent_id"),
         ]
 
-    @_table
+    @table
     def overrides(self) -> list[SchemaItem]:
         """What forks made of inherited messages."""
         return [
@@ -380,7 +365,7 @@ class Tables:
             sa.Column("why", sa.Text, nullable=False),
         ]
 
-    @_table
+    @table
     def labels(self) -> list[SchemaItem]:
         """The labels of tapes."""
         return [
@@ -389,7 +374,7 @@ class Tables:
             sa.Index("tape_labels_label", "label", "tape_id"),
         ]
 
-    @_table
+    @table
     def tombstones(self) -> list[SchemaItem]:
         """What is left of a purged tape, beside its rows in tapes and heads and its last entry."""
         return [
@@ -403,7 +388,7 @@ class Tables:
             sa.Index("tape_tombstones_tape", "tape"),
         ]
 
-    @_table
+    @table
     def checks(self) -> list[SchemaItem]:
         """Up to where a tape was last found intact."""
         return [
@@ -414,7 +399,7 @@ class Tables:
             sa.Index("tape_checks_stamp", "stamp"),
         ]
 
-    @_table
+    @table
     def imports(self) -> list[SchemaItem]:
         """Up to where a tape came from another store: what it cites of tapes that stayed there is not missing."""
         return [
@@ -422,7 +407,7 @@ class Tables:
             _number("seq"),
         ]
 
-    @_table
+    @table
     def arrivals(self) -> list[SchemaItem]:
         """The entries of an import that is under way, in the columns of the entries that they will be."""
         return [
@@ -431,14 +416,14 @@ class Tables:
             *_recorded(),
         ]
 
-    @_rowid_table
+    @rowid_table
     def epoch(self) -> list[SchemaItem]:
         """What is added to every transaction id, so that they go on rising in a database that was restored."""
         return [
             _number("base"),
         ]
 
-    @_rowid_table
+    @rowid_table
     def texts(self) -> list[SchemaItem]:
         """The bodies that are indexed, each with its message's place, and the beginning of those that are long.
 
@@ -456,7 +441,7 @@ class Tables:
             sa.Column("excerpt", sa.LargeBinary),
         ]
 
-    @_table
+    @table
     def consumers(self) -> list[SchemaItem]:
         """How far each reader of the feed has come; the search index is one of them."""
         return [

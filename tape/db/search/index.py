@@ -12,8 +12,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from tape.core import meta
 from tape.core.entries import payloads
-from tape.core.messages.text import text_of
+from tape.core.messages.roles import role_of
+from tape.core.messages.text import data_text, text_of
 from tape.core.search import tokenizer
 from tape.db.engine.failures import Broken, Collision, Denied
 from tape.db.engine.log import log
@@ -24,7 +26,7 @@ from tape.db.schema.guards import in_schema
 from tape.db.sql.rows.search import TextRow
 from tape.errors import Corrupt, StoreBusy
 
-__all__ = ["Excerpt", "Index", "large_body", "place_of"]
+__all__ = ["Excerpt", "Index", "large_body", "meta_text", "place_of"]
 
 _BATCH = 500
 _MOST_WORDS = 200_000
@@ -123,12 +125,12 @@ class Index:
             return None
         try:
             origin, lane, ordinal = place_of(tx, row, raw)
-            body = payloads.body_of(row.kind, row.version, raw)
+            body = payloads.body_of(row.kind, row.version, raw, row.key)
+            text, more = text_of(body.message), meta_text(tx, row.tape_id, row.seq, body, row.meta)
         except Corrupt:
             # What cannot be read cannot be found; verify names it.
             return None
-        text = text_of(body.message)
-        kept, words = _excerpt(body, text), _words(text, row.tape_id, row.owner)
+        kept, words = _excerpt(body, text), _words(text + more, row.tape_id, row.owner)
         return Indexed(row.position, row.xid, row.tape_id, row.seq, origin, lane, ordinal, kept, words)
 
     def _hold(self, tx: Transaction, *, brief: bool) -> None:
@@ -182,7 +184,7 @@ class Index:
         if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
             # Row-level security: its own rows this role could delete, but not what says that they are there.
             raise Denied("the search index is for all owners, and this role may not make it anew")
-        table = f"{in_schema(self._db.tables.schema)}tape_texts"
+        table = f"{in_schema(self._db.tables.schema)}{self._db.tables.texts.name}"
         if self._sql.index_stands and tx.execute(self._sql.index_stands, (table,)).fetchone() == (True,):
             if spoilt:
                 tx.execute(self._sql.truncate_index, ())
@@ -216,7 +218,8 @@ class Index:
                 body = tx.one(self._sql.indexed_body, (tape_id, row.seq))
                 if body is not None and body.payload is not None:
                     try:
-                        text = text_of(payloads.body_of(body.kind, body.version, body.payload).message)
+                        told = payloads.body_of(body.kind, body.version, body.payload, body.key)
+                        text = text_of(told.message) + meta_text(tx, tape_id, row.seq, told, body.meta)
                     except Corrupt as error:
                         # What the index holds of it cannot be told any more, so the index is made anew without it.
                         raise Broken(error.what) from error
@@ -225,12 +228,25 @@ class Index:
         return rows[-1].seq if len(rows) == most else 0
 
 
+def meta_text(tx: Transaction, tape_id: int, seq: int, body: payloads.Body, told: bytes | None) -> str:
+    """Return the text by which a message is found besides its own: that of its meta, if it was to be indexed.
+
+    ``told`` is the meta, if that was small enough to be read along. Raises Corrupt.
+    """
+    if not body.index_meta:
+        return ""
+    try:
+        said, _ = meta.of_message(tx.value(tx.statements.meta_of, (tape_id, seq)) if told is None else told)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise Corrupt("", seq, f"the meta of the entry cannot be read: {error}") from error
+    return f"\n{data_text(said)}"
+
+
 def _excerpt(body: payloads.Body, text: str) -> bytes | None:
     """Return what is kept of a long text, of which a hit shows a line only."""
     if len(text) <= tokenizer.LONG:
         return None
-    role = body.message.get("role")
-    return msgspec.json.encode(Excerpt(body.id, role if isinstance(role, str) else None, text[: tokenizer.EXCERPT]))
+    return msgspec.json.encode(Excerpt(body.id, role_of(body.message), text[: tokenizer.EXCERPT]))
 
 
 def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
@@ -249,7 +265,7 @@ def place_of(tx: Transaction, row: TextRow, raw: bytes) -> tuple[int, int, int]:
     """Return the place of the message that a body belongs to: the number of its tape (0 for its own), lane, depth."""
     if row.kind == "append":
         return 0, row.lane, row.ordinal
-    payload = payloads.decode(row.kind, row.version, raw)
+    payload = payloads.decode(row.kind, row.version, raw, key=row.key)
     if not isinstance(payload, payloads.Revise):
         raise Corrupt("", 0, f"an entry of kind {row.kind!r} has no body")
     place = payload.place

@@ -17,6 +17,7 @@ from msgspec import Struct
 from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Place
+from tape.core.messages.roles import role_of
 from tape.core.messages.text import text_of
 from tape.core.records import Hit, micros
 from tape.core.search import tokenizer
@@ -24,10 +25,11 @@ from tape.core.search.query import Query, parse
 from tape.core.search.snippet import WIDTH, snippet
 from tape.db.engine.failures import Broken, Collision
 from tape.db.engine.guests import Bound
+from tape.db.engine.transacting import Transacting
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
-from tape.db.search.index import Excerpt, Index, large_body, place_of
+from tape.db.search.index import Excerpt, Index, large_body, meta_text, place_of
 from tape.db.sql.rows.search import FoundRow, TextRow
 from tape.db.view import paths
 from tape.db.view.opening import Point, open_view
@@ -63,23 +65,26 @@ class Asked(Struct):
         """Whether an entry can be a hit, before its text is looked at."""
         return self.since <= stamp <= self.until and self.kind in (None, kind)
 
-    def finds(self, row: FoundRow | TextRow, raw: bytes, *, indexed: bool = False) -> Hit | None:
+    def finds(self, tx: Transaction, row: FoundRow | TextRow, raw: bytes, *, indexed: bool = False) -> Hit | None:
         """Return the hit in an entry with this payload, if it is one.
 
         A row that the index led to has all the words, though perhaps not in the order of a phrase.
         """
         try:
-            body = payloads.body_of(row.kind, row.version, raw)
+            body = payloads.body_of(row.kind, row.version, raw, row.key)
+            text, more = text_of(body.message), meta_text(tx, row.tape_id, row.seq, body, row.meta)
         except Corrupt:
             return None
-        role = body.message.get("role")
+        role = role_of(body.message)
         if self.role is not None and role != self.role:
             return None
-        text = text_of(body.message)
-        spans = self.query.match(text, indexed=indexed)
+        spans = self.query.match(text + more, indexed=indexed)
         if spans is None:
             return None
-        return _hit(row, body.id, role if isinstance(role, str) else None, text, spans)
+        if more:
+            # What is said beside a message finds it, but is not shown: the hit may go to a model.
+            spans = [span for span in spans if span[1] <= len(text)]
+        return _hit(row, body.id, role, text, spans)
 
     def glimpses(self, row: FoundRow) -> Hit | None:
         """Return the hit in a long text by its excerpt, if that suffices."""
@@ -97,7 +102,7 @@ class Asked(Struct):
 
 
 def _hit(row: FoundRow | TextRow, id: str, role: str | None, text: str, spans: list[tuple[int, int]]) -> Hit:
-    score = round(min(1.0, sum(end - start for start, end in spans) / min(len(text), WIDTH)), 4)
+    score = round(min(1.0, sum(end - start for start, end in spans) / max(1, min(len(text), WIDTH))), 4)
     return Hit(row.tape, row.seq, id, role, snippet(text, spans), score, row.stamp)
 
 
@@ -161,7 +166,7 @@ class Searcher:
         )
         if not asked.query.phrases:
             return []
-        if isinstance(self._db, Bound):
+        if isinstance(self._db, Bound | Transacting):
             # The caller's transaction is not ours to write an index in; what is behind its place is scanned.
             return self._ask(asked, tape, point, indexed=True)
         return self._mended(asked, tape, point)
@@ -189,6 +194,8 @@ class Searcher:
 
     def _catch_up(self) -> None:
         """Let the index catch up, if it can be had: what it lacks is scanned."""
+        if self._db.read_only:
+            return
         try:
             self.index.catch_up(patience=_PATIENCE)
         except Broken:
@@ -226,7 +233,7 @@ class Searcher:
                 raw = large_body(tx, row.tape_id, row.seq, row.kind) if row.payload is None else row.payload
                 if raw is None:
                     continue
-                hit = asked.finds(row, raw)
+                hit = asked.finds(tx, row, raw)
                 if hit is not None:
                     try:
                         at = place_of(tx, row, raw)
@@ -242,7 +249,8 @@ class Searcher:
         """Whether an entry may be a hit at all, before its text is looked at."""
         if row.status == "purged" or asked.owner not in (None, row.owner) or not asked.wants(row.kind, row.stamp):
             return False
-        return sight is None or row.tape_id in sight.tapes
+        # What a hidden tape wrote is still found where a fork inherits it.
+        return row.hidden is None if sight is None else row.tape_id in sight.tapes
 
     # -- what is
 
@@ -250,7 +258,7 @@ class Searcher:
         """Return the newest hits that the index leads to, newest first."""
         plain = sight is None or sight.plain
         wanted = self._query(asked, sight)
-        if self._db.postgres and not isinstance(self._db, Bound):
+        if self._db.postgres and not isinstance(self._db, Bound | Transacting):
             # A rare word is best looked up, a common one met on the way down the feed: which, depends on the word, and
             # a plan made once for all of them goes down the feed for each.
             tx.execute("SET LOCAL plan_cache_mode = force_custom_plan")
@@ -306,7 +314,7 @@ class Searcher:
         for row, hit in rows:
             raw = found.pop(row.position, None) if row.payload is None else row.payload
             if hit is None and raw is not None:
-                hit = asked.finds(row, raw, indexed=True)
+                hit = asked.finds(tx, row, raw, indexed=True)
             if hit is not None:
                 yield hit
 

@@ -98,9 +98,9 @@ class Branches(Lineages):
         """The payloads of many entries."""
         e, places = self.tables.entries.c, self._asked("tape_id", "seq")
         where = (e.tape_id == places.c.tape_id, e.seq == places.c.seq)
-        bodies, on = self._each(self.tables.entries, ("kind", "version", "payload", "stamp"), where)
-        columns = (places.c.n, bodies.c.kind, bodies.c.version, bodies.c.payload, bodies.c.stamp)
-        return sa.select(*columns).select_from(places.join(bodies, on))
+        names = AskedBody._fields[1:]
+        bodies, on = self._each(self.tables.entries, names, where)
+        return sa.select(places.c.n, *(bodies.c[name] for name in names)).select_from(places.join(bodies, on))
 
     def _asked(self, *columns: str) -> sa.CTE:
         """Return a JSON list of lists of numbers as a table with these columns, and the place in the list as ``n``."""

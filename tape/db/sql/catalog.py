@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.db.sql.compiler import ZERO, Compiler, Param, Statement, derived, only_first, param, query, statement
-from tape.db.sql.rows.tapes import HEAD_COLUMNS, TAPE_COLUMNS, CountRow, ListedRow
+from tape.db.sql.rows.tapes import HEAD_COLUMNS, TAPE_COLUMNS, CountRow, ListedRow, UsedRow
 from tape.db.sql.rows.upkeep import CheckRow
 
 __all__ = ["PURGED", "Catalog"]
@@ -19,22 +19,24 @@ class Catalog(Compiler):
     """Statements over many tapes, and over what is known of a tape beside its entries."""
 
     @derived
-    def _listings(self) -> dict[tuple[frozenset[str], str], Statement[ListedRow]]:
+    def _listings(self) -> dict[tuple[frozenset[str], str, bool | None], Statement[ListedRow]]:
         return {}
 
-    def listing(self, filters: frozenset[str], order: str) -> Statement[ListedRow]:
+    def listing(self, filters: frozenset[str], order: str, hidden: bool | None) -> Statement[ListedRow]:
         """Return the listing with these filters: a page of tapes with their heads, and where they were forked off.
 
-        One statement per set of filters, so that each can use the index that serves it.
+        They are the hidden ones, those that are not, or (None) both. One statement per set of filters, so that each can
+        use the index that serves it.
         """
-        if (filters, order) not in self._listings:
-            query = self._listing(filters, order)
+        asked = filters, order, hidden
+        if asked not in self._listings:
+            query = self._listing(*asked)
             moment = ["moment"] if "cursor" in filters and order == "updated" else []
             params = [*sorted(filters), *moment, "most"]
-            self._listings[filters, order] = Statement("listing", query, self.dialect, params, ListedRow.of)
-        return self._listings[filters, order]
+            self._listings[asked] = Statement("listing", query, self.dialect, params, ListedRow.of)
+        return self._listings[asked]
 
-    def _listing(self, filters: frozenset[str], order: str) -> Any:
+    def _listing(self, filters: frozenset[str], order: str, hidden: bool | None) -> Any:
         t = self.tables
         c, h, fk, lb = t.tapes.c, t.heads.c, t.forks.c, t.labels.c
         e, s, parents = t.entries.c, t.slots.c, t.tapes.alias("parents")
@@ -55,17 +57,21 @@ class Catalog(Compiler):
         return (
             sa.select(*columns, parents.c.tape, fk.seq, e.kind, e.version, e.payload)
             .select_from(tables)
-            .where(*self._listed(filters, order))
+            .where(*self._listed(filters, order, hidden))
             .order_by(*ordering[order])
             .limit(param("most", type_=sa.Integer))
             .offset(ZERO)
         )
 
-    def _listed(self, filters: frozenset[str], order: str) -> list[Any]:
+    def _listed(self, filters: frozenset[str], order: str, hidden: bool | None) -> list[Any]:
         """Return the conditions of a listing."""
         c, h, fk = self.tables.tapes.c, self.tables.heads.c, self.tables.forks.c
         where: list[Any] = [c.status != PURGED]
-        where += [c[name] == param(name) for name in ("owner", "agent", "status") if name in filters]
+        if hidden is not None:
+            where.append(c.hidden.isnot(None) if hidden else c.hidden.is_(None))
+        where += [c[name] == param(name) for name in ("owner", "agent", "status", "name") if name in filters]
+        if "id_from" in filters:
+            where += [c.tape >= param("id_from"), c.tape < param("id_below")]
         if "parent" in filters:
             above = self.tables.tapes.alias("above")
             where.append(fk.parent_id == sa.select(above.c.id).where(above.c.tape == param("parent")).scalar_subquery())
@@ -120,6 +126,11 @@ class Catalog(Compiler):
         """The schema revision that the database is at."""
         return sa.select(self.tables.version.c.version_num)
 
+    @statement
+    def now(self) -> Any:
+        """What PostgreSQL's clock says, in microseconds since 1970; in a transaction, too, it goes on."""
+        return sa.select(sa.literal_column("(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"))
+
     # -- counts
 
     def _counts(self, *where: Any) -> Any:
@@ -139,6 +150,31 @@ class Catalog(Compiler):
     def counts(self) -> Any:
         """How many tapes of each status there are, with their entries and messages."""
         return self._counts()
+
+    def _used(self, number: Param, seq: Param, most: Param, *which: Any) -> Any:
+        """Return a page of the entries that count usage, tape by tape."""
+        t = self.tables
+        c, e, s = t.tapes.c, t.entries.c, t.slots.c
+        entry = sa.and_(e.tape_id == s.tape_id, e.seq == s.since, e.kind == sa.literal_column("'usage'"))
+        return (
+            sa.select(s.tape_id, c.tape, s.since, e.version, e.payload, e.meta, e.stamp)
+            .select_from(t.slots.join(t.entries, entry).join(t.tapes, c.id == s.tape_id))
+            .where(s.slot == sa.literal_column("'usage'"), c.status != PURGED, *which)
+            .where(sa.or_(s.tape_id > number, sa.and_(s.tape_id == number, s.since > seq)))
+            .order_by(s.tape_id, s.since)
+            .limit(most)
+            .offset(ZERO)
+        )
+
+    @query(UsedRow)
+    def used(self, number: Param, seq: Param, most: Param) -> Any:
+        """The entries that count usage behind a tape's number and a seq."""
+        return self._used(number, seq, most)
+
+    @query(UsedRow)
+    def used_by_owner(self, owner: Param, number: Param, seq: Param, most: Param) -> Any:
+        """The same for one owner."""
+        return self._used(number, seq, most, self.tables.tapes.c.owner == owner)
 
     @query(CountRow)
     def counts_of(self, owner: Param) -> Any:

@@ -6,9 +6,10 @@ order in which callers pass them, and what it returns is the construct. It is co
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 from typing import Any, Generic, TypeVar, overload
@@ -19,7 +20,19 @@ from msgspec import Struct
 from tape.db.schema.tables import Tables
 from tape.db.sql.rows.entries import ENTRY_COLUMNS
 
-__all__ = ["only_first", "ONE", "ZERO", "Compiler", "Param", "Statement", "derived", "param", "query", "statement"]
+__all__ = [
+    "ONE",
+    "ZERO",
+    "Compiler",
+    "Insert",
+    "Param",
+    "Statement",
+    "derived",
+    "only_first",
+    "param",
+    "query",
+    "statement",
+]
 
 R = TypeVar("R")
 Param = Any
@@ -80,9 +93,43 @@ class Statement(Generic[R]):
 
     def renamed(self, before: str, after: str) -> Statement[R]:
         """Return the same statement on tables of another schema."""
-        made: Statement[R] = object.__new__(Statement)
-        made.name, made.order, made.row, made.rows = self.name, self.order, self.row, self.rows
+        made = copy.copy(self)
         made.sql = self.sql.replace(before, after)
+        return made
+
+
+class Insert(Statement[Any]):
+    """The insert of a row, and how several rows go in one statement: it is checked, planned and undone as one.
+
+    Each engine has its own way. SQLite is given all values of so many rows. PostgreSQL is given each column as an
+    array, so that one text does for any number of rows.
+    """
+
+    __slots__ = ("_texts", "arrays", "types")
+
+    def __init__(
+        self, name: str, construct: Any, dialect: sa.Dialect, params: Sequence[str], arrays: Any, types: Sequence[Any]
+    ) -> None:
+        super().__init__(name, construct, dialect, params)
+        self.arrays = "" if arrays is None else str(arrays.compile(dialect=dialect))
+        """The text that takes columns."""
+        self.types = tuple(types)
+        """The type in which Python has the values of each column."""
+        self._texts: dict[int, str] = {}
+
+    def times(self, rows: int) -> str:
+        """Return the text that takes the values of so many rows, one behind the other."""
+        text = self._texts.get(rows)
+        if text is None:
+            row = self.sql.partition(" VALUES ")[2]
+            text = self._texts[rows] = self.sql + f", {row}" * (rows - 1)
+        return text
+
+    def renamed(self, before: str, after: str) -> Insert:
+        """Return the same insert into a table of another schema."""
+        made = super().renamed(before, after)
+        assert isinstance(made, Insert)
+        made.arrays, made._texts = self.arrays.replace(before, after), {}
         return made
 
 
@@ -179,10 +226,32 @@ class Compiler:
         e = self.tables.entries.c
         return [e.position, *(e[name] for name in ENTRY_COLUMNS), e.xid]
 
-    def _insert(self, table: sa.Table) -> Statement[Any]:
-        names = [column.name for column in table.c]
-        values: dict[str, Any] = {name: param(name) for name in names}
-        return Statement(f"insert_{table.name}", sa.insert(table).values(values), self.dialect, names)
+    def _insert(
+        self,
+        table: sa.Table,
+        names: Sequence[str] = (),
+        further: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda new: {},
+    ) -> Insert:
+        """Return the insert that takes these columns, or all; ``further`` makes others of them."""
+        names = names or [column.name for column in table.c]
+        given: dict[str, Any] = {name: param(name) for name in names}
+        one, several = sa.insert(table).values({**given, **further(given)}), None
+        types = [table.c[name].type.python_type for name in names]
+        if self.postgres:
+            new = self._unnested(table, names)
+            columns = {**{name: new.c[name] for name in names}, **further(new.c)}
+            # Rows are numbered for the feed as they come.
+            rows = sa.select(*columns.values()).select_from(new).order_by(new.c.nth)
+            several = sa.insert(table).from_select(list(columns), rows)
+        return Insert(f"insert_{table.name}", one, self.dialect, names, several, types)
+
+    def _unnested(self, table: sa.Table, names: Sequence[str], prefix: str = "") -> Any:
+        """Return rows that PostgreSQL makes of arrays, one of each column, and their order as ``nth``."""
+        kinds: dict[type, Any] = {int: sa.BigInteger, bytes: sa.LargeBinary, str: sa.Text}
+        arrays = [
+            sa.cast(param(prefix + name), self.own.ARRAY(kinds[table.c[name].type.python_type])) for name in names
+        ]
+        return sa.func.unnest(*arrays).table_valued(*names, with_ordinality="nth").render_derived(f"new_{table.name}")
 
     def _walk(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param) -> sa.CTE:
         """Return the lanes from a place up to the root, or up to the first that begins at the floor.
@@ -228,7 +297,8 @@ class Compiler:
 
     def _body_columns(self, rows: Any, entries: Any) -> list[Any]:
         e = entries.c
-        return [rows.c.ordinal, rows.c.placed, rows.c.body, e.kind, e.version, e.payload, e.stamp, rows.c.lane]
+        r, body = rows.c, (e.kind, e.version, e.payload, e.stamp)
+        return [r.ordinal, r.placed, r.body, *body, r.lane, e.key, e.meta]
 
     def _each(self, table: sa.FromClause, names: Sequence[str], where: Sequence[Any]) -> tuple[Any, Any]:
         """Return ``table`` to be joined, and on what, so that every row before it looks up its own by the index.
@@ -246,4 +316,4 @@ class Compiler:
         """Return the entries that hold the bodies of rows of the view, to be joined with them, and on what."""
         e = self.tables.entries.c
         where = (e.tape_id == rows.c[tape], e.seq == rows.c.body)
-        return self._each(self.tables.entries, ("kind", "version", "payload", "stamp"), where)
+        return self._each(self.tables.entries, ("kind", "version", "payload", "stamp", "key", "meta"), where)

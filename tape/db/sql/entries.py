@@ -1,45 +1,48 @@
-"""The statements over entries: recording them, and finding one by seq or by key."""
+"""The statements over entries: recording them, and finding them by seq, key or name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import ZERO, Param, Statement, derived, only_first, param, query, statement
+from tape.core.entries.payloads import UNSEEN
+from tape.db.sql.catalog import PURGED
+from tape.db.sql.compiler import ZERO, Insert, Param, Statement, derived, only_first, param, query, statement
 from tape.db.sql.heads import _NEW_HEAD, Heads
 from tape.db.sql.lineages import Lineages
-from tape.db.sql.rows.entries import BARE_COLUMNS, ENTRY_COLUMNS, BodyRow, EntryRow, OwnPlace
+from tape.db.sql.rows.entries import BARE_COLUMNS, ENTRY_COLUMNS, BodyRow, EntryRow, Holder, OwnPlace
 from tape.db.sql.rows.view import LIVE_COLUMNS
 
 __all__ = ["Entries"]
 
-_NEW_ROW = tuple(f"row_{name}" for name in LIVE_COLUMNS)
+_ROW = "row_"
+"""What stands before the names of the columns of a row of the view, where those of its entry are named as well."""
 
 
 class Entries(Heads, Lineages):
     """Statements over the entries of one tape."""
 
-    def _recorded(self, new: dict[str, Param]) -> Any:
-        """Return the insert of an entry.
+    def _in_transaction(self, new: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the transaction that a new entry is given, by which the feed is in order.
 
         The head moves after the entries are written: its row alone would give the transaction before this one,
         which readers of the feed have long passed.
         """
         h = self.tables.heads.c
         last = sa.select(h.xid).where(h.tape_id == new["tape_id"]).scalar_subquery()
-        xid = sa.func.greatest(last, self._own_xid()) if self.postgres else ZERO
-        return sa.insert(self.tables.entries).values({**new, "xid": xid})
+        return {"xid": sa.func.greatest(last, self._own_xid()) if self.postgres else ZERO}
 
-    @query(columns=ENTRY_COLUMNS)
-    def insert_entry(self, new: dict[str, Param]) -> Any:
+    @derived
+    def insert_entry(self) -> Insert:
         """An entry with everything that one can have."""
-        return self._recorded(new)
+        return self._insert(self.tables.entries, ENTRY_COLUMNS, self._in_transaction)
 
-    @query(columns=BARE_COLUMNS)
-    def insert_bare(self, new: dict[str, Param]) -> Any:
+    @derived
+    def insert_bare(self) -> Insert:
         """An entry without actor, source and meta."""
-        return self._recorded(new)
+        return self._insert(self.tables.entries, BARE_COLUMNS, self._in_transaction)
 
     @query(EntryRow)
     def entry(self, t: Param, seq: Param) -> Any:
@@ -54,11 +57,95 @@ class Entries(Heads, Lineages):
         return sa.select(*self._entry).where(e.tape_id == t, e.key == key)
 
     @query(EntryRow)
+    def family_entry_by_key(self, lineage: Param, key: Param) -> Any:
+        """The entry under a key, of the nearest tape of a lineage that has one."""
+        lin, e = self._lineage(), self.tables.entries.c
+        keyed = lin.join(self.tables.entries, sa.and_(self._seen(lin), e.key == key))
+        return only_first(sa.select(*self._entry).select_from(keyed).order_by(lin.c.n))
+
+    # -- pages of entries
+
+    @query(EntryRow)
     def entries_after(self, t: Param, after: Param, to: Param, most: Param) -> Any:
         """A page of a tape's entries."""
-        e = self.tables.entries.c
-        page = sa.select(*self._entry).where(e.tape_id == t, e.seq > after, e.seq <= to)
-        return page.order_by(e.seq).limit(most).offset(ZERO)
+        return self._page(self.tables.entries, t, (), after, to, most, last=False)
+
+    @query(EntryRow)
+    def entries_before(self, t: Param, after: Param, to: Param, most: Param) -> Any:
+        """A page of a tape's entries, newest first."""
+        return self._page(self.tables.entries, t, (), after, to, most, last=True)
+
+    @query(EntryRow)
+    def events_after(self, t: Param, name: Param, after: Param, to: Param, most: Param) -> Any:
+        """A page of the events of a name."""
+        events = self.tables.events
+        return self._page(events, t, (events.c.name == name,), after, to, most, last=False)
+
+    @query(EntryRow)
+    def events_before(self, t: Param, name: Param, after: Param, to: Param, most: Param) -> Any:
+        """A page of the events of a name, newest first."""
+        events = self.tables.events
+        return self._page(events, t, (events.c.name == name,), after, to, most, last=True)
+
+    @query(EntryRow)
+    def anchors_after(self, t: Param, name: Param, after: Param, to: Param, most: Param) -> Any:
+        """A page of the anchors and handoffs of a name."""
+        anchors = self.tables.anchors
+        return self._page(anchors, t, (anchors.c.name == name,), after, to, most, last=False)
+
+    @query(EntryRow)
+    def anchors_before(self, t: Param, name: Param, after: Param, to: Param, most: Param) -> Any:
+        """A page of the anchors and handoffs of a name, newest first."""
+        anchors = self.tables.anchors
+        return self._page(anchors, t, (anchors.c.name == name,), after, to, most, last=True)
+
+    def _page(
+        self, table: sa.Table, t: Param, named: Sequence[Any], after: Param, to: Param, most: Param, *, last: bool
+    ) -> Any:
+        """Return the entries that rows of a table stand for, within a range of seqs."""
+        seq, entries = table.c.seq, self.tables.entries
+        found = sa.select(*self._entry)
+        if table is not entries:
+            names = [column.name for column in self._entry]
+            each, on = self._each(entries, names, (entries.c.tape_id == table.c.tape_id, entries.c.seq == seq))
+            found = sa.select(*(each.c[name] for name in names)).select_from(table.join(each, on))
+        page = found.where(table.c.tape_id == t, *named, seq > after, seq <= to)
+        return page.order_by(seq.desc() if last else seq).limit(most).offset(ZERO)
+
+    @statement
+    def family_named(self, lineage: Param, name: Param) -> Any:
+        """Which tapes of a lineage have events or anchors of a name, each within its range of seqs."""
+        lin = self._lineage()
+
+        def some(table: sa.Table) -> Any:
+            within = (table.c.seq > lin.c.cleared, table.c.seq <= lin.c.asof)
+            rows = sa.select(table.c.seq).where(table.c.tape_id == lin.c.tape_id, table.c.name == name, *within)
+            return rows.correlate(lin).exists()
+
+        return sa.select(lin.c.tape_id).where(sa.or_(some(self.tables.events), some(self.tables.anchors)))
+
+    # -- one message on many tapes
+
+    @query(Holder)
+    def holders(self, key: Param, id: Param, after: Param, most: Param) -> Any:
+        """A page of the tapes that hold a message of an id, oldest first."""
+        return self._holders(key, id, after, most)
+
+    @query(Holder)
+    def holders_of(self, key: Param, id: Param, owner: Param, after: Param, most: Param) -> Any:
+        """A page of an owner's tapes that hold a message of an id, oldest first."""
+        return self._holders(key, id, after, most, self.tables.tapes.c.owner == owner)
+
+    def _holders(self, key: Param, id: Param, after: Param, most: Param, *owned: Any) -> Any:
+        e, al, c = self.tables.entries, self.tables.aliases, self.tables.tapes.c
+        parts = []
+        for rows, named in ((e, e.c.key == key), (al, al.c.id == id)):
+            tapes = rows.join(self.tables.tapes, c.id == rows.c.tape_id)
+            where = (named, rows.c.tape_id > after, c.status != PURGED, c.hidden.is_(None), *owned)
+            part = sa.select(rows.c.tape_id, c.tape).select_from(tapes).where(*where)
+            # Each part by itself, so that neither reads further than the page.
+            parts.append(sa.select(part.order_by(rows.c.tape_id).limit(most).offset(ZERO).subquery()))
+        return sa.union_all(*parts).order_by(sa.literal_column("1")).limit(most).offset(ZERO)
 
     @statement
     def stamp_at(self, t: Param, seq: Param) -> Any:
@@ -70,7 +157,7 @@ class Entries(Heads, Lineages):
     def body(self, t: Param, seq: Param) -> Any:
         """The payload of the entry at a seq."""
         e = self.tables.entries.c
-        return sa.select(e.kind, e.version, e.payload, e.stamp).where(e.tape_id == t, e.seq == seq)
+        return sa.select(e.kind, e.version, e.payload, e.stamp, e.key).where(e.tape_id == t, e.seq == seq)
 
     @statement
     def last_append(self, t: Param, at_seq: Param) -> Any:
@@ -78,6 +165,14 @@ class Entries(Heads, Lineages):
         e = self.tables.entries.c
         appends = sa.select(e.stamp).where(e.tape_id == t, e.seq <= at_seq, e.kind == sa.literal_column("'append'"))
         return only_first(appends.order_by(e.seq.desc()))
+
+    @statement
+    def last_change(self, t: Param, at_seq: Param) -> Any:
+        """The last entry up to a seq that changed what readers see."""
+        e = self.tables.entries.c
+        kinds: list[sa.ColumnClause[str]] = [sa.literal_column(repr(kind)) for kind in UNSEEN]
+        changes = sa.select(e.seq).where(e.tape_id == t, e.seq <= at_seq, e.kind.not_in(kinds))
+        return only_first(changes.order_by(e.seq.desc()))
 
     @query(OwnPlace)
     def place_by_key(self, t: Param, key: Param) -> Any:
@@ -110,17 +205,34 @@ class Entries(Heads, Lineages):
     @derived
     def append_hot(self) -> Statement[Any] | None:
         """The whole of a plain append on PostgreSQL."""
-        return self._append_hot("append_hot") if self.postgres else None
+        return self._append_hot("append_hot", self._new_row) if self.postgres else None
 
     @derived
     def append_hot_forked(self) -> Statement[Any] | None:
         """The same on a fork, unless its lineage has a message of that id."""
         further = ("lineage", "own_key", "own_id")
         taken = self._taken(*(param(name) for name in further))
-        return self._append_hot("append_hot_forked", taken, further) if self.postgres else None
+        return self._append_hot("append_hot_forked", self._new_row, taken, further) if self.postgres else None
 
-    def _append_hot(self, name: str, unless: Any = None, further: tuple[str, ...] = ()) -> Statement[Any]:
-        """Return the whole of a plain append as one statement: lock, compare the head, write three rows.
+    @derived
+    def extend_hot(self) -> Statement[Any] | None:
+        """The whole of a plain batch on PostgreSQL, of whose rows each column is an array."""
+        return self._append_hot("extend_hot", self._new_rows) if self.postgres else None
+
+    def _new_row(self, table: sa.Table, names: Sequence[str], prefix: str, *further: Any) -> Any:
+        """Return the row of a table whose values are given, as a query."""
+        types = {name: table.c[name].type for name in names}
+        return sa.select(*(sa.cast(param(prefix + name, type_=types[name]), types[name]) for name in names), *further)
+
+    def _new_rows(self, table: sa.Table, names: Sequence[str], prefix: str, *further: Any) -> Any:
+        """Return the rows of a table whose columns are given, as a query."""
+        new = self._unnested(table, names, prefix)
+        return sa.select(*(new.c[name] for name in names), *further).select_from(new).order_by(new.c.nth)
+
+    def _append_hot(
+        self, name: str, new: Callable[..., Any], unless: Any = None, further: tuple[str, ...] = ()
+    ) -> Statement[Any]:
+        """Return the whole of a plain append as one statement: lock, compare the head, write its entries and rows.
 
         Without BEGIN and COMMIT around it this is a single round trip. The lock comes before the transaction's xid is
         assigned, or xid order could contradict seq order; a head that moved makes it write nothing, as does anything
@@ -140,23 +252,18 @@ class Entries(Heads, Lineages):
             .returning(t.heads.c.xid)
             .cte("moved")
         )
-        types = {column.name: column.type for column in t.entries.c}
-        values = [sa.cast(param(column, type_=types[column]), types[column]) for column in ENTRY_COLUMNS]
         entry = (
             sa.insert(t.entries)
-            .from_select([*ENTRY_COLUMNS, "xid"], sa.select(*values, moved.c.xid))
+            .from_select([*ENTRY_COLUMNS, "xid"], new(t.entries, ENTRY_COLUMNS, "", moved.c.xid).select_from(moved))
             .returning(t.entries.c.seq)
             .cte("entry")
         )
         row = (
             sa.insert(t.live)
-            .from_select(
-                list(LIVE_COLUMNS),
-                sa.select(*(sa.cast(param(column), sa.BigInteger) for column in _NEW_ROW)).select_from(moved),
-            )
+            .from_select(list(LIVE_COLUMNS), new(t.live, LIVE_COLUMNS, _ROW).select_from(moved))
             .returning(t.live.c.ordinal)
             .cte("held")
         )
         whole = sa.select(moved.c.xid).add_cte(entry, row)
-        params = ["lock", *_NEW_HEAD, "of", "was", *ENTRY_COLUMNS, *_NEW_ROW, *further]
-        return Statement(name, whole, self.dialect, params)
+        rows = [_ROW + column for column in LIVE_COLUMNS]
+        return Statement(name, whole, self.dialect, ["lock", *_NEW_HEAD, "of", "was", *ENTRY_COLUMNS, *rows, *further])

@@ -36,6 +36,7 @@ class Heads(Feeds):
                 c.status,
                 c.reason,
                 c.completed_at,
+                c.hidden,
                 fk.lineage,
                 *(t.heads.c[name] for name in HEAD_COLUMNS),
             )
@@ -79,7 +80,7 @@ class Heads(Feeds):
         """
         c, fk = self.tables.tapes.c, self.tables.forks.c
         return (
-            sa.select(c.tape, fk.tape_id, fk.seq, fk.state, fk.merge_seq)
+            sa.select(c.tape, fk.tape_id, fk.seq, fk.state, fk.merge_seq, c.hidden)
             .select_from(self.tables.forks.join(self.tables.tapes, c.id == fk.tape_id))
             .where(fk.parent_id == t, fk.tape_id > t, c.status != sa.literal_column("'purged'"))
             .order_by(fk.tape_id)
@@ -150,6 +151,11 @@ class Heads(Feeds):
     def set_redirect(self, new_redirect: Param, of: Param) -> Any:
         """The tape on which the work goes on."""
         return self._set(of, redirect=new_redirect)
+
+    @statement
+    def set_hidden(self, new_hidden: Param, of: Param) -> Any:
+        """Why the tape is hidden, or NULL when it is not."""
+        return self._set(of, hidden=new_hidden)
 
     @statement
     def rename_tape(self, new_tape: Param, of: Param) -> Any:

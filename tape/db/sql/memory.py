@@ -6,12 +6,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import ZERO, Param, only_first, query
+from tape.core.view.slots import ASKED, beginning_with
+from tape.db.sql.catalog import PURGED
+from tape.db.sql.compiler import ZERO, Param, Statement, derived, only_first, param, query
 from tape.db.sql.lineages import Lineages
-from tape.db.sql.rows.entries import BodyRow
+from tape.db.sql.rows.entries import BodyRow, EntryRow
+from tape.db.sql.rows.feed import AskedRow
 from tape.db.sql.rows.view import CompactionMark, CompactionRow, SlotRow
 
 __all__ = ["Memory"]
+
+EMPTY: sa.ColumnClause[str] = sa.literal_column("''")
 
 
 class Memory(Lineages):
@@ -24,7 +29,7 @@ class Memory(Lineages):
         held = sa.and_(s.tape_id == lin.c.tape_id, s.since <= lin.c.asof, ended, *named)
         entry = sa.and_(e.tape_id == s.tape_id, e.seq == s.since)
         return (
-            sa.select(s.slot, s.since, e.kind, e.version, e.payload)
+            sa.select(s.slot, s.since, e.kind, e.version, e.payload, s.tape_id)
             .select_from(lin.join(self.tables.slots, held).join(self.tables.entries, entry))
             .order_by(lin.c.n)
         )
@@ -46,10 +51,41 @@ class Memory(Lineages):
         e, s = self.tables.entries.c, self.tables.slots.c
         entry = sa.and_(e.tape_id == s.tape_id, e.seq == s.since)
         return (
-            sa.select(e.kind, e.version, e.payload, e.stamp)
+            sa.select(e.kind, e.version, e.payload, e.stamp, e.key)
             .select_from(self.tables.slots.join(self.tables.entries, entry))
             .where(s.tape_id == t, s.slot == slot, s.since > after)
             .order_by(s.since)
+        )
+
+    @derived
+    def _request_listings(self) -> dict[frozenset[str], Statement[AskedRow]]:
+        return {}
+
+    def open_requests(self, filters: frozenset[str]) -> Statement[AskedRow]:
+        """Return the listing of open requests behind a slot and a tape, of all tapes or of those that are meant."""
+        if filters not in self._request_listings:
+            params = [*sorted(filters), "slot", "number", "most"]
+            query = self._open_requests(filters)
+            self._request_listings[filters] = Statement("open_requests", query, self.dialect, params, AskedRow.of)
+        return self._request_listings[filters]
+
+    def _open_requests(self, filters: frozenset[str]) -> Any:
+        s, t, e = self.tables.slots.c, self.tables.tapes.c, self.tables.entries.c
+        entry = sa.and_(e.tape_id == s.tape_id, e.seq == s.since)
+        # Spelt out as in the index, which has the open ones only; parameters would not be known to be within it.
+        low, high = (sa.literal_column(repr(name), sa.Text) for name in beginning_with(ASKED))
+        behind = sa.or_(s.slot > param("slot"), s.tape_id > param("number"))
+        where = [s.until.is_(None), s.slot >= low, s.slot < high, s.slot >= param("slot"), behind]
+        where += [t.hidden.is_(None), t.status != PURGED]
+        # As a function, so that nobody reads all tapes of an owner to find the few that wait.
+        where += [sa.func.coalesce(t[name], EMPTY) == param(name) for name in sorted(filters)]
+        return (
+            sa.select(*(e[name] for name in EntryRow._fields), t.tape, s.slot)
+            .select_from(self.tables.slots.join(self.tables.tapes, t.id == s.tape_id).join(self.tables.entries, entry))
+            .where(*where)
+            .order_by(s.slot, s.tape_id)
+            .limit(param("most", type_=sa.Integer))
+            .offset(ZERO)
         )
 
     def _current_compactions(self, lin: sa.CTE) -> Any:

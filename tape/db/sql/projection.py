@@ -6,8 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tape.db.sql.compiler import ONE, Compiler, Param, Statement, derived, only_first, param, query, statement
-from tape.db.sql.rows.view import LIVE_COLUMNS
+from tape.db.sql.compiler import ONE, Compiler, Insert, Param, Statement, derived, only_first, param, statement
 
 __all__ = ["Projection"]
 
@@ -17,10 +16,10 @@ _PAST_COLUMNS = ("tape_id", "lane", "ordinal", "since", "placed", "body", "until
 class Projection(Compiler):
     """Statements by which the fold's changes become rows."""
 
-    @query(columns=LIVE_COLUMNS)
-    def open_row(self, new: dict[str, Param]) -> Any:
+    @derived
+    def open_row(self) -> Insert:
         """A body begins to hold at a place."""
-        return sa.insert(self.tables.live).values(new)
+        return self._insert(self.tables.live)
 
     def _at_place(self, t: Param, at_lane: Param, at_ordinal: Param) -> tuple[Any, ...]:
         m = self.tables.live.c
@@ -50,52 +49,57 @@ class Projection(Compiler):
         return sa.insert(self.tables.past).from_select(list(_PAST_COLUMNS), only_first(row.order_by(past.since.desc())))
 
     @derived
-    def insert_past(self) -> Statement[Any]:
+    def insert_past(self) -> Insert:
         """A row that ended, as a rebuild writes it."""
         return self._insert(self.tables.past)
 
     @derived
-    def insert_lane(self) -> Statement[Any]:
+    def insert_lane(self) -> Insert:
         """A lane branches off."""
         return self._insert(self.tables.lanes)
 
     @derived
-    def insert_alias(self) -> Statement[Any]:
+    def insert_alias(self) -> Insert:
         """A message id that no key tells."""
         return self._insert(self.tables.aliases)
 
     @derived
-    def insert_call(self) -> Statement[Any]:
+    def insert_call(self) -> Insert:
         """A message makes a tool call."""
         return self._insert(self.tables.calls)
 
     @derived
-    def insert_answer(self) -> Statement[Any]:
+    def insert_answer(self) -> Insert:
         """A message answers a tool call."""
         return self._insert(self.tables.answers)
 
     @derived
-    def insert_anchor(self) -> Statement[Any]:
+    def insert_anchor(self) -> Insert:
         """An anchor stands at a place."""
         return self._insert(self.tables.anchors)
 
     @derived
-    def insert_clear(self) -> Statement[Any]:
+    def insert_event(self) -> Insert:
+        """An event of a name."""
+        return self._insert(self.tables.events)
+
+    @derived
+    def insert_clear(self) -> Insert:
         """A clear."""
         return self._insert(self.tables.clears)
 
     @derived
-    def insert_slot(self) -> Statement[Any]:
+    def insert_slot(self) -> Insert:
         """A slot takes a new value."""
         return self._insert(self.tables.slots)
 
     @derived
-    def insert_override(self) -> Statement[Any]:
+    def insert_override(self) -> Insert:
         """Something else holds at an inherited place."""
         return self._insert(self.tables.overrides)
 
     @derived
-    def insert_compaction(self) -> Statement[Any]:
+    def insert_compaction(self) -> Insert:
         """A summary stands for a run of messages."""
         return self._insert(self.tables.compactions)
 
@@ -172,12 +176,12 @@ class Projection(Compiler):
 
     @derived
     def dump(self) -> dict[str, Statement[Any]]:
-        """All rows of a tape in each table of the view, by the table's name."""
+        """All rows of a tape in each table of the view, by the table's usual name."""
         found: dict[str, Statement[Any]] = {}
         for table in self.tables.view:
             columns = [column for column in table.c if column.name != "tape_id"]
             rows = sa.select(*columns).where(table.c.tape_id == param("t"))
-            found[table.name] = Statement(f"dump_{table.name}", rows, self.dialect, ["t"])
+            found[self.tables.usual(table)] = Statement(f"dump_{table.name}", rows, self.dialect, ["t"])
         return found
 
     @derived

@@ -17,7 +17,7 @@ __all__ = ["BATCH", "Removal"]
 BATCH = 2_000
 """How many rows one step of a purge takes."""
 _BATCH: sa.ColumnClause[int] = sa.literal_column(str(BATCH))
-_FORGOTTEN = ("name", "agent", "labels", "meta", "reason", "redirect")
+_FORGOTTEN = ("name", "agent", "labels", "meta", "reason", "redirect", "hidden")
 
 
 class Removal(Feeds):

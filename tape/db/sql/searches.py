@@ -19,7 +19,6 @@ from tape.db.sql.rows.search import FoundRow, IndexedBody, IndexedText, TextKept
 
 __all__ = ["LARGE", "Searches"]
 
-WORDS = "tape_words"
 LARGE = 65_536
 """Bytes from which on a payload is read by itself and not with its page: a page of such would fill the memory."""
 _TEXT = ("position", "tape_id", "seq", "origin", "lane", "ordinal", "excerpt")
@@ -35,19 +34,26 @@ class Searches(Feeds):
         t = self.tables
         e, tp = t.entries.c, t.tapes.c
         body = e.kind.in_([sa.literal_column(repr(kind)) for kind in BODIES])
-        payload = sa.case((sa.and_(body, self._small(e)), e.payload)).label("payload")
+        payload = sa.case((sa.and_(body, self._small(e.payload)), e.payload)).label("payload")
+        meta = sa.case((sa.and_(body, self._small(e.meta)), e.meta)).label("meta")
         entry = [e.position, e.xid, e.tape_id, e.seq, e.kind, e.version, payload, e.stamp, e.lane, e.ordinal]
         joined = t.entries.join(t.tapes, tp.id == e.tape_id)
-        return sa.select(*entry, tp.tape, tp.owner, tp.status).select_from(joined)
+        return sa.select(*entry, tp.tape, tp.owner, tp.status, e.key, meta, tp.hidden).select_from(joined)
 
-    def _small(self, e: Any) -> Any:
-        return sa.func.length(e.payload) <= sa.literal_column(str(LARGE))
+    def _small(self, column: Any) -> Any:
+        return sa.func.length(column) <= sa.literal_column(str(LARGE))
 
     @statement
     def large_body(self, t: Param, s: Param) -> Any:
         """The payload of one entry."""
         e = self.tables.entries.c
         return sa.select(e.payload).where(e.tape_id == t, e.seq == s)
+
+    @statement
+    def meta_of(self, t: Param, s: Param) -> Any:
+        """What was said beside one entry."""
+        e = self.tables.entries.c
+        return sa.select(e.meta).where(e.tape_id == t, e.seq == s)
 
     @query(TextRow)
     def tape_bodies(self, t: Param, after: Param, most: Param) -> Any:
@@ -75,7 +81,7 @@ class Searches(Feeds):
         """One entry that was indexed."""
         e, tp = self.tables.entries.c, self.tables.tapes.c
         joined = self.tables.entries.join(self.tables.tapes, tp.id == e.tape_id)
-        body = sa.select(e.kind, e.version, e.payload, tp.owner).select_from(joined)
+        body = sa.select(e.kind, e.version, e.payload, tp.owner, e.key, e.meta).select_from(joined)
         return body.where(e.tape_id == t, e.seq == s)
 
     # -- what holds
@@ -128,13 +134,13 @@ class Searches(Feeds):
             .outerjoin(t.live, sa.and_(own, m.body == f.seq))
             .outerjoin(t.overrides, held)
         )
-        payload = sa.case((self._small(e), e.payload)).label("payload")
+        payload = sa.case((self._small(e.payload), e.payload)).label("payload")
+        meta = sa.case((self._small(e.meta), e.meta)).label("meta")
         entry = [f.position, f.xid, f.tape_id, f.seq, e.kind, e.version, payload, e.stamp, f.origin]
         holds = sa.func.coalesce(m.since, ov.since, ZERO) > h.cleared
         return (
-            sa.select(
-                *entry, f.lane, f.ordinal, tp.tape, tp.owner, tp.status, holds, sa.func.length(e.payload), f.excerpt
-            )
+            sa.select(*entry, f.lane, f.ordinal, tp.tape, tp.owner, tp.status, tp.hidden, holds)
+            .add_columns(sa.func.length(e.payload), f.excerpt, e.key, meta)
             .select_from(joins)
             .order_by(*(column.desc() for column in self._order(f)))
         )
@@ -153,11 +159,11 @@ class Searches(Feeds):
                 .limit(most)
                 .offset(ZERO)
             )
-        rowid: sa.ColumnClause[int] = sa.literal_column(f"{WORDS}.rowid")
+        rowid: sa.ColumnClause[int] = sa.literal_column(f"{self.tables.words}.rowid")
         rows = (
             sa.select(rowid.label("id"))
-            .select_from(sa.table(WORDS))
-            .where(sa.literal_column(WORDS).op("MATCH")(query), rowid < p)
+            .select_from(sa.table(self.tables.words))
+            .where(sa.literal_column(self.tables.words).op("MATCH")(query), rowid < p)
             .order_by(rowid.desc())
             .limit(most)
             .offset(ZERO)
@@ -179,7 +185,7 @@ class Searches(Feeds):
 
     @property
     def _words(self) -> Any:
-        return sa.table(WORDS, sa.column("rowid"), sa.column("words"), sa.column(WORDS))
+        return sa.table(self.tables.words, sa.column("rowid"), sa.column("words"), sa.column(self.tables.words))
 
     @statement
     def insert_words(self, position: Param, text: Param) -> Any:
@@ -190,7 +196,7 @@ class Searches(Feeds):
     def drop_words(self, position: Param, text: Param) -> Any:
         """On SQLite: a contentless table forgets a row when it is told again what was in it."""
         delete: sa.ColumnClause[str] = sa.literal_column("'delete'")
-        return sa.insert(self._words).values({WORDS: delete, "rowid": position, "words": text})
+        return sa.insert(self._words).values({self.tables.words: delete, "rowid": position, "words": text})
 
     @query(IndexedText)
     def texts_of(self, t: Param, after: Param, most: Param) -> Any:
@@ -254,7 +260,9 @@ class Searches(Feeds):
     def make_words(self) -> list[str]:
         """On SQLite, create the table of words."""
         options = "words, content='', detail=none, columnsize=0, tokenize='ascii'"
-        return [] if self.postgres else [f"CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING fts5({options})"]
+        return (
+            [] if self.postgres else [f"CREATE VIRTUAL TABLE IF NOT EXISTS {self.tables.words} USING fts5({options})"]
+        )
 
     @derived
     def remake_index(self) -> list[str]:
@@ -266,7 +274,7 @@ class Searches(Feeds):
             *(CreateIndex(index) for index in sorted(texts.indexes, key=lambda index: str(index.name))),
         ]
         return [
-            *([] if self.postgres else [f"DROP TABLE IF EXISTS {WORDS}"]),
+            *([] if self.postgres else [f"DROP TABLE IF EXISTS {self.tables.words}"]),
             *(str(ddl.compile(dialect=self.dialect)) for ddl in remake),
             *self.make_words,
         ]

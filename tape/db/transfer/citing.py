@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tape.core.entries import payloads
 from tape.core.transfer.citations import Citation
 from tape.db.engine.transaction import Transaction
+from tape.db.view.values import decoded
 
 __all__ = ["contradicted"]
 
@@ -20,4 +20,4 @@ def contradicted(tx: Transaction, cited: Citation) -> bool:
     other = tx.one(tx.statements.entry, (row.number, cited.counterpart)) if cited.into else entry
     if other is None or other.payload is None:
         return False
-    return cited.is_answered_by(payloads.decode(other.kind, other.version, other.payload))
+    return cited.is_answered_by(decoded(other))

@@ -86,7 +86,7 @@ class Copy(Writing):
     def _create(self, line: EntryLine, opening: payloads.Open, name: str, status: str, stamp: int) -> int:
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         facts = (name, opening.owner, opening.agent, opening.name, labels, line.meta_bytes)
-        return int(self.tx.value(self.tx.statements.create_tape, (*facts, status, None, stamp, None, None)))
+        return int(self.tx.value(self.tx.statements.create_tape, (*facts, status, None, stamp, None, None, None)))
 
     def _inherit(self, opening: payloads.Open) -> None:
         self.owner = opening.owner

@@ -69,15 +69,15 @@ class Exporter:
             write(export_format.encode(End(len(parts), entries, digest.hexdigest())) + b"\n")
         return Transfer(tapes=[part.tape for part in parts], entries=entries)
 
-    def _line(self, tx: Transaction, tape: str) -> list[_Part]:
-        """Return a tape with all it inherits from, ancestors first."""
-        view = view_of(tx, tape, self._owner)
+    def _line(self, tx: Transaction, tape: str, *, hidden: bool = False) -> list[_Part]:
+        """Return a tape with all it inherits from, ancestors first; of these also what is ``hidden``."""
+        view = view_of(tx, tape, self._owner, hidden=hidden)
         parts: list[_Part] = []
         for layer in reversed(view.ancestry.layers if view.ancestry is not None else []):
-            above = open_view(tx, layer.tape, self._owner)
+            above = open_view(tx, layer.tape, self._owner, hidden=True)
             if not layer.asof:
                 # Nothing of it is inherited, but the fork names it: its first entry goes along, and all that it needs.
-                parts += self._line(tx, layer.tape)[:-1]
+                parts += self._line(tx, layer.tape, hidden=True)[:-1]
             upto = max(layer.asof, 1)
             row = tx.one(self._sql.entry, (layer.number, upto))
             if above is None or row is None:
@@ -90,7 +90,7 @@ class Exporter:
         queue = [self._line(tx, tape)[0].tape]
         parts = []
         for name in queue:
-            view = view_of(tx, name, self._owner)
+            view = view_of(tx, name, self._owner, hidden=True)
             parts.append(_part(view))
             # In the order in which the parent tells of them, which is the same in every store.
             children = [row.tape for row in tx.all(self._sql.forks_of, (view.number,))]

@@ -177,7 +177,7 @@ class Importer:
         for layer in [] if opening.parent is None else opening.parent.layers:
             here = stored.get(layer.tape)
             if here is None:
-                row = self._db.read(lambda tx, layer=layer: head_row(tx, layer.tape, self._owner))  # type: ignore[misc]
+                row = self._db.read(lambda tx, layer=layer: head_row(tx, layer.tape, self._owner, hidden=True))  # type: ignore[misc]
                 here = None if row is None else _Stored(row.seq, b"", 0, row.owner)
             # A fork has its parent's owner; that another's tape is there is not told.
             if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
@@ -192,7 +192,7 @@ class Importer:
         while known.seq < upto:
 
             def page(tx: Transaction) -> tuple[list[EntryRow], Ancestry | None]:
-                view = open_view(tx, known.name, self._owner)
+                view = open_view(tx, known.name, self._owner, hidden=True)
                 if view is None:
                     return [], None
                 return tx.all(self._sql.entries_after, (view.number, known.seq, upto, _PAGE)), view.ancestry
@@ -285,7 +285,7 @@ class Importer:
                     copy = open(line.tape)
             elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
                 try:
-                    copy.take(line, payloads.decode(line.kind, line.version, bytes(line.payload)))
+                    copy.take(line, payloads.decode(line.kind, line.version, bytes(line.payload), key=line.key))
                 except (OverflowError, TypeError, ValueError, IndexError, AttributeError) as error:
                     # Caught here and not around it all: what the caller's file and progress raise is theirs.
                     raise checker.wrong(f"the entry cannot be stored: {error}") from error

@@ -214,7 +214,7 @@ def _bodies(view: TapeView, rows: Sequence[Held]) -> dict[Held, PathRow]:
     for body in view.tx.all(view.sql.bodies_of, (asked,)) if rows else ():
         row = rows[body.n]
         told = (body.kind, body.version, body.payload, body.stamp)
-        found[row] = PathRow(row.ordinal, row.placed, row.body, *told, row.lane, row.tape)
+        found[row] = PathRow(row.ordinal, row.placed, row.body, *told, row.lane, body.key, body.meta, row.tape)
     for row in rows:
         if row not in found:
             raise Corrupt(view.name_of(row.body_tape), row.body, "the entry is missing")

@@ -23,6 +23,7 @@ __all__ = [
     "compactions_on",
     "run",
     "slot",
+    "slot_of",
     "slots",
     "slots_between",
     "summary_of",
@@ -31,11 +32,18 @@ __all__ = [
 
 def slot(view: TapeView, name: str, *, inherited: bool = True) -> tuple[int, Payload] | None:
     """Return the seq and the entry that a slot holds. A clear takes messages only, so every ancestor counts."""
+    found = slot_of(view, name, inherited=inherited)
+    return None if found is None else (found[1], found[2])
+
+
+def slot_of(view: TapeView, name: str, *, inherited: bool = True) -> tuple[str, int, Payload] | None:
+    """Return what a slot holds: the tape and the seq of the entry that set it, and what that says."""
     lineage = view.whole_lineage() if inherited else view.own_lineage()
     row = view.tx.one(view.sql.slot, (lineage, name))
     if row is None:
         return None
-    return row.since, payloads.decode(row.kind, row.version, row.payload, view.tape, row.since)
+    tape = view.name_of(row.tape_id)
+    return tape, row.since, payloads.decode(row.kind, row.version, row.payload, tape, row.since)
 
 
 def slots(view: TapeView, prefix: str) -> list[tuple[str, int, Payload]]:
@@ -49,7 +57,8 @@ def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True
     lineage = view.whole_lineage() if inherited else view.own_lineage()
     for row in view.tx.all(view.sql.slots, (lineage, low, high)):
         if row.slot not in found:
-            payload = payloads.decode(row.kind, row.version, row.payload, view.tape, row.since)
+            tape = view.name_of(row.tape_id)
+            payload = payloads.decode(row.kind, row.version, row.payload, tape, row.since)
             found[row.slot] = (row.slot, row.since, payload)
     return list(found.values())
 
@@ -92,7 +101,7 @@ def compact_entry(view: TapeView, one: Compaction) -> tuple[payloads.Compact, in
     row = view.tx.one(view.sql.body, (view.number_of(one.tape), one.seq))
     tape = one.tape or view.tape
     if row is not None and row.payload is not None:
-        payload = payloads.decode(row.kind, row.version, row.payload, tape, one.seq)
+        payload = payloads.decode(row.kind, row.version, row.payload, tape, one.seq, key=row.key)
         if isinstance(payload, payloads.Compact):
             return payload, row.stamp
     raise Corrupt(tape, one.seq, "the compaction's entry is missing")
@@ -122,6 +131,6 @@ def run(view: TapeView, first: Place, last: Place) -> list[Covered]:
     found = []
     for row in paths.path(view, last, first.ordinal - 1):
         place = view.place_at(row.lane, row.ordinal, row.tape_id)
-        body = payloads.body_of(row.kind, row.version, row.payload)
+        body = payloads.body_of(row.kind, row.version, row.payload, row.key)
         found.append(Covered(body.id, place, body.calls, waiting(body), view.bindings(place, row.placed)))
     return found

@@ -14,18 +14,29 @@ from tape.db.view import paths
 from tape.db.view.ancestry import Ancestry, Layer
 from tape.db.view.tape_view import TapeView
 from tape.db.view.values import entry_from_row, head_from_row, payload_of
-from tape.errors import Corrupt, InvalidEntry, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, TapeHidden, TapeNotFound
 
-__all__ = ["Point", "as_inherited", "head_row", "inherited", "open_view", "standing", "view_of"]
+__all__ = ["Point", "as_inherited", "found_row", "head_row", "inherited", "open_view", "standing", "view_of"]
 
 Point = int | datetime | str | None
 
 
-def head_row(tx: Transaction, tape: str, owner: str | None) -> HeadRow | None:
-    """Return the row of a tape that this owner sees, or None."""
+def head_row(tx: Transaction, tape: str, owner: str | None, *, hidden: bool = False) -> HeadRow | None:
+    """Return the row of a tape that this owner sees, or None; one that is hidden only if that is asked for."""
+    tx.touch(tape)
     row = tx.one(tx.statements.head, (tape,))
     if row is None or row.tape_status == "purged" or (owner is not None and row.owner != owner):
         return None
+    return row if hidden or row.hidden is None else None
+
+
+def found_row(tx: Transaction, tape: str, owner: str | None, *, hidden: bool = False) -> HeadRow:
+    """Return the row of a tape that this owner sees; raises TapeNotFound, which is TapeHidden when it is hidden."""
+    row = head_row(tx, tape, owner, hidden=True)
+    if row is None:
+        raise TapeNotFound(tape)
+    if not hidden and row.hidden is not None:
+        raise TapeHidden(tape, row.hidden or None)
     return row
 
 
@@ -35,12 +46,23 @@ def standing(tx: Transaction, tape: str, number: int, head: Head, ancestry: Ance
 
 
 def open_view(
-    tx: Transaction, tape: str, owner: str | None, point: Point = None, *, until: int | None = None
+    tx: Transaction,
+    tape: str,
+    owner: str | None,
+    point: Point = None,
+    *,
+    until: int | None = None,
+    hidden: bool = False,
 ) -> TapeView | None:
-    """Return the tape as of ``point``, or None when there is no such tape; ``until`` a seq, as was told then."""
-    row = head_row(tx, tape, owner)
-    if row is None:
-        return None
+    """Return the tape as of ``point``, or None when there is no such tape; ``until`` a seq, as was told then.
+
+    A tape that is ``hidden`` is there only for those who ask for it as well.
+    """
+    row = head_row(tx, tape, owner, hidden=hidden)
+    return None if row is None else _as_of(tx, tape, row, point, until)
+
+
+def _as_of(tx: Transaction, tape: str, row: HeadRow, point: Point, until: int | None = None) -> TapeView:
     view = standing(tx, tape, *head_from_row(row))
     if until is not None:
         view = _frozen(view, until)
@@ -49,12 +71,9 @@ def open_view(
     return view if point is None else _frozen(view, _seq_at(view, point))
 
 
-def view_of(tx: Transaction, tape: str, owner: str | None, point: Point = None) -> TapeView:
-    """Return the tape as of ``point``; raises TapeNotFound when there is no such tape."""
-    view = open_view(tx, tape, owner, point)
-    if view is None:
-        raise TapeNotFound(tape)
-    return view
+def view_of(tx: Transaction, tape: str, owner: str | None, point: Point = None, *, hidden: bool = False) -> TapeView:
+    """Return the tape as of ``point``; raises TapeNotFound, which is TapeHidden when the tape is hidden."""
+    return _as_of(tx, tape, found_row(tx, tape, owner, hidden=hidden), point)
 
 
 def _frozen(view: TapeView, seq: int) -> TapeView:

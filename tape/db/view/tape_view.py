@@ -8,7 +8,7 @@ one message at a time, in ``paths`` of all messages on a path.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -45,6 +45,9 @@ class Asking(Protocol):
 
     def all(self, statement: Statement[T], params: Sequence[Any]) -> list[T]:
         """Run a query and return its rows."""
+
+    def now(self, clock: Callable[[], int]) -> int:
+        """Return the time by the database's clock."""
 
 
 class Clear(Struct, frozen=True):
@@ -88,6 +91,12 @@ class TapeView(Struct):
                 place = self.place_at(row.lane, row.ordinal, row.head_tape)
                 self.found_clear = Clear(row.seq, place, bool(row.touched))
         return self.found_clear
+
+    def last_change(self) -> int:
+        """Return the seq of the last entry that changed what readers see: of a fork the first, and otherwise 0."""
+        if self.now:
+            return self.head.view
+        return self.tx.value(self.sql.last_change, (self.number, self.seq)) or int(self.forked)
 
     def without_clear(self) -> TapeView:
         """Return the same view as if the tape itself had never cleared."""
@@ -247,7 +256,7 @@ class TapeView(Struct):
         row = self.tx.one(self.sql.body, (self.number_of(of), seq))
         if row is None or row.payload is None:
             raise Corrupt(of or self.tape, seq, "the entry that holds the body is missing")
-        return payloads.body_of(row.kind, row.version, row.payload, of or self.tape, seq)
+        return payloads.body_of(row.kind, row.version, row.payload, row.key, of or self.tape, seq)
 
     def id_at(self, place: Place) -> str:
         """Return the id of the message at a place."""
@@ -261,7 +270,7 @@ class TapeView(Struct):
         row = self.tx.one(self.sql.body, (self.number_of(place.tape), placed))
         if row is None or row.payload is None:
             raise Corrupt(place.tape or self.tape, placed, "the entry that placed the message is missing")
-        entry = payloads.decode(row.kind, row.version, row.payload, place.tape or self.tape, placed)
+        entry = payloads.decode(row.kind, row.version, row.payload, place.tape or self.tape, placed, key=row.key)
         found = entry.answers if isinstance(entry, payloads.Append) else []
         if place.tape is None:
             return found

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tape.core import meta
 from tape.core.entries import payloads
+from tape.core.entries.ids import MESSAGE
 from tape.core.entries.payloads import Place
 from tape.core.records import Anchor, Entry, MergeReceipt, Message, Receipt, Source, TapeInfo, moment
 from tape.core.view.fold import Head
@@ -57,23 +59,28 @@ def head_from_row(row: HeadRow) -> tuple[int, Head, Ancestry | None]:
         row.tape_status,
         row.reason,
         row.completed_at or 0,
+        row.view,
+        row.hidden,
     )
     return row.number, head, ancestry
 
 
 def decoded(row: EntryRow | BodyRow) -> payloads.Payload:
     """Return the payload of an entry; raises Corrupt when it was erased or cannot be read."""
-    return payloads.decode(row.kind, row.version, row.payload or b"")
+    return payloads.decode(row.kind, row.version, row.payload or b"", key=row.key)
 
 
 def payload_of(tape: str, row: EntryRow) -> payloads.Payload | None:
     """Return the payload of an entry, None when it was erased; raises Corrupt, which names the entry."""
-    return None if row.payload is None else payloads.decode(row.kind, row.version, row.payload, tape, row.seq)
+    if row.payload is None:
+        return None
+    return payloads.decode(row.kind, row.version, row.payload, tape, row.seq, key=row.key)
 
 
 def entry_from_row(tape: str, row: EntryRow, ancestry: Ancestry | None) -> Entry:
     """Return an entry, its payload decoded; an erased payload is None. Raises Corrupt."""
     try:
+        told, occurred = meta.of_entry(row.meta)
         return Entry(
             tape=tape,
             seq=row.seq,
@@ -81,13 +88,14 @@ def entry_from_row(tape: str, row: EntryRow, ancestry: Ancestry | None) -> Entry
             key=row.key,
             actor=row.actor,
             source=_source(tape, row),
-            payload=None if row.payload is None else payloads.decode(row.kind, row.version, row.payload),
-            meta=None if row.meta is None else msgspec.json.decode(row.meta),
+            payload=None if row.payload is None else payloads.decode(row.kind, row.version, row.payload, key=row.key),
+            meta=told,
             stamp=row.stamp,
             version=row.version,
             hash=bytes(row.hash).hex(),
             head=place_at(row.lane, row.ordinal, row.head_tape, ancestry),
             position=join_position(row.xid, row.position),
+            occurred=occurred,
         )
     except Corrupt as error:
         raise Corrupt(tape, row.seq, error.what) from error
@@ -101,10 +109,9 @@ def _source(tape: str, row: EntryRow) -> Source | None:
 
 def damaged_entry(tape: str, row: EntryRow, why: str) -> Entry:
     """Return what can be told of an entry that cannot be read, for readers who must get past it."""
-    told, hash, stamp = None, row.hash, row.stamp
-    if row.meta is not None:
-        with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
-            told = msgspec.json.decode(row.meta)
+    told, occurred, hash, stamp = None, None, row.hash, row.stamp
+    with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
+        told, occurred = meta.of_entry(row.meta)
     return Entry(
         tape=tape,
         seq=row.seq,
@@ -113,7 +120,7 @@ def damaged_entry(tape: str, row: EntryRow, why: str) -> Entry:
         actor=row.actor,
         source=_source(tape, row),
         payload=None,
-        meta=told if isinstance(told, dict) else None,
+        meta=told,
         # SQLite holds anything anywhere, whatever the column is said to be.
         stamp=stamp if isinstance(stamp, int) else 0,
         version=row.version,
@@ -121,6 +128,7 @@ def damaged_entry(tape: str, row: EntryRow, why: str) -> Entry:
         head=Place(row.lane, row.ordinal),
         position=join_position(row.xid, row.position),
         unreadable=why,
+        occurred=occurred,
     )
 
 
@@ -161,6 +169,9 @@ def _info(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> T
         redirect=facts["redirect"],
         head=facts["head_seq"],
         head_hash=bytes(facts["head_hash"]).hex(),
+        view=facts["head_view"],
+        hidden=facts["hidden"] is not None,
+        hidden_reason=facts["hidden"] or None,
         message_count=facts["head_messages"],
         entry_count=facts["head_seq"],
         last_message_at=moment(facts["head_last_message"]) if facts["head_last_message"] else None,
@@ -174,9 +185,20 @@ def _info(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> T
 
 def message_from_row(tape: str, row: PathRow, parent: str | None) -> Message:
     """Return the message in a row of a path."""
-    revision = row.body or 0
-    body = payloads.body_of(row.kind, row.version, row.payload, tape, revision)
-    return Message(body.id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens)
+    body, told = _body_in(tape, row), _meta_of(tape, row)
+    return Message(body.id, tape, body.message, parent, row.placed, row.body or 0, row.stamp, body.tokens, *told)
+
+
+def _body_in(tape: str, row: PathRow) -> payloads.Body:
+    return payloads.body_of(row.kind, row.version, row.payload, row.key, tape, row.body or 0)
+
+
+def _meta_of(tape: str, row: PathRow) -> meta.Told:
+    """Return what was said beside the body in a row, and when it came about."""
+    try:
+        return meta.of_message(row.meta)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise Corrupt(tape, row.body or 0, f"the meta of the entry cannot be read: {error}") from error
 
 
 def messages_from_rows(
@@ -197,17 +219,29 @@ def messages_from_rows(
         parent = _id_in(view, above)
     else:
         parent = None if whole or rows[0].ordinal <= 1 else _parent_id(view, rows[0], first)
-    tape, tapes, body_of = view.tape, None, payloads.body_of
+    tape, tapes, prefix = view.tape, None, MESSAGE
+    decode_body, known = payloads.decode_body, payloads.AS_THEY_ARE["append"] & payloads.AS_THEY_ARE["revise"]
     if view.forked:
         tapes = {number: view.name_of(number) for number in {row.tape_id for row in rows}}
     found = []
     for row in rows:
         if tapes is not None:
             tape = tapes[row.tape_id]
-        revision = row.body or 0
-        body = body_of(row.kind, row.version, row.payload, tape, revision)
-        id = body.id
-        found.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
+        revision, key = row.body or 0, row.key
+        try:
+            # A path may have very many rows: the usual one is read here, whatever else by those who know it.
+            body = decode_body(row.payload) if row.version in known else _body_in(tape, row)
+            id = body.id or key.removeprefix(prefix)
+            if id == key or not id:
+                id = _body_in(tape, row).id
+        except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError):
+            body = _body_in(tape, row)
+            id = body.id
+        if row.meta is None:
+            found.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
+        else:
+            told = _meta_of(tape, row)
+            found.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens, *told))
         parent = id
     return found
 

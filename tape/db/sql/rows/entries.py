@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "AskedBody", "BodyRow", "EntryRow", "OwnPlace"]
+__all__ = ["BARE_COLUMNS", "ENTRY_COLUMNS", "AskedBody", "BodyRow", "EntryRow", "Holder", "OwnPlace"]
 
 
 class EntryRow(NamedTuple):
@@ -42,6 +42,14 @@ class BodyRow(NamedTuple):
     version: int
     payload: bytes | None
     stamp: int
+    key: str
+
+
+class Holder(NamedTuple):
+    """A tape that holds a message."""
+
+    number: int
+    tape: str
 
 
 class OwnPlace(NamedTuple):
@@ -60,3 +68,5 @@ class AskedBody(NamedTuple):
     version: int
     payload: bytes
     stamp: int
+    key: str
+    meta: bytes | None

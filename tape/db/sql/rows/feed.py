@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tape.db.sql.rows.entries import EntryRow
 
-__all__ = ["ConsumerRow", "FeedPlace", "FeedRow", "XidState"]
+__all__ = ["AskedRow", "ConsumerRow", "FeedPlace", "FeedRow", "XidState"]
 
 
 class FeedRow(NamedTuple):
@@ -21,6 +21,20 @@ class FeedRow(NamedTuple):
     @classmethod
     def of(cls, row: Sequence[Any]) -> FeedRow:
         """Return the row of a page of the feed."""
+        width = len(EntryRow._fields)
+        return cls(EntryRow._make(row[:width]), *row[width:])
+
+
+class AskedRow(NamedTuple):
+    """The entry of an open request, with its tape's name and the slot that it holds."""
+
+    entry: EntryRow
+    tape: str
+    slot: str
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> AskedRow:
+        """Return the row of a page of open requests."""
         width = len(EntryRow._fields)
         return cls(EntryRow._make(row[:width]), *row[width:])
 

@@ -23,6 +23,10 @@ class TextRow(NamedTuple):
     tape: str
     owner: str | None
     status: str
+    key: str
+    meta: bytes | None
+    """What was said beside the entry, unless that is large."""
+    hidden: str | None
 
 
 class IndexedBody(NamedTuple):
@@ -32,6 +36,8 @@ class IndexedBody(NamedTuple):
     version: int
     payload: bytes | None
     owner: str | None
+    key: str
+    meta: bytes | None
 
 
 class IndexedText(NamedTuple):
@@ -58,10 +64,14 @@ class FoundRow(NamedTuple):
     tape: str
     owner: str | None
     status: str
+    hidden: str | None
     holds: bool
     size: int | None
     """Bytes of the payload, which comes with its page only if it is small."""
     excerpt: bytes | None
+    key: str
+    meta: bytes | None
+    """What was said beside the entry, unless that is large."""
 
 
 class TextKept(NamedTuple):

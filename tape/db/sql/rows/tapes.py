@@ -16,6 +16,7 @@ __all__ = [
     "LayerRow",
     "ListedRow",
     "TapeRow",
+    "UsedRow",
 ]
 
 
@@ -27,6 +28,7 @@ class HeadRow(NamedTuple):
     tape_status: str
     reason: str | None
     completed_at: int | None
+    hidden: str | None
     lineage: bytes | None
     seq: int
     hash: bytes
@@ -40,10 +42,23 @@ class HeadRow(NamedTuple):
     messages: int
     last_message: int
     aliased: int
+    view: int
 
 
-HEAD_COLUMNS = HeadRow._fields[6:]
+HEAD_COLUMNS = HeadRow._fields[7:]
 """What every append changes of a tape."""
+
+
+class UsedRow(NamedTuple):
+    """An entry that counted usage."""
+
+    number: int
+    tape: str
+    seq: int
+    version: int
+    payload: bytes | None
+    meta: bytes | None
+    stamp: int
 
 
 class TapeRow(NamedTuple):
@@ -72,6 +87,7 @@ class InfoRow(NamedTuple):
     created_at: int
     completed_at: int | None
     redirect: str | None
+    hidden: str | None
     head_seq: int
     head_hash: bytes
     head_stamp: int
@@ -84,9 +100,10 @@ class InfoRow(NamedTuple):
     head_messages: int
     head_last_message: int
     head_aliased: int
+    head_view: int
 
 
-TAPE_COLUMNS = InfoRow._fields[:12]
+TAPE_COLUMNS = InfoRow._fields[:13]
 """What rarely changes of a tape."""
 
 
@@ -125,6 +142,7 @@ class ChildRow(NamedTuple):
     seq: int
     state: str
     merge_seq: int
+    hidden: str | None
 
 
 class LayerRow(NamedTuple):

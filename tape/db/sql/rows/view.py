@@ -64,6 +64,8 @@ class PathRow(Struct, frozen=True, gc=False):
     payload: bytes
     stamp: int
     lane: int
+    key: str
+    meta: bytes | None
     tape_id: int = 0
     since: int = 0
     by: int = 0
@@ -187,6 +189,7 @@ class SlotRow(NamedTuple):
     kind: str
     version: int
     payload: bytes
+    tape_id: int
 
 
 class CompactionRow(NamedTuple):

@@ -1,0 +1,1 @@
+"""The two sides of each adapter's race; see ``benchmarks/adapters.py``."""

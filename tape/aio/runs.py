@@ -1,0 +1,103 @@
+"""A run, awaited: the same as ``tape.runs.run`` for a tape of an AsyncStore."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tape.aio.tape import AsyncTape
+from tape.errors import ProvenanceConflict
+from tape.handles.tape import Tape
+from tape.runs.journal import Fact
+from tape.runs.preparing import Plan, prepare, scratch_tape
+from tape.runs.run import RunBase, rendered_by
+from tape.runs.wrapping import Calls
+
+__all__ = ["AsyncRun", "in_thread"]
+
+R = TypeVar("R")
+
+
+class AsyncRun(RunBase):
+    """A run of an agent on a tape, awaited; see ``Run``. Every function that it wraps is awaited or iterated with
+    ``async for``; a plain one runs in a thread."""
+
+    def __init__(self, chat: AsyncTape, plan: Plan) -> None:
+        super().__init__(plan)
+        self._chat = chat
+        self._target: AsyncTape = plan.into or chat
+        self._scratch: AsyncTape | None = None
+
+    async def __aenter__(self) -> AsyncRun:
+        chat, plan = self._chat, self._plan
+        into, base = _inner(plan.into), _inner(plan.base)
+        prepared = await chat._read(lambda: prepare(chat._inner, plan, into, base))
+        # Made in a worker thread; the lanes belong to this task.
+        prepared.journal.lanes.belong_here()
+        self._prepared = prepared
+        self._calls = Calls(prepared.journal, _AsyncTapePort(self._target))
+        for fact in prepared.opening:
+            await self._target.event(fact.name, fact.data, key=fact.key)
+        prepared.journal.lanes.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        fact = self._finish(error)
+        if fact is not None:
+            writing = asyncio.ensure_future(self._target.event(fact.name, fact.data, key=fact.key))
+            # Also when the task is being cancelled: that the run ended is a fact. Another process may have ended it.
+            with contextlib.suppress(ProvenanceConflict):
+                await asyncio.shield(writing)
+        self._raise_divergence(error)
+
+    @property
+    def tape(self) -> AsyncTape:
+        """The tape that the agent works on: the recorded one, the fork of a replay, or a copy in memory."""
+        if self._journal.writes:
+            return self._target
+        if self._scratch is None:
+            self._scratch = AsyncTape(scratch_tape(self._chat._inner, self._ready), self._chat._threads)
+        return self._scratch
+
+    async def context(self, **options: Any) -> Any:
+        """Return a context of the run's tape, recorded so that requests can point to it; see ``Run.context``."""
+        if not self._journal.writes:
+            return await self.tape.context(**options)
+        return rendered_by(self._journal, *await self.tape.recorded_context(**options))
+
+    async def snapshot(self, digest: str, uri: str) -> None:
+        """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""
+        if self._journal.writes:
+            await self.tape.event("run.snapshot", {"run": self.id, "digest": digest, "uri": uri})
+
+
+async def in_thread(chat: AsyncTape, read: Callable[[Tape], R]) -> R:
+    """Run a read of several steps with the synchronous tape, in one hop to a worker thread."""
+    return await chat._read(lambda: read(chat._inner))
+
+
+def _inner(chat: AsyncTape | None) -> Tape | None:
+    return None if chat is None else chat._inner
+
+
+class _AsyncTapePort:
+    """Writes the events of a run to a tape that is awaited."""
+
+    waits = True
+
+    def __init__(self, tape: AsyncTape) -> None:
+        self._tape = tape
+
+    def write(self, fact: Fact) -> Any:
+        return self._tape.event(fact.name, fact.data, key=fact.key)
+
+    def find(self, key: str) -> Any:
+        return self._tape.find_entry(key=key)
+
+    def settle(self, store: Any, fact: Fact) -> Any:
+        return store.tape(self._tape.id).event(fact.name, fact.data, key=fact.key)

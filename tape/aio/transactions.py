@@ -1,0 +1,185 @@
+"""Transactions of async functions: the function runs on its event loop, its calls in the one thread of its transaction.
+
+That thread begins the transaction, serves the calls one after the other, and commits when the function has returned.
+Meanwhile the function may await other things; the thread waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from tape.aio.threads import Workers, closed, inside
+from tape.errors import StoreFailed
+from tape.store import Store
+
+__all__ = ["Serving", "run_async"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Failed(Exception):
+    """The function has failed or was given up: the transaction is to be undone."""
+
+
+class _End(NamedTuple):
+    """What became of the function, told to the thread behind its last call."""
+
+    result: Any
+    failed: bool
+
+
+class _Calls(Executor):
+    """The calls of one transaction, run in its thread in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._change = threading.Lock()
+        self._open = False
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | _End] = queue.SimpleQueue()
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a call run by the thread."""
+        future: Future[R] = Future()
+        with self._change:
+            if not self._open:
+                raise StoreFailed("the transaction has ended; its store and handles cannot be used any more")
+            self._queue.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def end(self, result: Any = None, *, failed: bool = False) -> None:
+        """Let the thread go on when it has run the calls before."""
+        with self._change:
+            self._open = False
+            self._queue.put(_End(result, failed))
+
+    def begin(self) -> None:
+        """Take calls from now on."""
+        with self._change:
+            self._open = True
+
+    def serve(self) -> Any:
+        """Run the calls until the function has ended; returns what it returned."""
+        while not isinstance(one := self._queue.get(), _End):
+            _run(*one)
+            del one
+        if one.failed:
+            raise _Failed
+        return one.result
+
+
+def _run(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+class Serving(Workers):
+    """The thread of one transaction, as the place where the calls of its store run."""
+
+    def __init__(self, of: Workers) -> None:
+        self.of = of
+        """Where the calls of the store run that the transaction is of."""
+        self.over = False
+        self.turns: asyncio.Queue[Store | None] = asyncio.Queue()
+        """The store of each run, in which the function is called; None when there will be no further one."""
+        self._calls = self.reads = self.writes = self.transactions = _Calls()
+        self._loop = asyncio.get_running_loop()
+        self._given_up = False
+
+    def write(self, handle: Any, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> asyncio.Future[Any]:
+        """Run a write of a handle in the order of the calls."""
+        self.check(writes=True)
+        return self._loop.run_in_executor(self._calls, partial(method, handle, *args, **kwargs))
+
+    def check(self, *, writes: bool) -> None:
+        """Refuse every call inside a nested transaction, which has the thread to itself."""
+        self._check_outside()
+
+    # -- in the thread
+
+    def serve(self, store: Store) -> Any:
+        """Have the function called with the store of a run, and serve its calls; returns what it returned."""
+        if self._given_up:
+            raise _Failed
+        self._calls.begin()
+        try:
+            self._loop.call_soon_threadsafe(self.turns.put_nowait, store)
+        except RuntimeError as error:
+            raise _Failed from error
+        return self._calls.serve()
+
+    # -- on the event loop
+
+    def finish(self, ended: asyncio.Future[Any]) -> None:
+        """Note that the transaction is committed or undone."""
+        self.over = True
+        # Asked for, since nobody may be there any more who would.
+        if not ended.cancelled():
+            ended.exception()
+        self.turns.put_nowait(None)
+
+    def give_up(self) -> None:
+        """Do not call the function again."""
+        self._given_up = True
+
+    async def call(self, fn: Callable[[Any], Awaitable[R]], face: Any) -> BaseException | None:
+        """Run the function to its end, and return what it raised, if so."""
+        entered = inside.set((*inside.get(), self))
+        try:
+            result = await fn(face)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.give_up()
+            self._calls.end(failed=True)
+            if isinstance(error, GeneratorExit):
+                raise
+            return error
+        finally:
+            # A function whose event loop is gone is closed outside of any task.
+            with contextlib.suppress(ValueError):
+                inside.reset(entered)
+        self._calls.end(result)
+        return None
+
+
+async def run_async(
+    inner: Store, threads: Workers, face: Callable[[Store, Workers], Any], fn: Callable[[Any], Awaitable[R]]
+) -> R:
+    """Run an async function in one transaction of a store, with the async ``face`` of the transaction's own.
+
+    When it is cancelled everything is undone before the cancellation goes on.
+    """
+    threads.check(writes=True)
+    serving = Serving(threads)
+    try:
+        ended = asyncio.get_running_loop().run_in_executor(threads.transactions, inner.transaction, serving.serve)
+    except RuntimeError as error:
+        raise closed(error) from error
+    ended.add_done_callback(serving.finish)
+    failure: BaseException | None = None
+    while True:
+        try:
+            store = await serving.turns.get()
+        except BaseException:
+            # Cancelled while it waited for a lock or for the commit.
+            serving.give_up()
+            raise
+        if store is None:
+            break
+        failure = await serving.call(fn, face(store, serving))
+    if failure is not None and isinstance(ended.exception(), _Failed):
+        raise failure
+    result: R = ended.result()
+    return result

@@ -1,0 +1,224 @@
+"""What changed between two views, word by word. Nothing that changed is cut away. Pure: from values to text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import tape
+from tape.command.output import Line, clean, count, cut, flat, plain, width, wrapped
+from tape.command.show.messages import PLAIN, Look, body, indented, message_line, speaker
+from tape.core.merge.diff import Aligned
+from tape.core.worddiff import Skipped, Span, count_words, hunks, spans
+
+__all__ = ["CONTEXT", "changes", "side_by_side", "stat_of"]
+
+CONTEXT = 3
+"""How many equal lines stand around a change."""
+_ALIKE = 0.5
+"""Of two messages of unlike tapes, so much must be equal to show one as a change of the other."""
+_MARKS = {"equal": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
+
+
+class Change(NamedTuple):
+    """A message that was added, removed or left behind, or that another one took the place of."""
+
+    mark: str
+    before: tape.Message | None
+    after: tape.Message | None
+    strangers: bool = False
+    """Of tapes that are no family: their ids differ in any case, and only what they say is compared."""
+
+    @property
+    def message(self) -> tape.Message:
+        """The message as it is, or was."""
+        message = self.after or self.before
+        assert message is not None
+        return message
+
+    @property
+    def title(self) -> str:
+        """Where it stands and who says it: ``7 user``."""
+        if self.before is None or self.after is None:
+            return f"{self.message.seq} {flat(speaker(self.message.data))}"
+        seqs, who = [self.before.seq, self.after.seq], [speaker(self.before.data), speaker(self.after.data)]
+        return " ".join(flat(" -> ".join(map(str, dict.fromkeys(pair)))) for pair in (seqs, who))
+
+    def spans(self, look: Look) -> list[Span]:
+        """Return the words that changed: of what it says, or of all its members where that is the same."""
+        if self.before is None or self.after is None:
+            text = body(self.message.data, look.calls)
+            return [Span("added" if self.after is not None else "removed", text)] if text else []
+        before, after = body(self.before.data, look.calls), body(self.after.data, look.calls)
+        found = spans(before, after) if before != after else []
+        if self.strangers:
+            return found
+        rest = [_members(side.data, said=before == after) for side in (self.before, self.after)]
+        if rest[0] != rest[1]:
+            found += [*([Span("equal", "\n")] if found else []), *spans(*rest)]
+        return found
+
+
+def _members(data: dict[str, object], *, said: bool) -> str:
+    """Return the members of a message as lines; without those that make up what it says, unless that is asked for."""
+    hidden = () if said else ("role", "content", "parts", "tool_calls", "summary", "arguments", "output", "input")
+    rest = {name: value for name, value in data.items() if name not in hidden}
+    return json.dumps(rest, indent=2, ensure_ascii=False)
+
+
+def changes(diff: tape.Diff, look: Look = PLAIN, context: int = CONTEXT, *, color: bool = False) -> Iterator[Line]:
+    """Yield a difference: what changed, went, was left on another branch or is new, then what was anchored."""
+    for change in _listed(diff):
+        yield from _change_lines(change, look, context, color=color)
+    yield from _anchored(diff, look)
+
+
+def _listed(diff: tape.Diff) -> list[Change]:
+    """Return the changes in the order of their messages."""
+    listed = [Change("~", change.before, change.after) for change in diff.revised]
+    listed += [Change("-", message, None) for message in diff.retracted]
+    listed += [Change("<", message, None) for message in diff.left]
+    listed += [Change("+", None, message) for message in diff.added]
+    return sorted(listed, key=lambda change: (change.message.recorded_at, change.message.seq))
+
+
+def side_by_side(
+    aligned: Aligned,
+    diff: tape.Diff,
+    look: Look = PLAIN,
+    context: int = CONTEXT,
+    *,
+    color: bool = False,
+) -> Iterator[Line]:
+    """Yield two tapes that are no family: where they part, then what only one of them has."""
+    if aligned.parted is None:
+        yield [("different from the first message on", "quiet")]
+    else:
+        before, after = aligned.parted
+        where = f"{before.seq}" if before.seq == after.seq else f"{before.seq} and {after.seq}"
+        start = f"  same up to {where} "
+        yield [(start + message_line(before.data, look.room(len(start)), look.calls), "quiet")]
+    for change in _paired(aligned.changes, look):
+        yield from _change_lines(change, look, context, color=color)
+    yield from _anchored(diff, look)
+
+
+def _paired(listed: Iterable[tuple[str, tape.Message]], look: Look) -> Iterator[Change]:
+    """Yield messages of one tape alone, and those that say nearly the same as the one in their place on the other."""
+    gone: list[tape.Message] = []
+    new: list[tape.Message] = []
+
+    def pairs() -> Iterator[Change]:
+        for before, after in zip(gone, new, strict=False):
+            if speaker(before.data) == speaker(after.data) and _alike(before, after, look):
+                yield Change("~", before, after, strangers=True)
+            else:
+                yield from (Change("-", before, None), Change("+", None, after))
+        yield from (Change("-", message, None) for message in gone[len(new) :])
+        yield from (Change("+", None, message) for message in new[len(gone) :])
+
+    for side, message in listed:
+        if side == "-" and new:
+            yield from pairs()
+            gone, new = [], []
+        (gone if side == "-" else new).append(message)
+    yield from pairs()
+
+
+def _alike(before: tape.Message, after: tape.Message, look: Look) -> bool:
+    a, b = body(before.data, look.calls), body(after.data, look.calls)
+    equal = sum(len(text) for kind, text in spans(a, b) if kind == "equal")
+    return equal >= _ALIKE * max(len(a), len(b), 1)
+
+
+def _change_lines(change: Change, look: Look, context: int, *, color: bool) -> Iterator[Line]:
+    style = {"+": "add", "-": "remove", "~": "change", "<": "quiet"}[change.mark]
+    title = f"{change.mark} {change.title}"
+    if change.mark == "<":
+        # It did not change: it is on another branch.
+        yield [
+            (f"{change.mark} {change.message.seq} ", style),
+            message_line(change.message.data, look.room(len(title))),
+        ]
+        return
+    if change.mark in "+-":
+        text = clean(body(change.message.data, look.calls))
+        if "\n" not in text and width(f"{title}: {text}") <= look.room(0):
+            yield [(f"{title}: {text}", style)]
+            return
+        yield [(title, style)]
+        for line in indented(change.message.data, look._replace(full=True)):
+            yield [(plain(line), style)]
+        return
+    rows = [_row(line, color=color) for line in _near(change.spans(look), look, context)]
+    if len(rows) == 1 and width(f"{title}: {plain(rows[0])}") <= look.room(0):
+        yield [(f"{title}: ", style), *rows[0]]
+        return
+    yield [(title, style)]
+    for row in rows:
+        yield from wrapped(row, look.columns, "    ")
+
+
+def _near(found: list[Span], look: Look, context: int) -> Iterator[list[Span] | Skipped]:
+    """Yield the lines around what changed; of long lines only what is near a change, as far as so many rows go."""
+    most = max(context, 1) * max(look.room(4), 20)
+    for line in hunks(found, context):
+        if isinstance(line, Skipped):
+            yield line
+            continue
+        shortened = []
+        for index, span in enumerate(line):
+            inner = span.text
+            if span.kind == "equal" and len(inner) > 2 * most + 40 and len(line) > 1:
+                first = "" if index == 0 else inner[:most]
+                last = "" if index == len(line) - 1 else inner[-most:]
+                inner = f"{first} [... {count(len(inner) - len(first) - len(last), 'character')} ...] {last}"
+            shortened.append(Span(span.kind, inner))
+        yield shortened
+
+
+def _row(line: list[Span] | Skipped, *, color: bool) -> list[str | tuple[str, str]]:
+    """Return a line of a word diff; where there is no colour, what was removed and added stands in brackets."""
+    if isinstance(line, Skipped):
+        return [(f"... {count(line.lines, 'equal line')}", "quiet")]
+    row: list[str | tuple[str, str]] = []
+    for kind, text in line:
+        # A line break that came or went would not be seen.
+        shown = (
+            clean(text[:-1] + ("\\n" if kind != "equal" and not text[:-1] else ""))
+            if text[-1:] == "\n"
+            else clean(text)
+        )
+        before, after = ("", "") if color else _MARKS[kind]
+        if shown:
+            row.append(shown if kind == "equal" else (f"{before}{shown}{after}", kind))
+    return row
+
+
+def stat(listed: Iterable[Change], look: Look) -> Iterator[Line]:
+    """Yield how many words of each message changed, and the sum."""
+    removed = added = messages = 0
+    for change in listed:
+        if change.mark == "<":
+            continue
+        gone, new = count_words(change.spans(look))
+        removed, added, messages = removed + gone, added + new, messages + 1
+        title = cut(f"{change.mark} {change.title}", 30)
+        sum_ = f"{gone + new:,}".rjust(7)
+        bar = min(gone + new, look.room(45))
+        plus = round(bar * new / max(gone + new, 1))
+        yield [f"{title:<30} |{sum_} ", ("+" * plus, "add"), ("-" * (bar - plus), "remove")]
+    yield f"{count(messages, 'message')}, {count(added, 'word')} added, {count(removed, 'word')} removed"
+
+
+def stat_of(diff: tape.Diff, aligned: Aligned | None, look: Look) -> Iterator[Line]:
+    """Yield the words that changed by message, of one family or of two tapes side by side."""
+    return stat(_listed(diff) if aligned is None else _paired(aligned.changes, look), look)
+
+
+def _anchored(diff: tape.Diff, look: Look) -> Iterator[Line]:
+    for anchor in diff.anchored:
+        summary = f": {clean(anchor.summary)}" if anchor.summary else ""
+        for number, line in enumerate(f"@ {flat(anchor.name)}{summary}".split("\n")):
+            yield from wrapped([(line, "change")], look.columns, "    " if number else "")

@@ -1,0 +1,121 @@
+"""Blaming a context: where each part of it comes from, what is out, and which entry moved the request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import tape
+from tape.command.arguments import check_choice
+from tape.command.exit_codes import USAGE, Failure
+from tape.command.output import Line, clean, columns, count, cut, flat, money
+from tape.command.registry import command, one_of
+from tape.command.show.describe import label
+from tape.command.verbs.find import AtOption, TapeArgument
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
+
+__all__ = ["blame"]
+
+_APIS = ("chat", "responses", "anthropic")
+_EXCERPT = 60
+
+
+@command(
+    "tape blame chat-1",
+    "tape blame chat-1 --recorded 42",
+    "tape blame chat-1 --budget 8000 --against 42 --api anthropic",
+    "tape blame chat-1 --json | jq .difference",
+)
+def blame(
+    session: Session,
+    tape_: TapeArgument,
+    at: AtOption = None,
+    recorded: Annotated[int | None, typer.Option(metavar="SEQ", help="The context that this entry recorded.")] = None,
+    against: Annotated[
+        int | None, typer.Option(metavar="SEQ", help="Compare with the context that this entry recorded [the last].")
+    ] = None,
+    budget: Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="The most that it may take.")] = None,
+    branch: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+    ] = None,
+    api: Annotated[
+        str,
+        typer.Option(
+            metavar="API", help="The request to compare: chat, responses or anthropic.", autocompletion=one_of(*_APIS)
+        ),
+    ] = "chat",
+) -> None:
+    """Tell which entry put each part into a context, what is out and why, and what moved since the one before."""
+    check_choice(api, _APIS, "--api")
+    if recorded is not None and any(one is not None for one in (at, budget, branch)):
+        raise Failure("--recorded is the context as it was", "leave out --at, --budget and --branch", USAGE)
+    with session.open(read_only=True) as store:
+        chat = session.find(store, tape_)
+        for seq in (recorded, against):
+            if seq is not None:
+                session.within(chat, seq)
+        if recorded is not None:
+            told = chat.explain(recorded, against=against, api=api)
+        else:
+            view = session.at(chat, at)
+            told = view.explain(view.context(budget=budget, branch=branch), against=against, api=api)
+    if session.out.as_json:
+        session.out.json(told.to_dict())
+    else:
+        session.out.lines(_lines(told))
+
+
+def _lines(told: tape.Explanation) -> Iterator[Line]:
+    what = f"recorded at {told.recorded}" if told.recorded is not None else f"head {told.head}"
+    limits = "no budget" if told.budget is None else f"budget {told.budget}"
+    parts = f"{count(len(told.regions), 'part')}, about {told.tokens} tokens"
+    yield [("blame ", "head"), f"{clean(told.tape)}, {what}: {parts}; {flat(told.policy)} {told.version}, {limits}"]
+    rows = [
+        (str(one.tokens), _address(one.tape, one.seq), one.entry_kind or "-", one.actor or "-", _what(one), one.step)
+        for one in told.regions
+    ]
+    yield from columns(("TOKENS", "ENTRY", "BY", "ACTOR", "WHAT", "WHY"), rows, ("", "seq", "kind"))
+    for out in told.left_out:
+        last = f"-{out.last}" if out.last != out.first else ""
+        yield [("- ", "remove"), f"{label(out.tape)}:{out.first}{last}  {flat(out.why)}"]
+    if told.against is None:
+        yield "no context was recorded before this one"
+    elif told.difference is None:
+        yield f"it begins with all of the request recorded at {told.against}"
+    else:
+        yield from _moved(told.against, told.difference)
+
+
+def _what(region: tape.Region) -> str:
+    if region.kind != "message":
+        return region.kind
+    return " ".join(filter(None, (region.role, region.message_id and cut(region.message_id, 16))))
+
+
+def _address(name: str | None, seq: int | None) -> str:
+    return "-" if name is None else f"{label(name)}:{seq}"
+
+
+def _moved(against: int, moved: tape.Difference) -> Iterator[Line]:
+    """Yield where the request differs from the one before, the entry that moved it, and what that loses."""
+    by = f" by {flat(moved.actor)}" if moved.actor else ""
+    entry = [(f"{_address(moved.tape, moved.seq)} ", "seq")] if moved.seq is not None else []
+    yield [
+        (f"moved at byte {moved.offset} ", "head"),
+        f"since the request recorded at {against}: ",
+        *entry,
+        (f"{moved.cause}{by}", "kind"),
+    ]
+    yield f"    {flat(moved.why)}"
+    if moved.before or moved.after:
+        yield [("  - ", "remove"), cut(moved.before, _EXCERPT)]
+        yield [("  + ", "add"), cut(moved.after, _EXCERPT) or "(the request ends here)"]
+    cost = f", {money(moved.cost, moved.currency)} more" if moved.cost is not None and moved.currency else ""
+    kept = f"about {moved.kept_tokens} tokens of it are still the beginning"
+    yield f"    {kept}, {moved.lost_tokens} are lost to a cache{cost}"
+    if moved.cached_before is not None or moved.cached_after is not None:
+        yield f"    usage reports {moved.cached_before or 0} cached tokens then, {moved.cached_after or 0} now"

@@ -1,0 +1,179 @@
+"""Looking at tapes in a browser: serve, open and report."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tape.command.exit_codes import USAGE, Failure
+from tape.command.output import clean as clean_text
+from tape.command.output import count, progress
+from tape.command.registry import command, complete_tape
+from tape.command.verbs.move import check_target
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
+    from tape.web.stores import Served
+
+__all__ = ["open_", "report", "serve"]
+
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
+WriteOption = Annotated[bool, typer.Option("--write", help="Let pages fork, retract, restore, hand off and label.")]
+
+
+@command(
+    "tape serve",
+    "tape serve other.db third.db --port 8080",
+    "tape serve --owner-header X-User --proxy 127.0.0.1 --allow-host tapes.example.com",
+    data=False,
+)
+def serve(
+    session: Session,
+    stores: Annotated[
+        list[str] | None, typer.Argument(metavar="[STORE]...", help="Further stores, each a path or a URL.")
+    ] = None,
+    port: PortOption = 8320,
+    write: WriteOption = False,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further name (with its port) to be asked under.")
+    ] = None,
+    owner_header: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The header in which --proxy names the owner.")
+    ] = None,
+    proxy: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="The only address that may ask; it checks who does.")
+    ] = None,
+) -> None:
+    """Serve the inspector: tapes as pages for a browser on this machine, read-only unless told otherwise.
+
+    The printed link opens it once, in one browser.
+    """
+    if (owner_header is None) != (proxy is None):
+        raise Failure("--owner-header and --proxy go together", "give both, or neither", USAGE)
+    run = _web()
+
+    def listening(url: str, token: str | None) -> None:
+        print(url if token is None else f"{url}/?token={token}", file=sys.stderr, flush=True)
+
+    with _served(session, stores or [], write) as served:
+        run(
+            served, host=host, port=port, write=write, names=allow_host or (), proxy=proxy,
+            owner_header=owner_header, listening=listening,
+        )  # fmt: skip
+
+
+@command("tape open chat-1", "tape open chat-1@12", data=False)
+def open_(
+    session: Session,
+    tape_: Annotated[
+        str, typer.Argument(metavar="TAPE[@SEQ]", help="A tape, or a point of it.", autocompletion=complete_tape)
+    ],
+    port: PortOption = 0,
+    write: WriteOption = False,
+    browser: Annotated[bool, typer.Option(help="Open a browser there; else only print the link.")] = True,
+) -> None:
+    """Open a tape, or a point of it, in the browser; serves it until interrupted."""
+    run = _web()
+    from tape.web.addresses import reference
+
+    with _served(session, [], write) as served:
+        named = session.address(served[0].store, tape_)
+        place = reference(named.chat.id, None if named.point is None else named.view.info().head)
+
+        def listening(url: str, token: str | None) -> None:
+            link = f"{url}/t/{place}?token={token}"
+            print(link, file=sys.stderr, flush=True)
+            if browser:
+                import webbrowser
+
+                webbrowser.open(link)
+
+        run(served, port=port, write=write, listening=listening)
+
+
+@command(
+    "tape report chat-1",
+    "tape report chat-1 chat-2 --output bug.html --redact 'sk-[A-Za-z0-9]+' --redact-field email",
+    "tape report chat-1 --no-tool-output --output - | gzip > bug.html.gz",
+    data=False,
+)
+def report(
+    session: Session,
+    tapes: Annotated[
+        list[str], typer.Argument(metavar="TAPE...", help="The tapes in it.", autocompletion=complete_tape)
+    ],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="The file; - is standard output.")
+    ] = None,
+    redact: Annotated[
+        list[str] | None, typer.Option(metavar="REGEX", help="Take out what this matches, in every text.")
+    ] = None,
+    redact_field: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Take out the values of this field, wherever it stands.")
+    ] = None,
+    tool_output: Annotated[
+        bool, typer.Option("--tool-output/--no-tool-output", help="Keep what tools gave back, or take it out.")
+    ] = True,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write tapes as one HTML file that needs no server, to read or to attach to a bug."""
+    from tape.db.transfer.files import writing
+    from tape.web.addresses import encode
+    from tape.web.report.redact import Redaction
+    from tape.web.report.report import write
+
+    try:
+        clean = Redaction(redact or (), redact_field or (), tool_outputs=not tool_output)
+    except re.error as error:
+        what = f"--redact {error.pattern!r} is no pattern: {error}"
+        raise Failure(what, "write it as Python's re module reads it", USAGE) from None
+    with session.open(read_only=True) as store:
+        ids = [session.find(store, named).id for named in tapes]
+        if output == "-":
+            write(store, ids, sys.stdout.buffer.write, clean)
+            return
+        target = check_target(output or f"{encode(ids[0])}.html", force)
+        with progress("writing") as bar, writing(target) as put:
+            entries = write(store, ids, put, clean, bar)
+    session.out.line(f"wrote {count(entries, 'entry')} of {count(len(ids), 'tape')} to {clean_text(str(target))}")
+
+
+def _web() -> Callable[..., None]:
+    try:
+        from tape.web.serving import serve
+    except ModuleNotFoundError as error:
+        raise Failure(f"this needs the package {error.name!r}", "pip install 'tape-store[web]'") from error
+    return serve
+
+
+@contextlib.contextmanager
+def _served(session: Session, others: list[str], write: bool) -> Iterator[list[Served]]:
+    """Open every store that is to be served."""
+    from tape.web.stores import Served, named
+
+    sessions = [session, *(type(session)(other, session.schema, session.owner, session.prefix) for other in others)]
+    names = named(one.shown for one in sessions)
+    with contextlib.ExitStack() as opened:
+        yield [
+            Served(name, one.shown, opened.enter_context(one.open(read_only=not write)), base, _examine(one))
+            for one, (name, base) in zip(sessions, names, strict=True)
+        ]
+
+
+def _examine(session: Session) -> Callable[[Callable[[int, int], None]], Iterable[Any]]:
+    """Return what examines a store as ``tape doctor`` does."""
+
+    def run(progress: Callable[[int, int], None]) -> Iterator[Any]:
+        from tape.command.findings import examine, schema_finding
+
+        yield schema_finding(session.look())
+        with session.open(read_only=True) as store, session.database(read_only=True) as database:
+            yield from examine(store, database, progress=progress)
+
+    return run

@@ -1,0 +1,61 @@
+"""Serving a store to other programs: mcp."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tape.command.exit_codes import USAGE, Failure
+from tape.command.registry import command
+
+if TYPE_CHECKING:
+    from tape.command.session import Session
+
+__all__ = ["mcp"]
+
+_TOKEN = "TAPE_MCP_TOKEN"
+
+
+@command(
+    "tape mcp",
+    "tape --owner alice mcp --write",
+    "tape mcp --http --port 8321",
+    data=False,
+)
+def mcp(
+    session: Session,
+    write: Annotated[bool, typer.Option("--write", help="Offer tools that write, too.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Serve HTTP on 127.0.0.1, not standard input.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port for --http; 0 takes a free one.")] = 8321,
+    events: Annotated[
+        str | None,
+        typer.Option(metavar="TAPE", help="Keep the streams of --http on a tape: cut off clients resume."),
+    ] = None,
+) -> None:
+    """Serve the store to MCP clients, read-only unless told otherwise.
+
+    With --http every request needs a token: the one in $TAPE_MCP_TOKEN, or a new one that is printed.
+    """
+    if events is not None and not (http and write):
+        raise Failure("--events writes the streams of --http to a tape", "add --http and --write", USAGE)
+    try:
+        from tape.integrations.mcp import TapeEventStore, mcp_server, serve_http
+    except ModuleNotFoundError as error:
+        raise Failure(f"this needs the package {error.name!r}", "pip install 'tape-store[mcp]'") from error
+    with session.open(read_only=not write) as store:
+        server = mcp_server(store, write=write)
+        if not http:
+            server.run("stdio")
+            return
+        token = os.environ.get(_TOKEN) or secrets.token_urlsafe(32)
+
+        def listening(url: str) -> None:
+            told = "" if os.environ.get(_TOKEN) else f"\nAuthorization: Bearer {token}"
+            print(f"{url}{told}", file=sys.stderr, flush=True)
+
+        kept = None if events is None else TapeEventStore(store, events)
+        serve_http(server, token, port=port, events=kept, listening=listening)

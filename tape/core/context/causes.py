@@ -1,0 +1,50 @@
+"""What an entry did to a context, in a word and in a sentence. Pure."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from tape.core.context.manifest import Manifest
+from tape.core.entries import payloads
+from tape.core.records import Entry
+
+__all__ = ["replaces", "why_moved"]
+
+_ANCHORS = (payloads.Anchor, payloads.Handoff)
+
+
+def replaces(shown: Entry | None, moved: Entry | None) -> bool:
+    """Whether an entry did again what another had done, so that the other is no longer seen."""
+    if shown is None or moved is None or shown.payload is None or moved.payload is None:
+        return False
+    one, other = shown.payload, moved.payload
+    if isinstance(one, payloads.Revise):
+        return isinstance(other, payloads.Revise) and one.id == other.id
+    if isinstance(one, _ANCHORS):
+        return isinstance(other, _ANCHORS)
+    return isinstance(one, payloads.Block | payloads.Compact) and type(one) is type(other)
+
+
+def why_moved(entry: Entry | None, manifest: Manifest) -> tuple[str, str]:
+    """Return what moved a byte in a word and in a sentence."""
+    if entry is None:
+        return "settings", "the entry that moved it cannot be read"
+    payload, kind = entry.payload, entry.kind
+    if isinstance(payload, payloads.Block):
+        cause = "prompt" if payload.op == "freeze" else "block"
+        return cause, "the prompt was frozen anew" if cause == "prompt" else f"block {payload.label!r}: {payload.op}"
+    if isinstance(payload, payloads.Revise):
+        return kind, f"message {payload.id!r} was revised"
+    if isinstance(payload, payloads.Retract | payloads.Restore):
+        named = ", ".join(repr(id) for id in payload.ids[:3]) + (" and others" if len(payload.ids) > 3 else "")
+        done = "retracted" if isinstance(payload, payloads.Retract) else "restored"
+        return kind, f"{named} {done}" if payload.ids else "a clear was undone"
+    if isinstance(payload, payloads.Append):
+        if payload.parent is UNSET and (manifest.altered or manifest.excluded) and manifest.budget is not None:
+            return "budget", "with this message the rest no longer fits the budget as it was"
+        return kind, f"message {payload.id!r} changed what stands before it"
+    if isinstance(payload, payloads.Compact):
+        return kind, f"a summary stands for {len(payload.covers)} messages"
+    if isinstance(payload, _ANCHORS):
+        return kind, f"the context begins at {payload.name!r}"
+    return kind, {"switch": "another branch is active", "clear": "all messages were cleared"}.get(kind, kind)

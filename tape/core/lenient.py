@@ -1,0 +1,165 @@
+"""Lenient JSON: real output of models and SDKs made into what a tape can hold, and a list of what that changed."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, datetime, time
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from tape.core import strict
+from tape.core.messages.objects import dumped
+from tape.errors import InvalidEntry
+
+__all__ = ["lenient"]
+
+_HALF = re.compile("[\ud800-\udfff]")
+_DEEPEST = strict.MAX_DEPTH - 8
+"""Some levels are left for what the value is put into."""
+_LONGEST = 10_000
+"""Characters that are kept of what an object that is no data says of itself."""
+_CONSTANTS = {None: "null", True: "true", False: "false"}
+
+
+def lenient(value: Any) -> tuple[Any, list[str]]:
+    """Return a value as strict JSON, which every write takes, and what had to be replaced for that, each with its path.
+
+    What is strict JSON already comes back equal, with nothing to report. Halves of characters become U+FFFD, NaN and
+    infinities None, tuples and sets lists, bytes base64, keys strings, objects with ``to_dict()`` or ``model_dump()``,
+    dataclasses and msgspec structs dicts, and any other object a text. The value itself is not changed.
+    """
+    try:
+        return msgspec.json.decode(strict.encode(value, "value")), []
+    except InvalidEntry:
+        cleaning = _Cleaning()
+        return cleaning.clean(value, "", 0), cleaning.replaced
+
+
+class _Cleaning:
+    """One value being made strict."""
+
+    def __init__(self) -> None:
+        self.replaced: list[str] = []
+        self._above: set[int] = set()
+
+    def clean(self, value: Any, path: str, depth: int) -> Any:
+        """Return a part of the value as strict JSON."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._text(str.__str__(value), path)
+        if isinstance(value, int):
+            return self._integer(int.__int__(value), path)
+        if isinstance(value, float):
+            return self._float(float.__float__(value), path)
+        if id(value) in self._above:
+            return self._report(path, "contains itself", None)
+        if depth >= _DEEPEST:
+            return self._report(path, "is nested too deeply and is now a text", _told(value))
+        self._above.add(id(value))
+        try:
+            return self._whole(value, path, depth)
+        except Exception as error:
+            # Whatever an object of the caller's does when it is asked what it holds.
+            return self._report(path, f"is a {type(value).__name__} that cannot be read ({type(error).__name__})", None)
+        finally:
+            self._above.discard(id(value))
+
+    def _whole(self, value: Any, path: str, depth: int) -> Any:
+        """Return something that may hold other values."""
+        if isinstance(value, Mapping):
+            if not isinstance(value, dict):
+                self._report(path, f"is a {type(value).__name__}")
+            return self._mapping(value, path, depth)
+        if isinstance(value, bytes | bytearray | memoryview):
+            text = base64.b64encode(bytes(value)).decode()
+            return self._report(path, f"is {type(value).__name__} and is now base64", text)
+        if isinstance(value, Sequence | Set):
+            if not isinstance(value, list):
+                self._report(path, f"is a {type(value).__name__}")
+            cleaned = [self.clean(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+            # The order of a set is that of its hashes: another one in every process.
+            return sorted(cleaned, key=msgspec.json.encode) if isinstance(value, Set) else cleaned
+        self._report(path, f"is a {type(value).__name__}")
+        fields = _fields(value)
+        return self.clean(_told(value) if fields is value else fields, path, depth + 1)
+
+    def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for key, item in value.items():
+            name = self._name(key, path)
+            while name in made:
+                self._report(f"{path}.{name}".lstrip("."), "is there twice")
+                name += "'"
+            made[name] = self.clean(item, f"{path}.{name}".lstrip("."), depth + 1)
+        return made
+
+    def _name(self, key: Any, path: str) -> str:
+        if isinstance(key, str):
+            return self._text(str.__str__(key), f"{path}.{key}".lstrip("."), "key ")
+        if isinstance(key, Enum) and isinstance(key.value, str):
+            key = key.value
+        name = _CONSTANTS[key] if key is None or isinstance(key, bool) else key if type(key) is str else _told(key)
+        self._report(f"{path}.{name}".lstrip("."), f"is a key of type {type(key).__name__}")
+        return _HALF.sub("\N{REPLACEMENT CHARACTER}", name)
+
+    def _text(self, text: str, path: str, what: str = "") -> str:
+        if not _HALF.search(text):
+            return text
+        return str(self._report(path, f"{what}holds half of a character", _HALF.sub("\N{REPLACEMENT CHARACTER}", text)))
+
+    def _integer(self, number: int, path: str) -> int | str:
+        try:
+            strict.encode(number, path)
+        except InvalidEntry:
+            return str(self._report(path, "is too large an integer and is now a text", hex(number)))
+        return number
+
+    def _float(self, number: float, path: str) -> float | None:
+        if number != number or number in (float("inf"), float("-inf")):
+            self._report(path, f"is {number!r}")
+            return None
+        return number
+
+    def _report(self, path: str, what: str, made: Any = None) -> Any:
+        self.replaced.append(_HALF.sub("\N{REPLACEMENT CHARACTER}", f"{path or 'value'} {what}"))
+        return made
+
+
+def _fields(value: Any) -> Any:
+    """Return what an object holds as a dict or another plain value; the object itself if nothing tells that."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, type):
+        return value
+    if callable(getattr(type(value), "tolist", None)):
+        # Arrays and numbers of numpy and its kin.
+        return value.tolist()
+    try:
+        made = dumped(value)
+    except Exception:
+        # Pydantic cannot write everything as JSON, but can always tell what is there.
+        made = value.model_dump() if callable(getattr(type(value), "model_dump", None)) else None
+    if made is not None:
+        return made
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return value
+
+
+def _told(value: Any) -> str:
+    """Return what an object says of itself."""
+    try:
+        text = str(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return _HALF.sub("\N{REPLACEMENT CHARACTER}", text[:_LONGEST])

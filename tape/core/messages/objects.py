@@ -1,0 +1,59 @@
+"""Objects of other libraries as messages: what an SDK gives as a model, a store takes as a dict."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tape.errors import InvalidEntry
+
+__all__ = ["MessageLike", "as_dict", "dumped"]
+
+
+class _ToDict(Protocol):
+    """What a message of an SDK may be: it tells its fields."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields."""
+
+
+class _ModelDump(Protocol):
+    """The same by Pydantic's name."""
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the fields."""
+
+
+MessageLike = dict[str, Any] | _ToDict | _ModelDump
+"""What is taken as a message."""
+
+
+def as_dict(value: Any, field: str) -> dict[str, Any]:
+    """Return an object with ``to_dict()`` or ``model_dump()`` as a dict; InvalidEntry for what is no message."""
+    try:
+        made = dumped(value)
+    except Exception as error:
+        raise InvalidEntry(field, f"is a {type(value).__name__} that cannot be turned into a dict: {error}") from error
+    if not isinstance(made, dict):
+        raise InvalidEntry(
+            field, f"must be a dict, or an object with to_dict() or model_dump(), not {type(value).__name__}"
+        )
+    return made
+
+
+def dumped(value: Any) -> Any:
+    """Return what an object says of itself; None if it has no ``to_dict()`` and no ``model_dump()``.
+
+    The first of the two leaves out what was never set, where an SDK has both: that is what its API takes back.
+    """
+    kind = type(value)
+    if isinstance(value, type):
+        return None
+    if callable(getattr(kind, "to_dict", None)):
+        return value.to_dict()
+    if not callable(getattr(kind, "model_dump", None)):
+        return None
+    try:
+        # Of Pydantic: enums, dates and the like as JSON has them.
+        return value.model_dump(mode="json")
+    except TypeError:
+        return value.model_dump()

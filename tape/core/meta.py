@@ -1,0 +1,80 @@
+"""Meta: what a caller says beside an entry, and the names in it that the store keeps for facts of its own."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tape.core import strict
+from tape.core.records import FIRST_STAMP, LAST_STAMP, micros
+from tape.errors import InvalidEntry, shown
+
+__all__ = ["CLOCK", "OCCURRED", "Told", "encode", "joined", "of_entry", "of_message", "told_stamp"]
+
+CLOCK = "tape.clock"
+"""What the clock said, of an entry that would otherwise be older than the one before it."""
+OCCURRED = "tape.occurred_at"
+"""When that happened of which the entry tells, in microseconds since 1970. Never shown under this name."""
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+Told = tuple[dict[str, Any] | None, int | None]
+"""What the caller said, and when that happened of which the entry tells."""
+
+
+def encode(meta: Any, occurred_at: Any = None, field: str = "meta") -> bytes | None:
+    """Return what is stored as meta; raises InvalidEntry unless it is a dict of strict JSON, with no name of ours."""
+    if meta is None and occurred_at is None:
+        return None
+    given = {} if meta is None else meta
+    if not isinstance(given, dict):
+        raise InvalidEntry(field, f"must be a dict, not {type(given).__name__}")
+    if OCCURRED in given:
+        raise InvalidEntry(f"{field}.{OCCURRED}", "is a name of the store's own; pass occurred_at= instead")
+    raw = strict.encode(given, field)
+    if occurred_at is None:
+        return raw
+    return msgspec.json.encode({**given, OCCURRED: told_stamp(occurred_at)})
+
+
+def told_stamp(occurred_at: Any) -> int:
+    """Return the moment that a caller gave, an aware datetime or microseconds since 1970, as the latter."""
+    if isinstance(occurred_at, datetime):
+        if occurred_at.utcoffset() is None:
+            raise InvalidEntry("occurred_at", "must have a time zone")
+        return micros(occurred_at)
+    if type(occurred_at) is not int or not FIRST_STAMP <= occurred_at <= LAST_STAMP:
+        raise InvalidEntry("occurred_at", f"must be a datetime or microseconds since 1970, not {shown(occurred_at)}")
+    return occurred_at
+
+
+def joined(own: bytes | None, of_call: bytes | None) -> bytes | None:
+    """Return what is said of one entry together with what is said of the whole call; the former wins."""
+    if own is None or of_call is None or own == of_call:
+        return of_call if own is None else own
+    return msgspec.json.encode(_decode(of_call) | _decode(own))
+
+
+def of_entry(raw: bytes | None) -> Told:
+    """Return what was said beside an entry, and when that happened of which it tells."""
+    return _told(raw, OCCURRED)
+
+
+def of_message(raw: bytes | None) -> Told:
+    """Return what a caller said beside a message, and when it was said: nothing else."""
+    return _told(raw, OCCURRED, CLOCK)
+
+
+def _told(raw: bytes | None, *hidden: str) -> Told:
+    if raw is None:
+        return None, None
+    meta = _decode(raw)
+    if hidden[0] not in meta and hidden[-1] not in meta:
+        return meta, None
+    occurred = meta.get(OCCURRED)
+    shown = {name: value for name, value in meta.items() if name not in hidden}
+    # A file from elsewhere may say anything under our names.
+    known = type(occurred) is int and FIRST_STAMP <= occurred <= LAST_STAMP
+    return shown or None, occurred if known else None

@@ -1,0 +1,75 @@
+"""What a database has under the names of a store: its revision, or the tables of another program.
+
+Asked in plain statements, so that it can be asked inside any transaction, on a standby, and by a role that only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tape.db.schema.guards import in_schema
+from tape.db.schema.tables import Tables
+from tape.errors import TablesTaken
+
+__all__ = ["found_version", "taken_names"]
+
+Run = Callable[[str, tuple[Any, ...]], Any]
+"""Runs a statement with its parameters and returns what can be fetched from."""
+
+_ENTRY = {"tape_id", "seq", "kind", "key", "payload", "stamp", "version", "hash"}
+"""Columns that the entries have had from the first revision on."""
+
+
+def found_version(run: Run, tables: Tables, known: tuple[str, ...]) -> str | None:
+    """Return the revision of the store that a database holds, None if there is none.
+
+    Raises TablesTaken when the tables of these names are not a store's: they lack what every store has, or are of a
+    revision that is not ``known`` without being entries.
+    """
+    version, entries = tables.version.name, tables.entries.name
+    columns = _columns(run, tables, version)
+    if not columns:
+        return None
+    if "version_num" not in columns:
+        raise TablesTaken([version], schemas=tables.postgres)
+    # A per cent sign in the name of the schema is no place of a parameter.
+    where = in_schema(tables.schema).replace("%", "%%")
+    found = next(
+        (str(revision) for (revision,) in run(f"SELECT version_num FROM {where}{version}", ()).fetchall()), None
+    )
+    columns = _columns(run, tables, entries)
+    if columns and not columns >= _ENTRY:
+        raise TablesTaken([entries], schemas=tables.postgres)
+    if found is not None and found not in known and not columns:
+        raise TablesTaken([version], schemas=tables.postgres)
+    return found
+
+
+def _columns(run: Run, tables: Tables, name: str) -> set[str]:
+    """Return the columns of a table, none if it is not there."""
+    if not tables.postgres:
+        rows = run("SELECT name FROM pragma_table_info(?)", (name,))
+    else:
+        query = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
+        rows = run(f"{query} AND NOT attisdropped", (f"{in_schema(tables.schema)}{name}",))
+    return {column for (column,) in rows.fetchall()}
+
+
+def taken_names(run: Run, tables: Tables) -> list[str]:
+    """Return the names that a new store would need and something else in the database has."""
+    made = tables.metadata.sorted_tables
+    wanted = {table.name for table in made} | {str(index.name) for table in made for index in table.indexes}
+    if not tables.postgres:
+        rows = run("SELECT lower(name) FROM sqlite_master", ())
+        wanted.add(tables.words)
+    else:
+        wanted.add(tables.named("tape_entries_guard"))
+        rows = run(
+            "SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
+            "WHERE nspname = coalesce(%s, current_schema()) "
+            "UNION ALL SELECT proname::text FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace "
+            "WHERE pronargs = 0 AND nspname = coalesce(%s, current_schema())",
+            (tables.schema, tables.schema),
+        )
+    return sorted(wanted & {name for (name,) in rows.fetchall()})

@@ -1,0 +1,242 @@
+"""ADK's events as entries of a tape: an event with content is a message, any other an event of the tape.
+
+The content is written in blocks that every reader of the tape knows (text, tool calls and their results, files), and
+all else of the event beside it, as the entry's meta. From both the event comes back equal to what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from google.adk.events.event import Event
+from google.genai import types
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_jsonable_python
+
+import tape
+from tape.integrations.adk.places import TEMP
+from tape.integrations.naming import short
+
+__all__ = ["Written", "content_of", "event_of", "json_of", "message_of", "kept", "kept_beside", "newest"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_BESIDE = "adk"
+"""The name under which an event is kept in the meta of its message."""
+_ALONE = "adk.event"
+"""The name of an event without content."""
+_CLOCK = range(-60_000_000_000, 200_000_000_000)
+"""The seconds since 1970 that a tape can tell."""
+_PAGE = 500
+_ROLES = {"model": "assistant"}
+_ROLES_BACK = {"assistant": "model"}
+_BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
+    "function_call": ("tool_use", {"args": "input"}),
+    "function_response": ("tool_result", {"id": "tool_use_id", "response": "content"}),
+    "inline_data": ("file", {"mime_type": "mediaType"}),
+}
+"""The parts that are blocks of another name: that name, and the names of their fields there."""
+_PARTS = {kind: (name, {there: here for here, there in fields.items()}) for name, (kind, fields) in _BLOCKS.items()}
+_NEEDED = {"function_call": ("id", "name"), "function_response": ("id",), "inline_data": ("mime_type", "data")}
+_PLAIN_BASE64, _URL_BASE64 = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
+
+
+class Written:
+    """An event as it is put on a tape."""
+
+    def __init__(self, event: Event) -> None:
+        try:
+            dump = event.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        except ValueError:
+            dump = event.model_dump(exclude_none=True)
+        # Never left out, although a clock that stands still would tell the default.
+        dump["timestamp"] = event.timestamp
+        self.data: dict[str, Any]
+        self.data, replaced = tape.lenient(dump)
+        if replaced:
+            _check_readable(self.data, replaced)
+        self.key = short(event.id)
+        if self.key == event.id:
+            del self.data["id"]
+        self.usage = event.usage_metadata
+        self.rewind = event.actions.rewind_before_invocation_id
+        self.compaction = event.actions.compaction
+        self.state = self._kept_state()
+        self.message: dict[str, Any] | None = None
+        if event.content and event.content.parts:
+            self.message, rest = message_of(self.data.pop("content"))
+            if rest:
+                self.data["content"] = rest
+
+    def _kept_state(self) -> dict[str, Any]:
+        """Return what changes in the state and is to be kept, and forget the rest."""
+        actions = self.data.get("actions", {})
+        delta = actions.pop("state_delta", {})
+        lasting = {key: value for key, value in delta.items() if not key.startswith(TEMP)}
+        if lasting:
+            actions["state_delta"] = lasting
+        return lasting
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else is to be written with it."""
+        return not (self.state or self.rewind or self.compaction or self.usage)
+
+    def put(self, chat: tape.Tape, expected_head: int | None = None) -> tape.Receipt:
+        """Write the event. Raises ProvenanceConflict if another one has its id."""
+        seconds = self.data["timestamp"]
+        at = round(seconds * 1e6) if int(seconds) in _CLOCK else None
+        options: Any = {"key": self.key, "expected_head": expected_head, "occurred_at": at}
+        if self.message is None:
+            return chat.event(_ALONE, self.data, **options)
+        receipt = chat.append(self.message, id=self.key, meta={_BESIDE: self.data}, **options)
+        if receipt.duplicate and (held := kept(chat.entry(seq=receipt.seq))) != self.data:
+            raise tape.ProvenanceConflict(chat.id, self.key, receipt.seq, str(held), str(self.data))
+        return receipt
+
+
+def _check_readable(data: dict[str, Any], replaced: list[str]) -> None:
+    """Refuse what could be written and never be read again."""
+    try:
+        Event.model_validate(data)
+    except ValueError as error:
+        raise tape.InvalidEntry("event", f"holds what cannot be kept: {', '.join(replaced)}") from error
+
+
+def json_of(value: Any) -> Any:
+    """Return any value as JSON: what has no JSON of its own is told in words."""
+    with suppress(ValueError):
+        # Not for half a character, for one.
+        value = to_jsonable_python(value, serialize_unknown=True)
+    return tape.lenient(value)[0]
+
+
+# -- reading
+
+
+def kept(entry: tape.Entry) -> dict[str, Any]:
+    """Return what an entry says of an event besides its content; nothing if it is none of ADK's."""
+    payload: Any = entry.payload
+    if entry.kind == "event" and payload.name == _ALONE:
+        data: dict[str, Any] = payload.data
+        return data
+    return kept_beside(entry.meta) if entry.kind == "append" else {}
+
+
+def kept_beside(meta: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what the meta of a message says of its event."""
+    data: dict[str, Any] = (meta or {}).get(_BESIDE) or {}
+    return data
+
+
+def newest(chat: tape.Snapshot, most: int) -> Iterator[tape.Entry]:
+    """Yield the entries that are ADK's events, newest first; about ``most`` of them will be asked for."""
+    before, page = None, most + 1
+    while True:
+        page = min(page, _PAGE)
+        entries = list(chat.entries(before=before, reverse=True, limit=page))
+        yield from (entry for entry in entries if kept(entry))
+        if len(entries) < page:
+            return
+        before, page = entries[-1].seq, page * 4
+
+
+def event_of(entry: tape.Entry) -> Event:
+    """Return the event that an entry holds."""
+    fields = {"id": entry.key, **kept(entry)}
+    if entry.kind == "append":
+        payload: Any = entry.payload
+        fields["content"] = content_of(payload.message, fields.get("content"))
+    if not fields.keys() <= _FIELDS.keys():
+        # Another release of ADK had other fields.
+        return Event.model_validate(fields)
+    # Every field is checked as the model would check it, but not for arguments that only a caller may give.
+    read = {name: _FIELDS[name](value) for name, value in fields.items()}
+    for name, make in _MADE.items():
+        if name not in read:
+            read[name] = make()
+    return _like(_EVENT, read)
+
+
+def _like(model: Model, fields: dict[str, Any]) -> Model:
+    """Return a copy of a model that has no private attributes, with other fields, as ``model_copy`` would make it.
+
+    A long session is made of thousands of them: what ``model_copy`` takes is a third of the time to load it.
+    """
+    made = model.__class__.__new__(model.__class__)
+    object.__setattr__(made, "__dict__", {**model.__dict__, **fields})
+    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
+
+
+_EVENT = Event(id="-")
+_FIELDS = {name: TypeAdapter(field.rebuild_annotation()).validate_python for name, field in Event.model_fields.items()}
+_MADE: dict[str, Any] = {
+    name: field.default_factory for name, field in Event.model_fields.items() if field.default_factory
+}
+
+
+# -- content
+
+
+def message_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return dumped content as a message, and what the message does not tell of it."""
+    rest = dict(content)
+    parts = rest.pop("parts")
+    named = rest.pop("role", None)
+    role = _ROLES.get(named, named) or "user"
+    if _ROLES_BACK.get(role, role) != named:
+        rest["role"] = named
+    if len(parts) == 1 and parts[0].keys() == {"text"}:
+        return {"role": role, "content": parts[0]["text"]}, rest
+    return {"role": role, "content": [_block(part) for part in parts]}, rest
+
+
+def content_of(message: dict[str, Any], rest: dict[str, Any] | None = None) -> types.Content:
+    """Return the content that was made a message."""
+    role, blocks = message["role"], message["content"]
+    if isinstance(blocks, str):
+        parts = [_like(_PART, {"text": blocks})]
+    else:
+        parts = [types.Part.model_validate(_part(block)) for block in blocks]
+    content = _like(_CONTENT, {"parts": parts, "role": _ROLES_BACK.get(role, role)})
+    return types.Content.model_validate({**content.model_dump(), **rest}) if rest else content
+
+
+_PART, _CONTENT = types.Part(), types.Content()
+
+
+def _block(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of content as a block that every reader knows, or as it is, under its own name."""
+    if part.keys() == {"text"}:
+        return {"type": "text", **part}
+    for name, (kind, fields) in _BLOCKS.items():
+        inner = part.get(name)
+        if isinstance(inner, dict) and all(isinstance(inner.get(field), str) for field in _NEEDED[name]):
+            block = {"type": kind, **_renamed(inner, fields)}
+            if name == "inline_data":
+                block["data"] = block["data"].translate(_PLAIN_BASE64)
+            beside = {other: value for other, value in part.items() if other != name}
+            return {**block, "gemini": beside} if beside else block
+    return {"type": "gemini", "gemini": part}
+
+
+def _part(block: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of content that was made a block."""
+    kind, inner = block["type"], dict(block)
+    beside = inner.pop("gemini", {})
+    del inner["type"]
+    if kind in ("text", "gemini"):
+        return {**inner, **beside}
+    name, fields = _PARTS[kind]
+    if kind == "file":
+        inner["data"] = inner["data"].translate(_URL_BASE64)
+    return {name: _renamed(inner, fields), **beside}
+
+
+def _renamed(inner: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in inner.items()}

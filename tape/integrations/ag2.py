@@ -1,0 +1,146 @@
+"""AG2: a ``Storage`` for the history of streams, so that an agent's conversation goes on in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+from uuid import UUID
+
+from ag2.annotations import Context
+from ag2.events import (
+    BaseEvent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextInput,
+    ToolResultEvent,
+    ToolResultsEvent,
+)
+from ag2.history import Storage
+
+import tape
+from tape import Tape
+from tape.integrations.histories import Shelf, as_json, from_json, recorded
+from tape.integrations.opening import Adapter, StoreLike, awaited
+
+__all__ = ["TapeStorage"]
+
+_NAME = "ag2"
+
+Data = dict[str, Any]
+
+
+class TapeStorage(Adapter, Storage):
+    """Histories of streams, each on a tape: ``MemoryStream(TapeStorage("agent.db"), id=…)``.
+
+    ``store`` is a Store, an AsyncStore or a URL. What the user, the model and its tools say are messages; every other
+    event is one of the tape's. ``set_history`` behind what is there only appends; otherwise, as with ``drop_history``,
+    the old events leave the history and stay on the tape.
+    """
+
+    def __init__(self, store: StoreLike) -> None:
+        self._connected = self._shelf = Shelf(store, _NAME)
+
+    def tape(self, stream_id: UUID) -> Tape:
+        """Return the tape of a stream: to search, fork, look at, or build a context from."""
+        return self._shelf.tape(str(stream_id))
+
+    @awaited
+    def save_event(self, event: BaseEvent, context: Context) -> None:
+        """Write an event behind the others of its stream."""
+        self._shelf.write(str(context.stream.id), lambda chat: _write(chat, event))
+
+    @awaited
+    def get_history(self, stream_id: UUID) -> Iterable[BaseEvent]:
+        """Return the events of a stream, in order."""
+        return [_event(data) for data in _kept(self.tape(stream_id))]
+
+    @awaited
+    def set_history(self, stream_id: UUID, events: Iterable[BaseEvent]) -> None:
+        """Replace the events of a stream, in one step."""
+        self._set(stream_id, list(events))
+
+    @awaited
+    def drop_history(self, stream_id: UUID) -> None:
+        """Take every event out of a stream's history."""
+        self._set(stream_id, [])
+
+    def _set(self, stream_id: UUID, events: list[BaseEvent]) -> None:
+        def write(chat: Tape) -> None:
+            held = _kept(chat)
+            behind = [from_json(as_json(_data(event))) for event in events[: len(held)]] == held
+            if not behind:
+                chat.clear()
+            for event in events[len(held) if behind else 0 :]:
+                _write(chat, event)
+
+        if events or self.tape(stream_id).info().head:
+            self._shelf.write(str(stream_id), write)
+
+
+class _Kept(BaseEvent):
+    """An event inside another, of which AG2 tells the class, too."""
+
+    event: Any
+
+
+def _write(chat: tape.Tape, event: BaseEvent) -> None:
+    meta, message = {_NAME: as_json(_data(event))}, _message(event)
+    if message is None:
+        chat.event(f"{_NAME}.{type(event).__name__}", meta=meta)
+    else:
+        chat.append(tape.lenient(message)[0], meta=meta)
+
+
+def _data(event: BaseEvent) -> Data:
+    data: Data = _Kept(event=event).to_dict()["event"]
+    return data
+
+
+def _kept(chat: tape.Tape) -> list[Data]:
+    """Return the events that are in force, as they were kept."""
+    events: list[Data] = []
+    for entry, message in recorded(chat):
+        data = ((entry if message is None else message).meta or {}).get(_NAME)
+        if data is not None:
+            events.append(from_json(data))
+        elif message is not None:
+            events.append(_others(message))
+    return events
+
+
+def _event(data: Data) -> BaseEvent:
+    event: BaseEvent = cast(_Kept, _Kept.from_dict({"event": data})).event
+    return event
+
+
+def _others(message: tape.Message) -> Data:
+    """Return what somebody else wrote as what a user or a model of AG2 says."""
+    said: BaseEvent = ModelRequest([TextInput(message.text)])
+    if message.role == "assistant":
+        said = ModelResponse(ModelMessage(message.text))
+    return _data(said)
+
+
+def _message(event: BaseEvent) -> dict[str, Any] | None:
+    """Return what an event says in a form that any reader understands, or None if it is nothing that is said."""
+    if isinstance(event, ModelRequest):
+        return {"role": "user", "content": _text(event.parts)}
+    if isinstance(event, ModelResponse):
+        said: dict[str, Any] = {"role": "assistant", "content": event.message.content if event.message else ""}
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in event.tool_calls.calls
+        ]
+        return {**said, "tool_calls": calls} if calls else said
+    if isinstance(event, ToolResultsEvent):
+        return {"role": "user", "content": [_result(result) for result in event.results]}
+    return None
+
+
+def _result(result: ToolResultEvent) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": result.parent_id, "content": _text(result.result.parts)}
+
+
+def _text(parts: list[Any]) -> str:
+    return "\n".join(str(part.content) for part in parts if isinstance(part, TextInput))

@@ -1,0 +1,208 @@
+"""Claude Agent SDK: a ``SessionStore`` that mirrors every session to a tape, as a tree, with subagents as forks.
+
+A session is a tape that belongs to its project; a subagent's transcript is a fork of it that begins empty, as the
+subagent does. The lines are read as the import of Claude Code's files reads them, so that messages, anchors and usage
+are there to search, fork and look at; ``load`` gives each line back as it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from claude_agent_sdk import (
+    SessionKey,
+    SessionListSubkeysKey,
+    SessionStore,
+    SessionStoreEntry,
+    SessionStoreListEntry,
+    SessionSummaryEntry,
+    fold_session_summary,
+)
+
+import tape
+from tape.integrations.naming import digest, listed, short
+from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
+from tape.transcripts import ClaudeMirror, claude_lines
+
+__all__ = ["TapeSessionStore"]
+
+_AGENT = "claude-agent"
+_SUMMARY = "claude-agent.summary"
+_SUBPATH = "claude-agent.subpath"
+_KEPT = 64
+"""How many sessions are kept in memory, so that their next lines find their place without reading the tape anew."""
+_ATTEMPTS = 50
+
+
+class TapeSessionStore(AsyncAdapter, SessionStore):
+    """Sessions of the Claude Agent SDK on tapes: ``ClaudeAgentOptions(session_store=TapeSessionStore("agent.db"))``.
+
+    ``store`` is a Store, an AsyncStore or a URL. Sessions of a project belong to the owner of that name, or to the
+    owner of the store if it has one. A batch is written in one step, all of it or nothing; a line with a known uuid is
+    written once, also when its batch is sent again. ``delete`` purges.
+    """
+
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__(store)
+        self._mirrors: OrderedDict[str, ClaudeMirror] = OrderedDict()
+
+    @awaited
+    def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        """Write a batch of lines."""
+        place, lines = self._place(key), list[Any](entries)
+        # Known before the first try, so that another one finds what the first has written.
+        keys = [f"line/{uuid4()}" for _ in lines]
+
+        def write(store: tape.Store) -> ClaudeMirror:
+            chat = store.tape(place.id)
+            # Taken out for the time being: what a failed try has read must not be kept.
+            mirror = self._mirrors.pop(chat.id, None)
+            if mirror is None or not mirror.catch_up(chat):
+                # Not known here, or deleted since.
+                mirror, chat = ClaudeMirror(), place.opened(store)
+                mirror.catch_up(chat)
+            mirror.write(chat, lines, keys)
+            if place.subpath is None:
+                _summarize(chat, place, lines)
+            return mirror
+
+        if lines:
+            self._mirrors[place.id] = place.store.transaction(write)
+            while len(self._mirrors) > _KEPT:
+                self._mirrors.popitem(last=False)
+
+    @awaited
+    def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        """Return the lines of a transcript, each as it was written, or None if there are none."""
+        place = self._place(key)
+        chat = _found(place.store, place.id)
+        lines: list[Any] = [] if chat is None else claude_lines(chat)
+        return lines or None
+
+    @awaited
+    def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        """Return the sessions of a project and when each was last written to."""
+        return [{"session_id": _session_of(info), "mtime": _mtime(info)} for _, info in self._listed(project_key)]
+
+    @awaited
+    def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """Return what the SDK shows of each session in a list."""
+        return [
+            {"session_id": _session_of(info), "mtime": _mtime(info), "data": data}
+            for chat, info in self._listed(project_key)
+            if (data := chat.state(_SUMMARY)) is not None
+        ]
+
+    @awaited
+    def delete(self, key: SessionKey) -> None:
+        """Purge a session with its subagents' transcripts, or one of these alone.
+
+        Raises TapeInUse when there are other forks of it.
+        """
+        place = self._place(key)
+        for tries_left in reversed(range(_ATTEMPTS)):
+            sides = () if place.subpath else listed(place.store, label=place.main)
+            for id in [*(info.id for info in sides), place.id]:
+                try:
+                    place.store.purge(id)
+                except tape.TapeNotFound:
+                    pass
+                except tape.TapeInUse as error:
+                    # A subagent may have written meanwhile; any other fork is somebody's, and stays.
+                    if not tries_left or not all(fork.startswith(f"{place.main}/") for fork in error.by):
+                        raise
+                    break
+            else:
+                return
+
+    @awaited
+    def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        """Return the subpaths of a session's other transcripts."""
+        place = self._place({"project_key": key["project_key"], "session_id": key["session_id"]})
+        return [place.store.tape(info.id).state(_SUBPATH) for info in listed(place.store, label=place.main)]
+
+    def _place(self, key: SessionKey) -> _Place:
+        return _Place(_owned(self._connected.store, key["project_key"]), key)
+
+    def _listed(self, project: str) -> Iterator[tuple[tape.Tape, tape.TapeInfo]]:
+        store = _owned(self._connected.store, project)
+        return ((store.tape(info.id), info) for info in listed(store, label=_label(project)))
+
+
+class _Place:
+    """Where a transcript is kept: the store of its owner, the ids of its session's tape and of its own."""
+
+    def __init__(self, store: tape.Store, key: SessionKey) -> None:
+        self.store, self.key = store, key
+        self.project: str = key["project_key"]
+        self.session: str = key["session_id"]
+        self.subpath: str | None = key.get("subpath") or None
+        # Two projects, or two owners of stores, may have equal sessions.
+        self.main = short(f"claude/{digest(store.owner or '', self.project)}/{quote(self.session, safe='')}", 200)
+        self.id = self.main if self.subpath is None else short(f"{self.main}/{quote(self.subpath)}")
+
+    def opened(self, store: tape.Store) -> tape.Tape:
+        """Return the tape to write to, made if it is not there."""
+        main = _found(store, self.main)
+        if self.subpath is None:
+            label = _label(self.project)
+            if main is None:
+                return self.new(store, label)
+            if label not in main.info().labels:
+                # A subagent's transcript came first.
+                main.label(label)
+            return main
+        side = _found(store, self.id)
+        if side is None:
+            if main is None:
+                main = _Place(store, {"project_key": self.project, "session_id": self.session}).new(store)
+            # The first entry only opens the session's tape: a subagent knows nothing of what was said before.
+            side = main.fork(self.id, at=1, name=short(self.subpath), reuse=True)
+            side.label(main.id)
+            # A fork has no meta of its own.
+            side.put(_SUBPATH, self.subpath)
+        return side
+
+    def new(self, store: tape.Store, *labels: str) -> tape.Tape:
+        """Make the tape."""
+        return store.create(self.id, agent=_AGENT, labels=labels, meta={_AGENT: {**self.key}}, reuse=True)
+
+
+def _summarize(chat: tape.Tape, place: _Place, lines: list[Any]) -> None:
+    """Keep what the SDK shows of a session in a list up to date."""
+    before = chat.state(_SUMMARY)
+    known: SessionSummaryEntry | None = None
+    if before is not None:
+        known = {"session_id": place.session, "mtime": 0, "data": before}
+    after = fold_session_summary(known, place.key, lines)["data"]
+    if after != before:
+        chat.put(_SUMMARY, after)
+
+
+def _owned(store: tape.Store, project: str) -> tape.Store:
+    return store if store.owner is not None else store.scoped(short(project))
+
+
+def _found(store: tape.Store, id: str) -> tape.Tape | None:
+    try:
+        return store.get(id)
+    except tape.TapeNotFound:
+        return None
+
+
+def _session_of(info: tape.TapeInfo) -> str:
+    session: str = (info.meta or {})[_AGENT]["session_id"]
+    return session
+
+
+def _mtime(info: tape.TapeInfo) -> int:
+    assert info.updated_at is not None, "a tape that is listed has an entry"
+    return int(info.updated_at.timestamp() * 1000)
+
+
+def _label(project: str) -> str:
+    return f"claude-project/{digest(project)}"

@@ -1,0 +1,140 @@
+"""The channels of a checkpoint: how each value is written to the tape of its thread, and read.
+
+- A list of messages is messages of the tape, written behind the last that the tape has already. The checkpoint names
+  the last one. Where a message was changed or removed, a branch begins.
+- Another list that grew is its new end, and the keys of the checkpoints that hold the parts before. Parts are joined
+  as they grow, so that there are few.
+- A value that did not change is the key of the checkpoint that holds it. Any other is there by value.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import Any
+
+from langgraph.checkpoint.base import Checkpoint
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+import tape
+from tape.integrations.langgraph.messages import are_messages, chain, from_tape, to_tape
+from tape.integrations.langgraph.records import Record, Thread
+from tape.integrations.langgraph.values import SERIALIZER, chained, is_open, pack, unpack
+
+__all__ = ["Channels", "Held", "conversation", "prepared"]
+
+_LONG, _SMALL = 8, 64
+"""How many items a list has that is kept in parts; how many characters a string that is repeated, not looked up."""
+
+Held = dict[str, Any]
+"""What a checkpoint says of one channel."""
+
+
+def prepared(value: Any, serde: SerializerProtocol) -> Held | list[str]:
+    """Do what takes time before the tape is locked: name the items of a list, and pack any other value."""
+    if type(value) is list and is_open(serde):
+        if are_messages(value):
+            return chain(value, "")
+        if len(value) >= _LONG:
+            return chained((SERIALIZER.dumps_typed(item)[1] for item in value), "")
+    return pack(value, serde)
+
+
+def conversation(channels: dict[str, Held]) -> str | None:
+    """Return the last message of the conversation: of the channel ``messages``, or of the first that holds some."""
+    ends = {name: held["messages"] for name, held in channels.items() if "messages" in held}
+    return ends.get("messages") or next((ends[name] for name in sorted(ends)), None)
+
+
+class Channels:
+    """The channels of the checkpoints of a thread."""
+
+    def __init__(self, thread: Thread, serde: SerializerProtocol) -> None:
+        self._thread, self._serde = thread, serde
+        self.written: str | None = None
+        """The last message that was written, which is the tape's head then."""
+
+    def value(self, record: Record, name: str) -> Any:
+        """Return what a channel has in a checkpoint."""
+        _, held = self._holder(record, name)
+        if "messages" in held:
+            # As of then: the messages of a tape may be revised or retracted, a checkpoint may not.
+            messages = self._thread.chat.at(record.seq).messages(branch=held["messages"])
+            return [from_tape(message, self._serde) for message in messages]
+        if "parts" not in held:
+            return unpack(held, self._serde)
+        parts = [self._at(record, key)[name]["end"] for key, _ in held["parts"]]
+        return [unpack(item, self._serde) for part in (*parts, held["end"]) for item in part]
+
+    def write(
+        self, checkpoint: Checkpoint, before: Record | None, ready: dict[str, Held | list[str]]
+    ) -> dict[str, Held]:
+        """Write what changed since a checkpoint; returns what the next one says of each channel."""
+        earlier = {} if before is None else unpack(before.data["checkpoint"], self._serde)["channel_versions"]
+        versions, written = checkpoint["channel_versions"], {}
+        for name, value in checkpoint["channel_values"].items():
+            old = {} if before is None else before.data["channels"].get(name, {})
+            if before is not None and old and name not in ready and earlier.get(name) == versions.get(name):
+                written[name] = old if _is_small(old) else {"same": before.key}
+                continue
+            new = ready.get(name) or prepared(value, self._serde)
+            key, held = self._holder(before, name) if before is not None and old else ("", {})
+            if isinstance(new, dict):
+                written[name] = new
+            elif are_messages(value):
+                written[name] = self._write_messages(value, new, held)
+            else:
+                written[name] = self._write_end(value, new, key, held)
+        return written
+
+    def _write_messages(self, messages: list[Any], ids: list[str], held: Held) -> Held:
+        if root := held.get("root", ""):
+            ids = chain(messages, root)
+        try:
+            self._extend(messages, ids, held["count"] if _begins(ids, held, "messages") else 0)
+        except (tape.UnknownMessage, tape.ProvenanceConflict):
+            # Somebody took messages out of the tape's view. The checkpoint has them still, so they are written anew.
+            root = tape.new_id()
+            ids = chain(messages, root)
+            self._extend(messages, ids, 0)
+        return {"messages": ids[-1], "count": len(ids), **({"root": root} if root else {})}
+
+    def _extend(self, messages: list[Any], ids: list[str], start: int) -> None:
+        """Write the messages that the tape does not have: another branch or a subgraph may have written some."""
+        chat = self._thread.chat
+        start += bisect.bisect_left(ids[start:], True, key=lambda id: chat.find(id) is None)
+        if start < len(ids):
+            said, metas = zip(*(to_tape(message, self._serde) for message in messages[start:]), strict=True)
+            chat.extend(said, ids=ids[start:], metas=metas, parent=ids[start - 1] if start else None)
+            self.written = ids[-1]
+
+    def _write_end(self, items: list[Any], ids: list[str], key: str, held: Held) -> Held:
+        parts = [*held["parts"], [key, len(held["end"])]] if _begins(ids, held, "digest") else []
+        start = sum(count for _, count in parts)
+        while parts and parts[-1][1] <= len(items) - start:
+            start -= parts.pop()[1]
+        end = [pack(item, self._serde) for item in items[start:]]
+        return {"parts": parts, "end": end, "count": len(ids), "digest": ids[-1]}
+
+    def _holder(self, record: Record, name: str) -> tuple[str, Held]:
+        """Return the key of the checkpoint that holds what a channel has in another, and what it says of it."""
+        held = record.data["channels"][name]
+        return (held["same"], self._at(record, held["same"])[name]) if "same" in held else (record.key, held)
+
+    def _at(self, record: Record, key: str) -> dict[str, Held]:
+        holder = self._thread.by_key(record.ns, key)
+        if holder is None:
+            raise tape.Corrupt(self._thread.chat.id, record.seq, f"the checkpoint {key!r} that it builds on is gone")
+        channels: dict[str, Held] = holder.data["channels"]
+        return channels
+
+
+def _begins(ids: list[str], held: Held, last: str) -> bool:
+    """Whether a list begins with the one that a checkpoint holds, which names its last item under ``last``."""
+    count = held.get("count", 0)
+    return 0 < count <= len(ids) and ids[count - 1] == held.get(last)
+
+
+def _is_small(held: Held) -> bool:
+    value = held.get("json", held)
+    small = len(value) <= _SMALL if isinstance(value, str) else not isinstance(value, list | dict)
+    return small or "messages" in held or "same" in held

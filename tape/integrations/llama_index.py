@@ -1,0 +1,143 @@
+"""LlamaIndex: a ``BaseChatStore`` on tapes, for ``ChatMemoryBuffer`` and the chat engines and agents that use one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
+from llama_index.core.storage.chat_store.base import BaseChatStore
+from pydantic import PrivateAttr
+
+import tape
+from tape import Tape
+from tape.integrations.histories import Pair, Shelf, keep, kept, unzipped
+from tape.integrations.opening import StoreLike
+
+__all__ = ["TapeChatStore"]
+
+_NAME = "llama-index"
+_ROLES = {role.value for role in MessageRole}
+
+
+class TapeChatStore(BaseChatStore):
+    """Chat histories by key, each on a tape: ``ChatMemoryBuffer.from_defaults(chat_store=TapeChatStore("agent.db"))``.
+
+    ``store`` is a Store, an AsyncStore or a URL. What is deleted leaves the history and stays on the tape. Messages
+    that are set behind those that are there are only appended.
+    """
+
+    _shelf: Shelf = PrivateAttr()
+
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__()
+        self._shelf = Shelf(store, _NAME)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name by which LlamaIndex knows the class."""
+        return "TapeChatStore"
+
+    def tape(self, key: str) -> Tape:
+        """Return the tape of a key: to search, fork, look at, or build a context from."""
+        return self._shelf.tape(key)
+
+    def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
+        """Replace the messages of a key, in one step."""
+        self._shelf.write(key, lambda chat: _set(chat, messages))
+
+    def get_messages(self, key: str) -> list[ChatMessage]:
+        """Return the messages of a key."""
+        return [_to_llama(message) for message in self.tape(key).messages()]
+
+    def add_message(self, key: str, message: ChatMessage) -> None:
+        """Write a message behind the others of a key."""
+        self._shelf.extend(key, [_from_llama(message)])
+
+    def delete_messages(self, key: str) -> list[ChatMessage] | None:
+        """Take every message of a key out of its history; returns them, or None if there are none."""
+        return self._shelf.write(key, _clear) if self.tape(key).info().head else None
+
+    def delete_message(self, key: str, idx: int) -> ChatMessage | None:
+        """Take one message out of a history; returns it, or None if there is no such."""
+        return self._shelf.write(key, lambda chat: _drop(chat, idx)) if self.tape(key).info().head else None
+
+    def delete_last_message(self, key: str) -> ChatMessage | None:
+        """Take the last message out of a history; returns it, or None if there is none."""
+        return self.delete_message(key, -1)
+
+    def get_keys(self) -> list[str]:
+        """Return the keys that have messages, and those of forks, oldest first."""
+        return [name for name, info in self._shelf.names() if info.message_count or info.parent][::-1]
+
+    def close(self) -> None:
+        """Give back a store that was opened here; one that was given stays open."""
+        self._shelf.close()
+
+
+def _set(chat: tape.Tape, messages: list[ChatMessage]) -> None:
+    held = chat.messages()
+    if [_to_llama(message) for message in held] == messages[: len(held)]:
+        chat.extend(**unzipped([_from_llama(message) for message in messages[len(held) :]]))
+    elif messages:
+        chat.replace_history(**unzipped([_from_llama(message) for message in messages]))
+    else:
+        chat.clear()
+
+
+def _clear(chat: tape.Tape) -> list[ChatMessage] | None:
+    held = chat.messages()
+    if held:
+        chat.clear()
+    return [_to_llama(message) for message in held] or None
+
+
+def _drop(chat: tape.Tape, index: int) -> ChatMessage | None:
+    held = chat.messages()
+    if not -len(held) <= index < len(held):
+        return None
+    gone = held.pop(index)
+    if "tool_calls" in gone.data:
+        # Retracted, the results of its calls would go with it, which LlamaIndex has not asked for.
+        chat.replace_history([message.to_dict() for message in held], metas=[message.meta for message in held])
+    else:
+        chat.retract(gone.id)
+    return _to_llama(gone)
+
+
+def _from_llama(message: ChatMessage) -> Pair:
+    """Return a message in the form of OpenAI's chats, and beside it all that LlamaIndex says of it."""
+    try:
+        whole = message.model_dump(mode="json")
+    except ValueError:
+        # Halves of characters, or bytes that are no text: not for JSON as pydantic understands it.
+        whole = message.model_dump()
+    # In its JSON mode pydantic makes None of infinities.
+    whole |= {"role": message.role.value, "additional_kwargs": message.model_dump()["additional_kwargs"]}
+    text = message.content
+    if len(message.blocks) == 1 and whole["blocks"] == [TextBlock(text=text or "").model_dump()]:
+        del whole["blocks"]
+        whole["content"] = text
+    said: dict[str, Any] = {"role": whole["role"], "content": text}
+    if calls := [_call(block) for block in message.blocks if isinstance(block, ToolCallBlock)]:
+        said["tool_calls"] = calls
+    if isinstance(answered := message.additional_kwargs.get("tool_call_id"), str):
+        said["tool_call_id"] = answered
+    return keep(_NAME, said, whole)
+
+
+def _call(block: ToolCallBlock) -> dict[str, Any]:
+    arguments = block.tool_kwargs
+    if not isinstance(arguments, str):
+        arguments = json.dumps(tape.lenient(arguments)[0])
+    return {"id": block.tool_call_id, "type": "function", "function": {"name": block.tool_name, "arguments": arguments}}
+
+
+def _to_llama(message: tape.Message) -> ChatMessage:
+    whole = kept(_NAME, message, "role", "content")
+    if whole is None:
+        role = message.role if message.role in _ROLES else "user"
+        whole = {"role": role, "content": message.text}
+    elif "blocks" in whole:
+        whole.pop("content", None)
+    return ChatMessage(**whole)

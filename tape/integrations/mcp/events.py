@@ -1,0 +1,106 @@
+"""Resumable streams: the events of MCP streams on a tape."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any
+
+from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+from starlette.datastructures import Headers, MutableHeaders
+
+import tape
+from tape.integrations.naming import digest
+from tape.integrations.opening import Adapter, StoreLike
+
+__all__ = ["TapeEventStore"]
+
+_SESSION = "mcp-session-id"
+_KEPT = 10_000
+"""Of how many sessions it is known which streams are theirs."""
+
+_session: ContextVar[str] = ContextVar("session", default="")
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class TapeEventStore(Adapter, EventStore):
+    """The events of an MCP server's streams on a tape, so that a client that was cut off gets what it missed.
+
+    ``app = events.scoped(server.streamable_http_app(event_store=events))``: a server gives the streams of each session
+    the same ids, and this keeps them apart. Without it the store is good for one session.
+    """
+
+    def __init__(self, store: StoreLike, tape: str = "mcp/events") -> None:
+        super().__init__(store)
+        self._tape = tape
+        self._scopes: OrderedDict[str, str] = OrderedDict()
+
+    async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
+        """Record an event; returns its id, the seq."""
+        text = None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True)
+        return await self._connected.run(_record, self._tape, _session.get(), stream_id, text)
+
+    async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
+        """Send the events of the same stream behind an event; returns the stream, or None if it is not known."""
+        behind = await self._connected.run(_behind, self._tape, _session.get(), last_event_id)
+        if behind is None:
+            return None
+        stream, events = behind
+        for seq, text in events:
+            await send_callback(EventMessage(jsonrpc_message_adapter.validate_json(text), seq))
+        return stream
+
+    def scoped(self, app: App) -> App:
+        """Return an ASGI application that tells this store to which session the events of a request belong."""
+
+        async def scoped(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] != "http":
+                return await app(scope, receive, send)
+            named = Headers(scope=scope).get(_SESSION)
+            # Its own tasks inherit this from the request that opens a session, before it has an id.
+            ours = tape.new_id() if named is None else self._scopes.get(named, "gone")
+            token = _session.set(ours)
+
+            async def sent(event: Any) -> None:
+                if event["type"] == "http.response.start" and named is None:
+                    named_now = MutableHeaders(scope=event).get(_SESSION)
+                    if named_now is not None:
+                        self._scopes[named_now] = ours
+                        if len(self._scopes) > _KEPT:
+                            self._scopes.popitem(last=False)
+                await send(event)
+
+            try:
+                return await app(scope, receive, sent)
+            finally:
+                _session.reset(token)
+
+        return scoped
+
+
+def _name(session: str, stream: str) -> str:
+    """Return the name of a stream's events, by which they are found. A client may have chosen any id."""
+    return f"mcp.stream/{digest(session, stream)}"
+
+
+def _record(store: tape.Store, id: str, session: str, stream: str, text: str | None) -> str:
+    receipt = store.tape(id).event(_name(session, stream), {"stream": stream, "message": text})
+    return str(receipt.seq)
+
+
+def _behind(store: tape.Store, id: str, session: str, event: str) -> tuple[str, list[tuple[str, str]]] | None:
+    """Return the stream of an event of this session, and the messages behind it."""
+    chat = store.tape(id)
+    seq = int(event) if event.isascii() and event.isdigit() and len(event) < 19 else 0
+    entry = chat.find_entry(seq=seq) if seq else None
+    payload: Any = None if entry is None else entry.payload
+    if entry is None or entry.kind != "event" or not isinstance(payload.data, dict):
+        return None
+    stream = payload.data.get("stream")
+    if not isinstance(stream, str) or payload.name != _name(session, stream):
+        return None
+    behind: list[Any] = [(entry.seq, entry.payload) for entry in chat.entries(after=seq, name=payload.name)]
+    return stream, [(str(at), kept.data["message"]) for at, kept in behind if kept.data["message"] is not None]

@@ -1,0 +1,109 @@
+"""The server: the tools with their hints, and every tape as a resource."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import anyio.to_thread
+import msgspec
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp.server.mcpserver.resources import ResourceSecurity
+from mcp_types import Resource, ToolAnnotations
+
+import tape
+from tape.integrations.mcp.tools import Reading, Writing, as_tool, shown
+from tape.integrations.opening import Connected, StoreLike
+
+__all__ = ["mcp_server"]
+
+_LISTED = 100
+_MESSAGES = 1_000
+_BYTES = 1_000_000
+"""How many tapes are listed, and how much of one is read as a resource."""
+_READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_SETS = _ADDS.model_copy(update={"idempotent_hint": True})
+_TAKES = _SETS.model_copy(update={"destructive_hint": True})
+_INSTRUCTIONS = (
+    "Histories of agents on append-only tapes. Find one with search or list_tapes, then read_around a hit's seq, or"
+    " read messages and context, as of now or of any earlier seq."
+)
+
+
+def mcp_server(store: StoreLike, *, write: bool = False, name: str = "tape") -> MCPServer[Any]:
+    """Return an MCP server of a store's tapes: ``mcp_server("agent.db").run()`` serves standard input and output.
+
+    It reads, and a URL is opened to be read only, unless ``write`` is true. A store of an owner shows that owner's
+    tapes alone.
+    """
+    connected = Connected(store, read_only=not write)
+    server = _Server(connected, name, write=write)
+    reading = Reading(connected.store)
+    for read in (
+        reading.list_tapes,
+        reading.tape_info,
+        reading.search,
+        reading.read_around,
+        reading.messages,
+        reading.context,
+        reading.anchors,
+        reading.diff,
+    ):
+        server.add_tool(as_tool(read), annotations=_READS)
+    if write:
+        writing = Writing(connected.store)
+        server.add_tool(as_tool(writing.append), annotations=_ADDS)
+        server.add_tool(as_tool(writing.fork), annotations=_ADDS)
+        server.add_tool(as_tool(writing.handoff), annotations=_ADDS)
+        server.add_tool(as_tool(writing.label), annotations=_SETS)
+        server.add_tool(as_tool(writing.retract), annotations=_TAKES)
+    return server
+
+
+class _Server(MCPServer[Any]):
+    """A server that lists the newest tapes as resources, and reads any of them."""
+
+    def __init__(self, connected: Connected, name: str, *, write: bool) -> None:
+        instructions = _INSTRUCTIONS if write else f"{_INSTRUCTIONS} Nothing can be written."
+        super().__init__(name, instructions=instructions, version=tape.__version__, log_level="WARNING")
+        self._connected = connected
+        # Ids are no paths: one that looks like one is an id all the same.
+        plain = ResourceSecurity(exempt_params={"id", "seq"})
+        kind = "application/json"
+        self.resource("tape://{id}@{seq}", name="tape-at", mime_type=kind, security=plain)(self._read_at)
+        self.resource("tape://{id}", name="tape", mime_type=kind, security=plain)(self._read)
+
+    async def list_resources(self) -> list[Resource]:
+        """Return the newest tapes."""
+        page = await anyio.to_thread.run_sync(lambda: self._connected.store.list(limit=_LISTED))
+        return [
+            Resource(
+                uri=f"tape://{quote(info.id, safe='')}",
+                name=info.name or info.id,
+                description=f"{info.message_count} messages, seq {info.head}, {info.status}",
+                mime_type="application/json",
+            )
+            for info in page
+        ]
+
+    def _read(self, id: str) -> str:
+        """A tape as it is now: what is known of it, and its messages, the last ones of a long one."""
+        return self._shown(id, -1)
+
+    def _read_at(self, id: str, seq: str) -> str:
+        """A tape as it was at a seq."""
+        if not (seq.isascii() and seq.isdigit() and len(seq) < 19):
+            raise ResourceNotFoundError(f"{seq!r} is no seq")
+        return self._shown(id, int(seq))
+
+    def _shown(self, id: str, point: int) -> str:
+        try:
+            view = Reading(self._connected.store).at(id, point)
+            page = view.messages(limit=_MESSAGES, max_bytes=_BYTES)
+            rest = getattr(page, "truncated", False)
+            value = {"info": shown(view.info()), "messages": shown(list(page)), "truncated": rest}
+        except tape.TapeError as error:
+            raise ResourceNotFoundError(f"{type(error).__name__}: {error}") from error
+        return msgspec.json.encode(value).decode()

@@ -1,0 +1,261 @@
+"""OpenTelemetry GenAI: what instrumented programs say to models, on tapes; and tapes as GenAI spans.
+
+Two environment variables capture any program whose instrumentation uses opentelemetry-util-genai:
+``OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK=tape`` and ``TAPE_STORE``, the store's file or URL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from opentelemetry.trace import SpanKind, Tracer, format_span_id, format_trace_id, set_span_in_context
+from opentelemetry.util.genai.completion_hook import CompletionHook
+
+import tape
+from tape.integrations.opening import Connected, StoreLike
+
+__all__ = ["TapeCompletionHook", "export_spans"]
+
+_STORE = "TAPE_STORE"
+_AGENT = "otel"
+_INPUTS, _OUTPUTS = "gen_ai.input.messages", "gen_ai.output.messages"
+_SYSTEM, _TOOLS = "gen_ai.system_instructions", "gen_ai.tool.definitions"
+_REFERENCES = {
+    _INPUTS: "gen_ai.input.messages_ref",
+    _OUTPUTS: "gen_ai.output.messages_ref",
+    _SYSTEM: "gen_ai.system_instructions_ref",
+    _TOOLS: "gen_ai.tool.definitions_ref",
+}
+"""What was said, as attributes of a span; and those that tell where it is kept."""
+_CONVERSATION, _OPERATION = "gen_ai.conversation.id", "gen_ai.operation.name"
+_USED = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", "cached_tokens": "cache_read.input_tokens"}
+_BLOCKS = [
+    ("text", "text", {"content": "text"}),
+    ("reasoning", "thinking", {"content": "thinking"}),
+    ("tool_call", "tool_use", {"id": "id", "name": "name", "arguments": "input"}),
+    ("tool_call_response", "tool_result", {"id": "tool_use_id", "response": "content"}),
+]
+"""The parts of a GenAI message, the blocks that they are on a tape, and how their members are called there."""
+_TO_BLOCK = {part: (block, names) for part, block, names in _BLOCKS}
+_TO_PART = {block: (part, {there: here for here, there in names.items()}) for part, block, names in _BLOCKS}
+
+_log = logging.getLogger(__name__)
+
+
+class TapeCompletionHook(CompletionHook):
+    """Writes what a model was given and what it said to a tape, and puts ``tape:<id>@<seq>`` on the span.
+
+    A conversation with an id is a tape of that id; without one it is found by what it goes on from. A call brings the
+    whole history along: each message of it is written once, and what differs from it becomes a branch. Nothing is ever
+    raised into the program, which waits for the write; what went wrong is logged.
+    """
+
+    def __init__(self, store: StoreLike | None = None) -> None:
+        if store is None and not os.environ.get(_STORE):
+            raise tape.InvalidEntry(_STORE, "names the store in which completions are kept")
+        self._connected = Connected(os.environ[_STORE] if store is None else store)
+
+    def on_completion(self, *, inputs: Any, outputs: Any, system_instruction: Any, **others: Any) -> None:
+        """Record one call of a model."""
+        try:
+            span, record = others.get("span"), others.get("log_record")
+            call = _Call(inputs, outputs, system_instruction, others.get("tool_definitions"), span)
+            references = self._connected.store.transaction(call.write)
+            if span is not None:
+                span.set_attributes(references)
+            if record is not None:
+                record.attributes = {**(record.attributes or {}), **references}
+        except Exception:
+            _log.warning("a completion was not written to its tape", exc_info=True)
+
+    def shutdown(self) -> None:
+        """Give back a store that was opened here."""
+        self._connected.close()
+
+
+class _Call:
+    """One call of a model, as its messages are kept: each under an id that tells all that stands before it."""
+
+    def __init__(self, inputs: Any, outputs: Any, system: Any, tools: Any, span: Any) -> None:
+        attributes = tape.lenient(dict(getattr(span, "attributes", None) or {}))[0]
+        # What was said is on the tape already, and here it would be once more with each call.
+        self.attributes = {name: held for name, held in attributes.items() if name not in _REFERENCES}
+        self.conversation = self.attributes.get(_CONVERSATION)
+        context = None if span is None else span.get_span_context()
+        # Without the SDK no span has an id.
+        if context is not None and context.is_valid:
+            self.trace, self.span = format_trace_id(context.trace_id), format_span_id(context.span_id)
+        else:
+            self.trace, self.span = tape.new_id(), tape.new_id()
+        self.meta = {"otel": {"trace_id": self.trace, "span_id": self.span}}
+        self.system = [{"role": "system", "parts": system}] if system else []
+        self.tools = tape.lenient(tools or [])[0]
+        self.inputs, end = _chained(inputs, "")
+        self.outputs = [_chained([output], end)[0][0] for output in outputs]
+
+    def write(self, store: tape.Store) -> dict[str, str]:
+        """Write what is new; returns where each part of the call is."""
+        chat, known = self._place(store)
+        seqs: dict[str, int] = {}
+        first, prompted = None, False
+        for first, message in _chained(self.system, "system")[0]:
+            receipt = chat.append(message, id=first, parent=None, meta=self.meta)
+            seqs[_SYSTEM], prompted = receipt.seq, not receipt.duplicate
+        if self.tools:
+            seqs[_TOOLS] = chat.event("otel.tools", self.tools, key=f"otel.tools/{_digest(self.tools)}").seq
+        new = self.inputs[known:]
+        parent = self.inputs[known - 1][0] if known else first
+        receipts = chat.extend(
+            [message for _, message in new], ids=[id for id, _ in new], parent=parent, meta=self.meta
+        )
+        end = self.inputs[-1][0] if self.inputs else first
+        if self.inputs:
+            seqs[_INPUTS] = receipts[-1].seq if receipts else chat.message(self.inputs[-1][0]).seq
+        meta = {"otel": {**self.meta["otel"], "attributes": self.attributes}}
+        # The first of several answers is written last: it is where the conversation goes on.
+        for id, message in reversed(self.outputs):
+            seqs[_OUTPUTS] = chat.append(message, id=id, parent=end, meta=meta).seq
+        if prompted and end != first and not (receipts or self.outputs):
+            # A new prompt, and nothing behind it: the conversation stays where it was.
+            chat.switch(end)
+        self._count(chat)
+        return {_REFERENCES[name]: f"tape:{quote(chat.id, safe='')}@{seq}" for name, seq in seqs.items()}
+
+    def _count(self, chat: tape.Tape) -> None:
+        counts = {name: self.attributes.get(f"gen_ai.usage.{theirs}") for name, theirs in _USED.items()}
+        used: dict[str, Any] = {
+            name: number for name, number in counts.items() if type(number) is int and 0 < number < 2**53
+        }
+        if used:
+            model = self.attributes.get("gen_ai.request.model")
+            chat.record_usage(**used, model=model if _fits(model) else None, key=f"otel/{self.trace}/{self.span}")
+
+    def _place(self, store: tape.Store) -> tuple[tape.Tape, int]:
+        """Return the tape, and how many of the inputs it has."""
+        if self.conversation is not None:
+            name = str(self.conversation)
+            chat = store.tape(name if _fits(name) else f"otel/{_digest(name)}")
+            if chat.info().head == 0:
+                store.create(chat.id, agent=_AGENT)
+            return chat, next((n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0])), 0)
+        for known in range(len(self.inputs), 0, -1):
+            id, message = self.inputs[known - 1]
+            # Many conversations begin alike. What a model said tells which one this is.
+            if message["role"] == "assistant" and (holders := store.messages_by_id(id, limit=1)):
+                chat = store.tape(holders[0].tape)
+                return chat, next(n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0]))
+        return store.create(f"otel/{self.trace}/{self.span}", agent=_AGENT, reuse=True), 0
+
+
+def _fits(name: Any) -> bool:
+    """Whether a name can be an id."""
+    return (
+        isinstance(name, str) and 0 < len(name) < 200 and name.isprintable() and name[0] != "~" and bool(name.strip())
+    )
+
+
+def _chained(messages: Any, before: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
+    """Return messages as a tape has them, each with the digest of itself and all before it; and the last digest."""
+    made: list[tuple[str, dict[str, Any]]] = []
+    for said in tape.lenient(list(messages))[0]:
+        blocks = [_renamed(part, _TO_BLOCK) for part in said["parts"]]
+        alone = len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["type"] == "text"
+        message = {"role": said["role"], "content": blocks[0]["text"] if alone else blocks}
+        if said.get("name") is not None:
+            message["name"] = said["name"]
+        before = f"otel-{_digest([before, message])}"
+        made.append((before, message))
+    return made, before
+
+
+def _renamed(part: Any, table: dict[str, tuple[str, dict[str, str]]]) -> dict[str, Any]:
+    kind, names = table.get(part["type"], (part["type"], {}))
+    return {names.get(name, name): held for name, held in part.items() if name != "type"} | {"type": kind}
+
+
+def _digest(value: Any) -> str:
+    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=16).hexdigest()
+
+
+def export_spans(chat: tape.Tape | tape.Snapshot, tracer: Tracer, *, content: bool = False) -> int:
+    """Write a tape as GenAI spans: the agent, in it each answer of a model, and each tool; returns how many.
+
+    Spans refer to the tape, ``tape:<id>@<seq>``, and have the times at which the messages were recorded. What was said
+    is in them with ``content`` only.
+    """
+    path, info, spans = chat.messages(), chat.info(), 0
+    if not path:
+        return 0
+    stamps = [(message.occurred or message.stamp) * 1_000 for message in path]
+    shared = {_CONVERSATION: info.id, **({"gen_ai.agent.name": info.agent} if info.agent else {})}
+    name = f"invoke_agent {info.agent}" if info.agent else "invoke_agent"
+    whole = tracer.start_span(name, attributes={**shared, _OPERATION: "invoke_agent"}, start_time=stamps[0])
+    for place in range(len(path)):
+        begun = stamps[max(place - 1, 0)]
+        for title, kind, facts in _facts(path, place, content):
+            facts = {**shared, **facts}
+            span = tracer.start_span(title, set_span_in_context(whole), kind, facts, start_time=begun)
+            span.end(max(stamps[place], begun))
+            spans += 1
+    whole.end(max(stamps))
+    return spans + 1
+
+
+def _facts(path: list[tape.Message], place: int, content: bool) -> Iterator[tuple[str, SpanKind, dict[str, Any]]]:
+    """Yield the spans of a message: title, kind and attributes."""
+    message = path[place]
+    if message.role == "assistant":
+        kept = ((message.meta or {}).get("otel") or {}).get("attributes") or {}
+        facts = {name: held for name, held in kept.items() if held is not None and name not in _REFERENCES}
+        facts |= {_OPERATION: "chat", _REFERENCES[_OUTPUTS]: _reference(message)}
+        if place:
+            facts[_REFERENCES[_INPUTS]] = _reference(path[place - 1])
+        if content:
+            # A prompt is not an input: it has an attribute of its own.
+            said = [_genai(earlier) for earlier in path[:place] if earlier.role != "system"]
+            facts |= {_INPUTS: _text(said), _OUTPUTS: _text([_genai(message)])}
+        yield f"chat {facts.get('gen_ai.request.model', '')}".strip(), SpanKind.CLIENT, facts
+    for part in _genai(message)["parts"]:
+        if part.get("type") == "tool_call_response":
+            call = next((asked for asked in _calls(path[:place]) if asked.get("id") == part.get("id")), {})
+            facts = {_OPERATION: "execute_tool", "gen_ai.tool.name": str(call.get("name", "unknown"))}
+            facts |= {"gen_ai.tool.call.id": str(part.get("id")), "gen_ai.tool.call.result_ref": _reference(message)}
+            yield f"execute_tool {facts['gen_ai.tool.name']}", SpanKind.INTERNAL, facts
+
+
+def _calls(path: list[tape.Message]) -> Iterator[dict[str, Any]]:
+    return (part for message in reversed(path) for part in _genai(message)["parts"] if part.get("type") == "tool_call")
+
+
+def _genai(message: tape.Message) -> dict[str, Any]:
+    content = message.content
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    parts = [_renamed(block, _TO_PART) for block in blocks if isinstance(block, dict) and "type" in block]
+    calls: Any = message.data.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        asked = call.get("function") or {}
+        parts.append(
+            {
+                "type": "tool_call",
+                "id": call.get("id"),
+                "name": asked.get("name"),
+                "arguments": asked.get("arguments"),
+            }
+        )
+    if message.role == "tool" and "tool_call_id" in message.data:
+        parts = [{"type": "tool_call_response", "id": message.data["tool_call_id"], "response": message.text}]
+    return {"role": message.role or "user", "parts": parts}
+
+
+def _reference(message: tape.Message) -> str:
+    return f"tape:{quote(message.tape, safe='')}@{message.seq}"
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

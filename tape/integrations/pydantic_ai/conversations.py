@@ -1,0 +1,325 @@
+"""``TapeConversationStore``: a conversation is a tape, its record a slot of state on it.
+
+An entry is a message with the entry's id; the scope is the tape's owner; a branch is a switch of the head; a fork is a
+fork of the tape. All of a save is one transaction.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+import tape
+from tape.integrations.naming import listed, short, tape_id
+from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
+from tape.integrations.pydantic_ai.shapes import NAME, from_tape, storable, to_tape, unpacked
+
+__all__ = ["TapeConversationStore"]
+
+_SLOT = "pydantic-ai.record"
+_KEPT = 4096
+"""How many heads are kept in memory with the tapes that they were last found on."""
+_ATTEMPTS = 8
+_RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
+
+
+class TapeConversationStore(AsyncAdapter, ConversationStore):
+    """Conversations of Pydantic AI on tapes: ``TapeConversationStore("agent.db")``, then ``load``, run and ``save``.
+
+    ``store`` is a Store, an AsyncStore or a URL. A save is written in one step, all of it or nothing, and refused with
+    ``ConversationConflict`` if somebody else saved meanwhile. ``delete`` purges the conversation's tape; one that has
+    forks is hidden, and purged with the last of them.
+    """
+
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__(store)
+        self._places: dict[str, str] = {}
+
+    @awaited
+    def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """Return the record of a conversation, or None."""
+        store = self._connected.store
+        id = tape_id(store, NAME, conversation_id)
+        held = _held(store.tape(id))
+        if held is None:
+            return None
+        record = _RECORD.validate_python(held)
+        if len(self._places) > _KEPT:
+            self._places.clear()
+        self._places.update(dict.fromkeys([*filter(None, [record.head_id]), *record.branches], id))
+        return record
+
+    @awaited
+    def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        """Return the records, or those of a scope, the one saved last first."""
+        return [] if limit is not None and limit <= 0 else _records(self._connected.store, scope, limit)
+
+    @awaited
+    def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Write a record and its new entries in one transaction.
+
+        Raises ConversationConflict, with nothing written, unless the stored revision is the expected one.
+        """
+        store, entries = self._connected.store, list(new_entries)
+        value = _RECORD.dump_python(record, mode="json")
+        dumps = ModelMessagesTypeAdapter.dump_python([entry.message for entry in entries], mode="json")
+        try:
+            store.transaction(_Save(record, entries, expected_revision, value, [to_tape(dump) for dump in dumps]))
+        except tape.InvalidEntry:
+            # Half characters and the like, which no tape can hold as they are.
+            lenient = [to_tape(dump, lenient=True) for dump in dumps]
+            store.transaction(_Save(record, entries, expected_revision, storable(value, lenient=True), lenient))
+
+    @awaited
+    def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Purge a conversation with its messages; what its forks inherit stays for them.
+
+        Raises ConversationConflict unless the stored revision is the expected one.
+        """
+        store = self._connected.store
+        chat = store.tape(tape_id(store, NAME, conversation_id))
+        for _ in range(_ATTEMPTS):
+            now = chat.at()
+            held, info = _held(now), now.info()
+            if held is None or held["revision"] != expected_revision:
+                break
+            try:
+                store.purge(chat.id, expected_head=info.head)
+                return _sweep(store, info.parent)
+            except tape.TapeInUse:
+                # Somebody else may be about to delete it, too.
+                with suppress(tape.HeadMoved, tape.TapeNotFound):
+                    return store.transaction(partial(_hide, id=chat.id, head=info.head))
+            except (tape.HeadMoved, tape.TapeNotFound):
+                # Forked, saved or deleted meanwhile.
+                continue
+        raise ConversationConflict(conversation_id)
+
+    @awaited
+    def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Return one entry. Raises KeyError if there is none."""
+        (entry,) = _history(self._connected.store, entry_id, 1, self._places.get(entry_id))
+        return entry
+
+    @awaited
+    def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        """Return the entries up to one, or only the last of them, by one query."""
+        if head_id is None or (limit is not None and limit <= 0):
+            return []
+        return _history(self._connected.store, head_id, limit, self._places.get(head_id))
+
+
+# -- reading
+
+
+def _held(chat: tape.Snapshot) -> dict[str, Any] | None:
+    """Return the record that a tape has for itself; a fork that somebody else made has that of its parent."""
+    value = chat.state(_SLOT)
+    return None if value is None or value["tape"] != chat.id else unpacked(value["record"])
+
+
+def _records(store: tape.Store, scope: str | None, limit: int | None) -> list[ConversationRecord]:
+    records: dict[str, ConversationRecord] = {}
+    owner = None if scope is None else _owner(store, scope)
+    order = "created" if limit is None else "updated"
+    for info in listed(store, owner=owner, agent=NAME, order=order):
+        if limit is not None and len(records) >= limit:
+            # A tape is written when its record is, or later: those that follow have older ones.
+            times = heapq.nlargest(limit, (record.updated_at for record in records.values()))
+            if info.updated_at is not None and info.updated_at < times[-1]:
+                break
+        held = _held(store.tape(info.id))
+        if held is not None and scope in (None, held["scope"]):
+            records[info.id] = _RECORD.validate_python(held)
+    return sorted(records.values(), key=lambda record: record.updated_at, reverse=True)[:limit]
+
+
+def _history(store: tape.Store, head: str, limit: int | None, hint: str | None) -> list[ConversationEntry]:
+    for chat in _holders(store, head, hint):
+        try:
+            page = chat.messages(branch=head, limit=limit)
+        except tape.UnknownMessage:
+            continue
+        path = page.items if isinstance(page, tape.Page) else page
+        messages = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in path])
+        return [
+            ConversationEntry(id=message.id, parent_id=message.parent, message=said)
+            for message, said in zip(path, messages, strict=True)
+        ]
+    raise KeyError(head)
+
+
+def _holders(store: tape.Store, entry: str, hint: str | None) -> Iterator[tape.Tape]:
+    """Yield the tapes on which an entry may be."""
+    if hint is not None:
+        yield store.tape(hint)
+    for message in store.messages_by_id(entry):
+        if message.tape.startswith(f"{NAME}/"):
+            yield store.tape(message.tape)
+    # On a deleted conversation that has forks.
+    for gone in listed(store, agent=NAME, hidden=True):
+        for fork in listed(store, parent=gone.id):
+            yield store.tape(fork.id)
+
+
+# -- writing
+
+
+@dataclass
+class _Save:
+    """One save, as the function of a transaction."""
+
+    record: ConversationRecord
+    entries: list[ConversationEntry]
+    expected: str | None
+    value: dict[str, Any]
+    messages: list[tuple[dict[str, Any], dict[str, Any]]]
+    again: bool = False
+
+    def __call__(self, store: tape.Store) -> None:
+        record, again, self.again = self.record, self.again, True
+        chat = store.tape(tape_id(store, NAME, record.conversation_id))
+        held = _held(chat)
+        revision = None if held is None else held["revision"]
+        if again and revision == record.revision:
+            # The first try was committed, and its reply was lost.
+            return
+        if revision != self.expected:
+            raise self._conflict()
+        try:
+            head = self._begin(store, chat) if held is None else held["head_id"]
+            for begin, end in pairwise(self._breaks()):
+                head = self._extend(chat, begin, end)
+            if head != record.head_id:
+                chat.switch(record.head_id)
+        except (tape.UnknownMessage, tape.TapeExists, tape.TapeNotFound) as error:
+            # What it goes on from, or the tape kept for its forks, was deleted meanwhile; or someone else began it.
+            raise self._conflict() from error
+        chat.put(_SLOT, {"tape": chat.id, "record": self.value})
+
+    def _conflict(self) -> ConversationConflict:
+        return ConversationConflict(self.record.conversation_id)
+
+    def _breaks(self) -> list[int]:
+        """Return where a new entry does not follow the one before it, and the end."""
+        befores = [None, *(entry.id for entry in self.entries)]
+        breaks = [n for n, entry in enumerate(self.entries) if n == 0 or entry.parent_id != befores[n]]
+        return [*breaks, len(self.entries)]
+
+    def _extend(self, chat: tape.Tape, begin: int, end: int) -> str:
+        entries, messages = self.entries[begin:end], self.messages[begin:end]
+        chat.extend(
+            [message for message, _ in messages],
+            ids=[entry.id for entry in entries],
+            metas=[meta for _, meta in messages],
+            parent=entries[0].parent_id,
+        )
+        return entries[-1].id
+
+    def _begin(self, store: tape.Store, chat: tape.Tape) -> str | None:
+        """Make the tape of a conversation that is not there, with what it goes on from; returns its head."""
+        base = self.entries[0].parent_id if self.entries else self.record.head_id
+        owner = _owner(store, self.record.scope)
+        source = None if base is None else self._source(store, base)
+        try:
+            store.get(chat.id)
+        except tape.TapeHidden:
+            return self._again(chat, owner, _path(source, base))
+        except tape.TapeNotFound:
+            pass
+        else:
+            # Somebody made one of this id, which is no conversation.
+            raise self._conflict()
+        name = short(self.record.conversation_id)
+        if source is None or source.info().owner != owner:
+            path = _path(source, base)
+            store.create(chat.id, name=name, owner=owner, agent=NAME, reuse=True, **_copied(path))
+        else:
+            source.fork(chat.id, at=base, name=name, reuse=True)
+        return base
+
+    def _again(self, chat: tape.Tape, owner: str | None, path: list[tape.Message]) -> str | None:
+        """Bring back the tape of a deleted conversation that was kept for its forks, with nothing but ``path``."""
+        chat.unhide()
+        if chat.info().owner != owner:
+            # What is on it is another's.
+            raise self._conflict()
+        there = [message.id for message in path if chat.find(message.id) is not None]
+        chat.label(remove=[chat.id])
+        chat.clear()
+        if there:
+            chat.restore(*there)
+        chat.switch(there[-1] if there else None)
+        if rest := path[len(there) :]:
+            chat.extend(**_copied(rest), parent=rest[0].parent)
+        return path[-1].id if path else None
+
+    def _source(self, store: tape.Store, base: str) -> tape.Tape:
+        """Return a tape with the entry that the conversation goes on from: that of the forked one, if it has it."""
+        forked = self.record.forked_from
+        hint = None if forked is None else tape_id(store, NAME, forked)
+        for chat in _holders(store, base, hint):
+            if chat.find(base) is not None:
+                return chat
+        raise self._conflict()
+
+
+def _path(source: tape.Tape | None, base: str | None) -> list[tape.Message]:
+    return [] if source is None else source.messages(branch=base)
+
+
+def _copied(path: list[tape.Message]) -> dict[str, Any]:
+    """Return messages as ``extend`` and ``create`` take them."""
+    ids, metas = [message.id for message in path], [message.meta for message in path]
+    return {"messages": [message.to_dict() for message in path], "ids": ids, "metas": metas}
+
+
+# -- deleting
+
+
+def _hide(store: tape.Store, *, id: str, head: int) -> None:
+    chat = store.tape(id)
+    # By its label it is found when the last fork goes.
+    chat.label(chat.id, expected_head=head)
+    chat.hide("deleted; its forks are not")
+
+
+def _sweep(store: tape.Store, id: str | None) -> None:
+    """Purge a deleted conversation whose last fork is gone, and then what that was a fork of."""
+    while id is not None:
+        hidden = store.list(label=id, hidden=True).items
+        if not hidden:
+            return
+        try:
+            store.purge(id, expected_head=hidden[0].head)
+        except (tape.TapeInUse, tape.HeadMoved, tape.TapeNotFound):
+            return
+        id = hidden[0].parent
+
+
+# -- tapes
+
+
+def _owner(store: tape.Store, scope: str | None) -> str | None:
+    """Return the owner of a scope's tapes: the scope, unless the store has an owner."""
+    return store.owner if store.owner is not None or scope is None else short(scope)

@@ -1,0 +1,161 @@
+"""Strands Agents: a ``SessionRepository`` whose sessions are tapes, for ``RepositorySessionManager``."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from strands.session.session_repository import SessionRepository
+from strands.types.exceptions import SessionException
+from strands.types.session import Session, SessionAgent, SessionMessage
+
+import tape
+from tape import Tape
+from tape.integrations.histories import Pair, Shelf, as_json, from_json, keep, kept
+from tape.integrations.opening import Adapter, StoreLike
+
+__all__ = ["TapeSessionRepository"]
+
+_NAME = "strands"
+_SESSION = "strands.session"
+_AGENT = "strands.agent"
+_MULTI = "strands.multi-agent/"
+
+
+class TapeSessionRepository(Adapter, SessionRepository):
+    """Sessions on tapes: ``RepositorySessionManager("s1", session_repository=TapeSessionRepository("agent.db"))``.
+
+    ``store`` is a Store, an AsyncStore or a URL. Each agent of a session has a tape, with its state in a slot; the
+    session has one for itself. A message number that is taken by another message is a ProvenanceConflict: nothing that
+    another process wrote is overwritten.
+    """
+
+    def __init__(self, store: StoreLike) -> None:
+        self._connected = self._shelf = Shelf(store, _NAME)
+
+    def tape(self, session_id: str, agent_id: str | None = None) -> Tape:
+        """Return the tape of a session or of its agent: to search, fork, look at, or build a context from."""
+        return self._shelf.tape(_place(session_id, agent_id))
+
+    def create_session(self, session: Session, **kwargs: Any) -> Session:
+        """Make a session. Raises SessionException if it exists."""
+
+        def write(chat: Tape) -> None:
+            if chat.state(_SESSION) is not None:
+                raise SessionException(f"Session {session.session_id} already exists")
+            chat.put(_SESSION, as_json(session.to_dict()))
+
+        self._shelf.write(_place(session.session_id), write)
+        return session
+
+    def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
+        """Return a session, or None."""
+        value = self.tape(session_id).state(_SESSION)
+        return None if value is None else Session.from_dict(from_json(value))
+
+    def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
+        """Make an agent of a session."""
+        self._put(_place(session_id, session_agent.agent_id), _AGENT, session_agent.to_dict())
+
+    def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
+        """Return an agent of a session, or None."""
+        value = self.tape(session_id, agent_id).state(_AGENT)
+        return None if value is None else SessionAgent.from_dict(from_json(value))
+
+    def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
+        """Write an agent's state. Raises SessionException if there is no such agent."""
+        before = self.read_agent(session_id, session_agent.agent_id)
+        if before is None:
+            raise SessionException(f"Agent {session_agent.agent_id} in session {session_id} does not exist")
+        session_agent.created_at = before.created_at
+        self._put(_place(session_id, session_agent.agent_id), _AGENT, session_agent.to_dict())
+
+    def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
+        """Write a message. The same one again changes nothing."""
+        message, meta = _from_strands(session_message)
+        id = str(session_message.message_id)
+        self._shelf.write(_place(session_id, agent_id), lambda chat: chat.append(message, id=id, meta=meta))
+
+    def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
+        """Return a message by its number, or None."""
+        message = self.tape(session_id, agent_id).find(str(message_id))
+        return None if message is None else _to_strands(message, message_id)
+
+    def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
+        """Revise a message; what it said stays on the tape. Raises SessionException if there is no such message."""
+        before = self.read_message(session_id, agent_id, session_message.message_id)
+        if before is None:
+            raise SessionException(f"Message {session_message.message_id} does not exist")
+        session_message.created_at = before.created_at
+        message, meta = _from_strands(session_message)
+        self.tape(session_id, agent_id).revise(str(session_message.message_id), message, meta=meta)
+
+    def list_messages(
+        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
+    ) -> list[SessionMessage]:
+        """Return the messages of an agent by number, from ``offset`` on."""
+        held = [
+            _to_strands(message, number) for number, message in enumerate(self.tape(session_id, agent_id).messages())
+        ]
+        held.sort(key=lambda message: message.message_id)
+        return held[offset:] if limit is None else held[offset : offset + limit]
+
+    def create_multi_agent(self, session_id: str, multi_agent: Any, **kwargs: Any) -> None:
+        """Write the state of a graph or swarm."""
+        self._put(_place(session_id), _MULTI + multi_agent.id, multi_agent.serialize_state())
+
+    def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> dict[str, Any] | None:
+        """Return the state of a graph or swarm, or None."""
+        value = self.tape(session_id).state(_MULTI + multi_agent_id)
+        return None if value is None else from_json(value)
+
+    def update_multi_agent(self, session_id: str, multi_agent: Any, **kwargs: Any) -> None:
+        """Write the state of a graph or swarm anew."""
+        self.create_multi_agent(session_id, multi_agent)
+
+    def _put(self, name: str, slot: str, value: dict[str, Any]) -> None:
+        self._shelf.write(name, lambda chat: chat.put(slot, as_json(value)))
+
+
+def _place(session_id: str, agent_id: str | None = None) -> str:
+    names = (session_id,) if agent_id is None else (session_id, agent_id)
+    return "/".join(quote(name, safe="", errors="surrogatepass") for name in names)
+
+
+def _from_strands(session_message: SessionMessage) -> Pair:
+    """Return a message whose blocks any reader understands, and beside it all that Strands says of it."""
+    whole = session_message.to_dict()
+    whole |= whole.pop("message")
+    shown = whole["redact_message"] or whole
+    blocks = shown["content"]
+    if any("toolUse" in block or "toolResult" in block for block in blocks):
+        blocks = [_block(block) for block in blocks]
+    return keep(_NAME, {"role": shown["role"], "content": blocks}, whole)
+
+
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block; calls and results in the form of Anthropic's models."""
+    if use := block.get("toolUse"):
+        return {"type": "tool_use", "id": use["toolUseId"], "name": use["name"], "input": use["input"]}
+    if result := block.get("toolResult"):
+        failed = {"is_error": True} if result.get("status") == "error" else {}
+        return {"type": "tool_result", "tool_use_id": result["toolUseId"], "content": result["content"], **failed}
+    return block
+
+
+def _to_strands(message: tape.Message, number: int) -> SessionMessage:
+    whole = kept(_NAME, message, "role", "content")
+    if whole is None:
+        # Written, or revised, by somebody else.
+        stamp = message.recorded_at.isoformat()
+        role = "assistant" if message.role == "assistant" else "user"
+        whole = {
+            "message_id": number,
+            "role": role,
+            "content": [{"text": message.text}],
+            "created_at": stamp,
+            "updated_at": stamp,
+        }
+    fields = {"message_id", "redact_message", "created_at", "updated_at"}
+    inner = {name: value for name, value in whole.items() if name not in fields}
+    return SessionMessage.from_dict({"message": inner, **{name: whole[name] for name in fields if name in whole}})

@@ -1,0 +1,83 @@
+"""Opening a store: what is declared for it is checked, and its schema made, upgraded or only looked at."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable
+
+import sqlalchemy as sa
+
+from tape.core import strict
+from tape.core.memory.declaring import checked_clock, counting, declared_blocks, declared_slots
+from tape.core.memory.state import BlockSpec, Slot
+from tape.core.messages.tokens import Counter
+from tape.db.engine.connect import parse_url
+from tape.db.engine.guests import open_database
+from tape.db.feed.feed import rebase_restored
+from tape.db.read.memory import Settings
+from tape.db.record.writing import system_clock
+from tape.db.schema.migrate import migrate, require
+from tape.db.schema.tables import PREFIX
+from tape.store import Store
+
+__all__ = ["open"]
+
+
+def open(
+    url: str | os.PathLike[str] | sa.URL = "tape.db",
+    *,
+    owner: str | None = None,
+    durability: str = "full",
+    schema: str | None = None,
+    prefix: str = PREFIX,
+    read_only: bool = False,
+    timeout: float = 30.0,
+    slow: float = 1.0,
+    clock: Callable[[], int] | None = None,
+    slots: Iterable[Slot] = (),
+    blocks: Iterable[BlockSpec] = (),
+    counter: Counter | None = None,
+) -> Store:
+    """Open a store, creating or upgrading its schema.
+
+    ``url`` is a path, ``":memory:"``, ``sqlite:///…`` or ``postgresql+psycopg://…``. With ``owner`` the store sees
+    and creates only tapes of that owner. ``durability="full"`` (the default) loses nothing that was acknowledged,
+    not even when the power fails; ``"normal"`` is faster and may lose the last commits then, but never corrupts.
+    ``schema`` is a PostgreSQL schema to live in, ``prefix`` what the names of its tables begin with, so that several
+    stores, or another program's tables of such names, can share a database. ``timeout`` bounds every wait for another
+    writer, ``slow`` is the time after which a write is logged. ``clock`` returns microseconds since 1970 and is for
+    tests. ``slots`` and ``blocks`` declare state and prompt blocks for all tapes of the store, ``counter`` replaces
+    the token estimate.
+
+    With ``read_only`` nothing is created, upgraded or written, not even an index or a file beside the store: it works
+    on a file and a folder that can only be read, for a PostgreSQL role that may only SELECT, and on a standby. Every
+    write is ReadOnly. Others may write meanwhile, and what they commit is seen.
+
+    Raises SchemaTooNew for a database of a newer release, TablesTaken when another program has tables of the store's
+    names, and StoreFailed when it cannot be opened. With ``read_only`` also SchemaTooOld for one of an older release,
+    and NotAStore when there is none.
+    """
+    if owner is not None:
+        owner = strict.identifier(owner, "owner")
+    slow = strict.seconds(slow, "slow", math.inf)
+    settings = Settings(declared_slots(slots), declared_blocks(blocks), counting(counter))
+    ticking = system_clock if clock is None else checked_clock(clock)
+    database = open_database(
+        parse_url(url),
+        schema=schema,
+        prefix=prefix,
+        durability=durability,
+        timeout=strict.seconds(timeout, "timeout"),
+        read_only=strict.flag(read_only, "read_only"),
+    )
+    try:
+        if database.read_only:
+            require(database)
+        else:
+            migrate(database)
+            rebase_restored(database)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database, owner=owner, clock=ticking, slow=slow, settings=settings)

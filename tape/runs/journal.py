@@ -1,0 +1,359 @@
+"""The journal of a run: for each call, whether the tape answers it or it is made, and what is written before and after.
+
+Nothing here waits for a database or calls a function of the caller's: that is left to ``wrapping``, for functions that
+return, await and yield alike.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from tape.core import strict
+from tape.errors import Diverged, EffectRefused, EffectUnknown, InvalidEntry
+from tape.runs import recording as entries
+from tape.runs.matching import Asked, Cursor, Verdict, recorded_divergence
+from tape.runs.pure.divergence import Divergence, RunReport, changes_between
+from tape.runs.pure.effects import EFFECTS, MAY_HAVE_RUN, ON_UNKNOWN, Effect, effect_key
+from tape.runs.pure.lanes import Lane, Lanes
+from tape.runs.pure.requests import Body, Reader, Redact, field_digest
+from tape.runs.pure.values import Load, error_of, stored, stored_error
+from tape.runs.recording import RecordedCall, key_of
+
+__all__ = ["Fact", "Journal", "Settings", "Step", "Wrapped"]
+
+_LONGEST_NAME = 120
+
+
+class Wrapped(Struct):
+    """A function that a run wraps, and what was said about it."""
+
+    kind: str
+    name: str
+    fn: Callable[..., Any]
+    names: list[str]
+    load: Load | None = None
+    effect: str | None = None
+    """None for what was not said: then what the recording says holds, and "write" where it says nothing."""
+    on_unknown: str | Callable[..., Any] = "ask"
+    bound: bool = False
+    wants_effect: bool = False
+
+    def __post_init__(self) -> None:
+        if len(strict.identifier(self.name, "name")) > _LONGEST_NAME:
+            raise InvalidEntry("name", f"must have at most {_LONGEST_NAME} characters")
+        if self.effect is not None:
+            strict.one_of(self.effect, EFFECTS, "effect")
+        if not callable(self.on_unknown):
+            strict.one_of(self.on_unknown, ON_UNKNOWN, "on_unknown")
+
+
+class Settings(Struct, kw_only=True):
+    """How a run is run: what is answered from the tape, and what is made."""
+
+    models: str = "recorded"
+    tools: str = "recorded"
+    values: str = "recorded"
+    writes_allowed: bool = False
+    collect: bool = False
+
+
+class Fact(Struct):
+    """An event to be written."""
+
+    name: str
+    data: dict[str, Any]
+    key: str
+
+
+class Step(Struct):
+    """One call under way."""
+
+    wrapped: Wrapped
+    lane: Lane
+    n: int
+    body: Body
+    mode: str
+    """"answer": from the tape. "live": made and written. "compare": made, and held against the tape. "probe": it is not
+    known whether it was made. "skip": neither known nor made."""
+    inner: Lane
+    """The lane of what the call does itself."""
+    recorded: RecordedCall | None = None
+    effect: Effect | None = None
+    attempt: int = 1
+    started: float = 0.0
+    awaited: bool = False
+    streams: bool = False
+    chunks: list[tuple[int, Any]] = field(default_factory=list)
+    settled: bool = False
+    """Whether the tool wrote the outcome itself, in its own transaction."""
+
+
+class Journal:
+    """Decides what each call of a run does. Threads share it."""
+
+    def __init__(
+        self,
+        run: str,
+        *,
+        reader: Reader,
+        redact: Redact | None,
+        cursor: Cursor | None,
+        settings: Settings,
+        writes: bool,
+    ) -> None:
+        self.run = run
+        self.reader = reader
+        self.cursor = cursor
+        self.report = RunReport(run=run, dropped=reader.dropped)
+        self.lanes = Lanes(run)
+        self.writes = writes
+        self.copies = False
+        """Whether calls that are answered from the tape are written, too: then what is written is whole by itself."""
+        self.contexts: dict[bytes, dict[str, Any]] = {}
+        """Renderings of recorded contexts by their digests: where the context is, and which rendering it is."""
+        self.explain: Callable[[Divergence, RecordedCall | None, Body], Divergence] | None = None
+        self._redact = redact
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._stopped: Diverged | None = None
+        self._ended = False
+        self._last: dict[tuple[str, str], Body] = {}
+        self._stored_at: dict[str, int] = {}
+
+    def check_open(self) -> None:
+        """Refuse to go on with a run that has ended."""
+        if self._ended:
+            raise InvalidEntry("run", "has ended")
+
+    # -- before a call
+
+    def begin(self, wrapped: Wrapped, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
+        """Decide what a call does. Raises Diverged where the recording has another one."""
+        with self._lock:
+            self.check_open()
+            if self._stopped is not None:
+                # An agent that took the first one for an error of its tool does not go on with made-up results.
+                raise self._stopped
+            lane = self.lanes.current()
+            body = self.reader.read(wrapped.names, args, kwargs, self._last.get((wrapped.kind, wrapped.name)))
+            lane.calls += 1
+            step = self._decide(Step(wrapped, lane, lane.calls, body, "live", lane))
+            if step.mode == "answer":
+                self.report.matched += 1
+                if self.cursor is not None and step.recorded is not None:
+                    self.cursor.cover(step.recorded)
+            elif step.mode in ("live", "compare"):
+                self.report.live += 1
+            if not self.writes or not self.records(step):
+                self._last[wrapped.kind, wrapped.name] = body
+        self._prepare(step)
+        return step
+
+    def _decide(self, step: Step) -> Step:
+        if self.cursor is None:
+            return step
+        wrapped, lane, asked = step.wrapped, step.lane, Asked(step.wrapped.kind, step.wrapped.name, step.body)
+        how = getattr(self._settings, f"{wrapped.kind}s")
+        if how == "live" and wrapped.kind != "tool":
+            step.recorded = self.cursor.take(lane, wrapped.kind, wrapped.name)
+            step.n = lane.calls
+            return step
+        verdict = self.cursor.find(lane, asked)
+        if verdict.diverged is not None:
+            self._diverge(verdict, step.body)
+        recorded = verdict.recorded
+        step.recorded = recorded
+        if recorded is None:
+            step.n = lane.calls
+            self._refuse_write(step)
+            return step
+        step.n = recorded.n
+        if recorded.result is None:
+            return self._unknown(step, recorded)
+        writes = "write" in (wrapped.effect or recorded.effect or "write", recorded.effect)
+        live = how == "live" and (self._settings.writes_allowed or not writes)
+        step.mode = "compare" if live else "answer"
+        return step
+
+    def _refuse_write(self, step: Step) -> None:
+        """A write is made by a run that is recorded or resumed, and in a replay only if that was allowed."""
+        wrapped = step.wrapped
+        if wrapped.kind == "tool" and (wrapped.effect or "write") == "write" and not self._settings.writes_allowed:
+            raise EffectRefused(self.run, wrapped.name)
+
+    def _unknown(self, step: Step, recorded: RecordedCall) -> Step:
+        """Decide on a call that was started and has no outcome."""
+        if not self._resumes:
+            told = recorded_divergence("extra_call", recorded, why="it was started, and no outcome is recorded")
+            self._diverge(Verdict(None, told), step.body)
+        step.attempt = recorded.attempt + 1
+        wrapped = step.wrapped
+        effect = wrapped.effect or recorded.effect or "write"
+        if wrapped.kind != "tool" or effect != "write" or recorded.bound or wrapped.on_unknown == "retry":
+            # A bound effect is committed with its outcome: without the one there is not the other.
+            return step
+        if callable(wrapped.on_unknown):
+            step.mode = "probe"
+        elif wrapped.on_unknown == "skip":
+            step.mode = "skip"
+        else:
+            raise EffectUnknown(self.run, wrapped.name, recorded.key or "", recorded.seq)
+        return step
+
+    @property
+    def _resumes(self) -> bool:
+        return self.writes and self.cursor is not None and self.cursor.recording.info.id == self.run
+
+    def _prepare(self, step: Step) -> None:
+        wrapped = step.wrapped
+        step.inner = self.lanes.inside(step.lane, step.n)
+        step.inner.live = self.cursor is None or (step.mode == "live" and step.recorded is None)
+        step.started = time.perf_counter()
+        if wrapped.kind == "tool" and step.mode != "answer":
+            place = f"{step.lane.path}:{step.n}"
+            key = effect_key(self.run, place, wrapped.name, step.body.digest)
+            step.effect = Effect(key, self.run, step.lane.path, step.n, step.attempt)
+
+    def _diverge(self, verdict: Verdict, body: Body | None) -> None:
+        """Note a divergence. Raises it, unless differences are collected and the recording has an answer."""
+        told = verdict.diverged
+        assert told is not None
+        if self.explain is not None and body is not None:
+            told = self.explain(told, verdict.recorded, body)
+        self.report.diverged.append(told)
+        if not self._settings.collect:
+            self._stopped = Diverged(told)
+            raise self._stopped
+        if verdict.recorded is None:
+            raise Diverged(told)
+
+    # -- what is written
+
+    def dispatch(self, step: Step) -> Fact | None:
+        """Return what is written before a call is made."""
+        if not self.records(step):
+            return None
+        wrapped = step.wrapped
+        data: dict[str, Any] = {**self._place(step), "kind": wrapped.kind, "name": wrapped.name}
+        data["digest"] = step.body.digest
+        with self._lock:
+            same = self._stored_at.get(step.body.digest) if not self.reader.normaliser.patterns else None
+            before = self._last.get((wrapped.kind, wrapped.name))
+            if same is not None:
+                data["request"] = {name: {"of": same} for name in step.body.names()}
+            else:
+                data["request"] = step.body.stored(before, self.contexts)
+        if wrapped.kind == "tool":
+            data["effect"] = wrapped.effect or "write"
+            if step.effect is not None:
+                data["key"] = step.effect.key
+            if wrapped.bound:
+                data["bound"] = True
+        last = [] if step.attempt == 1 else [step.attempt]
+        if last:
+            data["attempt"] = step.attempt
+        return Fact(entries.CALL, data, key_of(self.run, step.lane.path, step.n, "call", *last))
+
+    def records(self, step: Step) -> bool:
+        """Whether a call is written."""
+        return self.writes and (self.copies or step.mode == "live")
+
+    def dispatched(self, step: Step, seq: int) -> None:
+        """Note where a request was stored, so that later ones store only what they add."""
+        with self._lock:
+            step.body.seq = seq
+            self._last[step.wrapped.kind, step.wrapped.name] = step.body
+            self._stored_at.setdefault(step.body.digest, seq)
+
+    def _place(self, step: Step) -> dict[str, Any]:
+        return {"run": self.run, "lane": step.lane.path, "n": step.n}
+
+    def completed(self, step: Step, value: Any) -> Fact | None:
+        """Return what is written of a call that returned."""
+        return self._outcome(step, "completed", value=stored(value, self._redact))
+
+    def failed(self, step: Step, error: BaseException) -> Fact | None:
+        """Return what is written of a call that raised, with what it yielded before."""
+        chunks = {"chunks": self._chunks(step)} if step.streams else {}
+        return self._outcome(step, "failed", error=stored_error(error, self._redact), **chunks)
+
+    def streamed(self, step: Step, *, whole: bool) -> Fact | None:
+        """Return what is written of a stream that ended, or that was closed before its end."""
+        return self._outcome(step, "completed" if whole else "partial", chunks=self._chunks(step))
+
+    def copied(self, step: Step, result: Mapping[str, Any]) -> Fact | None:
+        """Return what is written of a call that was answered from the tape."""
+        kept = {name: value for name, value in result.items() if name not in ("run", "lane", "n", "status", "took")}
+        return self._outcome(step, str(result.get("status", "completed")), **kept)
+
+    def skipped(self, step: Step) -> Fact | None:
+        """Return what is written of a call of which nobody knows whether it was made, and that is not made again."""
+        return self._outcome(step, "skipped", value={"is": MAY_HAVE_RUN})
+
+    def _chunks(self, step: Step) -> list[Any]:
+        return [[at, stored(chunk, self._redact)] for at, chunk in step.chunks]
+
+    def _outcome(self, step: Step, status: str, **facts: Any) -> Fact | None:
+        if not self.writes:
+            return None
+        took = round((time.perf_counter() - step.started) * 1e6)
+        data = {**self._place(step), "status": status, **facts, "took": took}
+        if step.awaited:
+            data["awaited"] = True
+        return Fact(entries.RESULT, data, key_of(self.run, step.lane.path, step.n, "result"))
+
+    def chunk(self, step: Step, value: Any) -> None:
+        """Note what a stream yielded, and when."""
+        step.chunks.append((round((time.perf_counter() - step.started) * 1e6), value))
+
+    # -- holding live results against the tape
+
+    def compare(self, step: Step, fact: Mapping[str, Any]) -> None:
+        """Hold what a tool gives now against what it gave then."""
+        recorded = step.recorded
+        assert recorded is not None
+        with self._lock:
+            then, now = _told(recorded.result or {}), _told(fact)
+            if changes := changes_between(then, now):
+                self._diverge(Verdict(recorded, recorded_divergence("result_changed", recorded, changes=changes)), None)
+
+    def live_fact(self, step: Step, value: Any = None, error: BaseException | None = None) -> dict[str, Any]:
+        """Return the outcome of a call that is only held against the tape."""
+        if error is not None:
+            return {"status": "failed", "error": stored_error(error, self._redact)}
+        if step.streams:
+            return {"status": "completed", "chunks": self._chunks(step)}
+        return {"status": "completed", "value": stored(value, self._redact)}
+
+    def error_text(self, error: BaseException) -> str:
+        """Return an error in one line, without secrets."""
+        return error_of(stored_error(error, self._redact))[:1000]
+
+    def know_context(self, rendered: Any, place: list[Any], api: str) -> None:
+        """Remember a rendering of a recorded context, so that a request of it is stored as a pointer."""
+        with self._lock:
+            self.contexts[field_digest(rendered)] = {"context": place, "api": api}
+
+    def close(self) -> None:
+        """Note what the recording has and nobody asked for."""
+        self._ended = True
+        # Behind the first difference nothing more was asked for: that says nothing.
+        if self.cursor is not None and not self._resumes and self._stopped is None:
+            with self._lock:
+                for told in self.cursor.close():
+                    (self.report.unused if told.kind == "unused" else self.report.diverged).append(told)
+
+
+def _told(result: Mapping[str, Any]) -> Any:
+    """Return what an outcome says, without its times."""
+    if "error" in result:
+        return {"error": f"{result['error']['type']}: {result['error']['text']}"}
+    if "chunks" in result:
+        return {"chunks": [chunk for _, chunk in result["chunks"]]}
+    value = result.get("value") or {}
+    return value.get("is", value)

@@ -1,0 +1,203 @@
+"""Preparing a run: what it begins with, read from its tape before the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from tape.core import strict
+from tape.errors import InvalidEntry
+from tape.handles.tape import Tape
+from tape.new_ids import new_id
+from tape.runs import recording as entries
+from tape.runs.journal import Fact, Journal, Settings
+from tape.runs.matching import MATCHES, Cursor
+from tape.runs.pure.requests import Normaliser, Reader, Redact, redactor
+from tape.runs.recording import Recording, find_run, key_of, read_recording
+from tape.runs.sources import with_sources
+
+__all__ = ["Plan", "Prepared", "ended_fact", "prepare", "scratch_tape"]
+
+_LONGEST_RUN_ID = 60
+
+
+class Plan(Struct, kw_only=True):
+    """What the caller asked for."""
+
+    run: str | None = None
+    """The run to run again or to resume; None for a new one."""
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+    resume: bool = False
+    redact: Redact | Iterable[str] | None = None
+    normalise: Iterable[str] | None = None
+    match: str = "strict"
+    live_from: int | None = None
+    into: Any = None
+    base: Any = None
+    models: str = "recorded"
+    tools: str = "recorded"
+    values: str = "recorded"
+    effects: str = "refuse"
+    on_divergence: str = "stop"
+
+    @property
+    def collects(self) -> bool:
+        """Whether differences are collected rather than raised."""
+        return self.on_divergence == "collect"
+
+    def __post_init__(self) -> None:
+        strict.one_of(self.match, MATCHES, "match")
+        strict.one_of(self.effects, ("refuse", "allow"), "effects")
+        strict.one_of(self.on_divergence, ("stop", "collect"), "on_divergence")
+        for field in ("models", "tools", "values"):
+            strict.one_of(getattr(self, field), ("recorded", "live"), field)
+        if self.live_from is not None and (type(self.live_from) is not int or self.live_from < 1):
+            raise InvalidEntry("live_from", f"must be the number of a call, from 1, not {strict.shown(self.live_from)}")
+        if self.into is None and (self.live_from is not None or self.models == "live"):
+            raise InvalidEntry("into", "what is live is written: give a fork of the tape")
+        if self.effects == "allow" and self.into is None:
+            raise InvalidEntry("effects", "writes are allowed only together with into=")
+        redactor(self.redact)
+
+
+class Prepared(Struct):
+    """A run that is ready for its first call."""
+
+    journal: Journal
+    recording: Recording | None
+    input: Any
+    opening: list[Fact]
+    ends: int = 0
+    """How often the run has ended before."""
+    started: int = 0
+    """The entry with which the recorded run started."""
+
+
+def prepare(chat: Tape, plan: Plan, into: Tape | None, base: Tape | None) -> Prepared:
+    """Read what a run begins with, and return it with the first events to be written."""
+    if plan.run is None:
+        return _new(chat, plan)
+    recording = read_recording(chat, plan.run, base)
+    patterns = recording.info.normalise if plan.normalise is None else plan.normalise
+    redact = redactor(plan.redact)
+    reader = Reader(redact, Normaliser(patterns))
+    cursor = Cursor(recording, reader, match=plan.match, live_from=plan.live_from)
+    settings = Settings(
+        models=plan.models,
+        tools=plan.tools,
+        values=plan.values,
+        writes_allowed=plan.effects == "allow" and into is not None,
+        collect=plan.collects,
+    )
+    run = plan.run if into is None else _run_id(plan.id)
+    journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=into is not None)
+    journal.copies = into is not None and plan.live_from is None
+    journal.explain = lambda told, call, body: with_sources(told, call, body, chat)
+    opening = []
+    if into is not None:
+        data: dict[str, Any] = {"name": plan.name or recording.info.name, "input": recording.info.input}
+        if plan.live_from is not None:
+            data["base"] = {"tape": chat.id, "run": plan.run, "before": plan.live_from}
+        opening = [_started(run, data, reader)]
+    return Prepared(journal, recording, recording.info.input, opening, started=recording.info.seq)
+
+
+def _new(chat: Tape, plan: Plan) -> Prepared:
+    """Return a run that is recorded, or one that goes on where it was interrupted."""
+    redact = redactor(plan.redact)
+    run = _run_id(plan.id)
+    info = None if plan.id is None else find_run(chat, run)
+    if info is None:
+        reader = Reader(redact, Normaliser(plan.normalise or ()))
+        journal = Journal(
+            run, reader=reader, redact=redact, cursor=None, settings=Settings(writes_allowed=True), writes=True
+        )
+        data = {"name": plan.name, "input": strict_input(plan.input)}
+        return Prepared(journal, None, data["input"], [_started(run, data, reader)])
+    if not plan.resume:
+        raise InvalidEntry("id", f"tape {chat.id!r} has a run {run!r} already; resume=True goes on with it")
+    if info.status == "completed":
+        raise InvalidEntry("id", f"run {run!r} is completed; replay it, or record another")
+    recording = read_recording(chat, run)
+    reader = Reader(redact, Normaliser(info.normalise if plan.normalise is None else plan.normalise))
+    cursor = Cursor(recording, reader, match="strict", live_from=None, open_ended=True)
+    settings = Settings(writes_allowed=True)
+    journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=True)
+    journal.explain = lambda told, call, body: with_sources(told, call, body, chat)
+    resumed = Fact("run.resumed", {"run": run, "calls": len(recording.calls)}, key_of(run, "resumed", new_id()))
+    return Prepared(journal, recording, info.input, [resumed], ends=info.ends, started=info.seq)
+
+
+def _run_id(id: str | None) -> str:
+    run = new_id() if id is None else strict.identifier(id, "id")
+    if len(run) > _LONGEST_RUN_ID or ":" in run:
+        raise InvalidEntry("id", f"must have at most {_LONGEST_RUN_ID} characters, and no colon")
+    return run
+
+
+def strict_input(value: Any) -> Any:
+    """Return what a run is given to work on, which is kept as it is."""
+    strict.encode(value, "input")
+    return strict.copied(value)
+
+
+def _started(run: str, data: dict[str, Any], reader: Reader) -> Fact:
+    data = {"run": run, **{name: value for name, value in data.items() if value is not None}}
+    if reader.normaliser.patterns:
+        data["normalise"] = reader.normaliser.patterns
+    return Fact(entries.STARTED, data, key_of(run, "start"))
+
+
+def ended_fact(prepared: Prepared, error: BaseException | None) -> Fact:
+    """Return the event with which a run ends."""
+    journal = prepared.journal
+    data: dict[str, Any] = {"run": journal.run, "status": "completed"}
+    if error is not None:
+        data["status"] = "failed" if isinstance(error, Exception) else "interrupted"
+        data["error"] = journal.error_text(error)
+    data["calls"] = journal.report.matched + journal.report.live
+    return Fact(entries.ENDED, data, key_of(journal.run, "end", prepared.ends + 1))
+
+
+def scratch_tape(chat: Tape, prepared: Prepared) -> Tape:
+    """Return a copy in memory of a tape as it was when a run began, which the agent of a replay may write to."""
+    from tape.opening import open as open_store
+
+    before = chat.at(prepared.started - 1)
+    copy = open_store(":memory:").tape(chat.id)
+    messages = before.messages()
+    anchors = before.anchors(limit=1)
+    edge = anchors[0].seq if anchors else 0
+    _copy_messages(copy, [message for message in messages if message.seq < edge])
+    for anchor in anchors:
+        if anchor.summary is None:
+            copy.anchor(anchor.name, anchor.state)
+        else:
+            copy.handoff(
+                anchor.name,
+                summary=anchor.summary,
+                phase=anchor.phase,
+                next_steps=anchor.next_steps,
+                owner=anchor.owner,
+                state=anchor.state,
+            )
+    _copy_messages(copy, [message for message in messages if message.seq >= edge])
+    previous: int | None = None
+    for summary in before.summaries():
+        previous = copy.set_summary(summary.text, first=summary.first, last=summary.last, expected=previous).seq
+    for block in before.blocks():
+        if block.loadable:
+            continue
+        copy.set_block(block.label, block.text, description=block.description, max_tokens=block.max_tokens)
+    for slot, value in before.states().items():
+        copy.put(slot, value)
+    return copy
+
+
+def _copy_messages(copy: Tape, messages: list[Any]) -> None:
+    if messages:
+        copy.extend([message.to_dict() for message in messages], ids=[message.id for message in messages])

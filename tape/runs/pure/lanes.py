@@ -1,0 +1,134 @@
+"""Lanes: where in a run a call is made, so that parallel calls keep their places. Pure, but for the context variable.
+
+The lane of a run's own thread or task is ``0``. A thread or a task that was started from a lane and makes calls gets
+one of its own: ``0.1``, ``0.2`` … in the order of their first calls, or ``0.name`` where the program names it. What a
+call does inside itself is in the lane of that call: ``0/3`` for the third call of ``0``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+__all__ = ["ROOT", "Lane", "Lanes", "is_inside", "parallel_parent"]
+
+ROOT = "0"
+
+_CURRENT: ContextVar[Mapping[str, Lane] | None] = ContextVar("tape_lanes", default=None)
+"""The lane of each run in this context; a thread or task that copies the context starts from it."""
+
+
+def _here() -> Any:
+    """Return the task that is running, or the thread where there is none."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return threading.current_thread() if task is None else task
+
+
+class Lane:
+    """One line of calls that follow each other."""
+
+    def __init__(self, path: str, owner: Any, parent: Lane | None = None) -> None:
+        self.path = path
+        self.parent = parent
+        self.calls = 0
+        self.children: dict[str, int] = {}
+        self.taken: set[str] = set()
+        """The recorded lanes beside this one that lanes of now are matched with."""
+        self.bound: str | None = None
+        """The recorded lane that this one is matched with; None before its first call in a replay."""
+        self.nested = False
+        """Whether it is inside a call."""
+        self.live: bool = parent is not None and parent.live
+        """Whether its calls are made, and no longer looked for in the recording."""
+        self._owner = weakref.ref(owner)
+
+    def belongs_to(self, owner: Any) -> bool:
+        """Whether calls of this thread or task are in this lane."""
+        return self._owner() is owner
+
+    def child(self, owner: Any, name: str | None = None) -> Lane:
+        """Return a lane that runs beside this one."""
+        count = self.children[name or ""] = self.children.get(name or "", 0) + 1
+        label = str(count) if name is None else name if count == 1 else f"{name}~{count}"
+        return Lane(f"{self.path}.{label}", owner, self)
+
+    def inside(self, n: int, owner: Any) -> Lane:
+        """Return the lane of what the call ``n`` does itself."""
+        lane = Lane(f"{self.path}/{n}", owner, self)
+        lane.nested = True
+        return lane
+
+
+class Lanes:
+    """The lanes of one run. Threads share it; its caller holds a lock."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.root = Lane(ROOT, _here())
+
+    def current(self) -> Lane:
+        """Return the lane of this thread or task; it is made with its first call."""
+        here = _here()
+        lane = (_CURRENT.get() or {}).get(self._run)
+        if (lane or self.root).belongs_to(here):
+            return lane or self.root
+        child = (lane or self.root).child(here)
+        if lane is not None or isinstance(here, asyncio.Task):
+            self._set(child)
+        # A thread that did not copy the context may be one of a pool, which does other work next: each of its calls is
+        # a lane, so that no place depends on which thread was free.
+        return child
+
+    def belong_here(self) -> None:
+        """Let the first lane be that of this thread or task."""
+        self.root = Lane(ROOT, _here())
+
+    def begin(self) -> None:
+        """Let this context, and those that are copied from it, be in the lanes of this run."""
+        self._set(self.root)
+
+    def end(self) -> None:
+        """Forget the run in this context."""
+        _CURRENT.set({run: lane for run, lane in (_CURRENT.get() or {}).items() if run != self._run})
+
+    @contextlib.contextmanager
+    def entered(self, lane: Lane) -> Iterator[None]:
+        """Let calls in this context be in ``lane``."""
+        before = _CURRENT.get()
+        self._set(lane)
+        try:
+            yield
+        finally:
+            # Not by a token: a generator may be closed from another context than it was started in.
+            _CURRENT.set(before)
+
+    def inside(self, lane: Lane, n: int) -> Lane:
+        """Return the lane of what a call of ``lane`` does itself, in this thread or task."""
+        return lane.inside(n, _here())
+
+    def named(self, name: str) -> Lane:
+        """Return a new lane of this name beside the current one."""
+        return self.current().child(_here(), name)
+
+    def _set(self, lane: Lane) -> None:
+        _CURRENT.set({**(_CURRENT.get() or {}), self._run: lane})
+
+
+def parallel_parent(path: str) -> str | None:
+    """Return the lane that a parallel lane was started from; None for the root and for lanes inside a call."""
+    cut = max(path.rfind("."), path.rfind("/"))
+    return path[:cut] if cut > 0 and path[cut] == "." else None
+
+
+def is_inside(path: str, lane: str, n: int) -> bool:
+    """Whether a lane is that of a call, or one that was started from there."""
+    inner = f"{lane}/{n}"
+    return path == inner or path.startswith((f"{inner}.", f"{inner}/"))

@@ -1,0 +1,254 @@
+"""A run: what a program holds while it is recorded, or run again from a recording."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from tape.core.context.build import Context
+from tape.core.records import Receipt
+from tape.errors import Diverged, InvalidEntry, ProvenanceConflict
+from tape.handles.tape import Tape
+from tape.runs.journal import Fact, Journal, Wrapped
+from tape.runs.preparing import Plan, Prepared, ended_fact, prepare, scratch_tape
+from tape.runs.pure.divergence import RunReport
+from tape.runs.pure.requests import parameter_names
+from tape.runs.pure.values import Load, loader_of
+from tape.runs.recording import Recording
+from tape.runs.wrapping import Calls
+
+__all__ = ["Run", "RunBase", "rendered_by"]
+
+
+class RunBase:
+    """What a run has whether or not it is awaited."""
+
+    _prepared: Prepared | None = None
+    _calls: Calls
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    @property
+    def _ready(self) -> Prepared:
+        if self._prepared is None:
+            raise InvalidEntry("run", "is not begun: use it in a with statement")
+        return self._prepared
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has begun: before that it has no id and no report."""
+        return self._prepared is not None
+
+    @property
+    def _journal(self) -> Journal:
+        return self._ready.journal
+
+    @property
+    def id(self) -> str:
+        """The id of the run: of the one that is written, or in a replay without ``into`` of the recorded one."""
+        return self._ready.journal.run
+
+    @property
+    def input(self) -> Any:
+        """What the run was given to work on, as ``record(input=…)`` said; a replay has it from the recording."""
+        return self._ready.input
+
+    @property
+    def report(self) -> RunReport:
+        """What matched, what diverged and what was not asked for, so far."""
+        return self._ready.journal.report
+
+    @property
+    def recording(self) -> Recording | None:
+        """The run that is run again, call by call; None while a new one is recorded."""
+        return self._ready.recording
+
+    def model(self, fn: Callable[..., Any], *, name: str = "model", load: Load | None = None) -> Callable[..., Any]:
+        """Return ``fn``, which asks a model, so that its calls are recorded, or answered from the recording.
+
+        It may return, be awaited, or yield. In a replay ``load`` makes the result of its recorded data; without it the
+        annotation of ``fn`` does, or the recorded type, if it is loaded. A program with several models names each.
+        """
+        return self._wrap(Wrapped("model", name, fn, parameter_names(fn), loader_of(fn, load)))
+
+    def tool(
+        self,
+        fn: Callable[..., Any],
+        *,
+        effect: str | None = None,
+        name: str | None = None,
+        load: Load | None = None,
+        on_unknown: str | Callable[..., Any] = "ask",
+        bound: bool = False,
+    ) -> Callable[..., Any]:
+        """Return ``fn``, a tool, so that its calls are recorded, or answered from the recording.
+
+        ``effect`` is "read", "idempotent" or "write", and "write" if nothing says otherwise. A tool that has a
+        parameter ``effect`` is handed an ``Effect`` there, with the key of its side effect. ``on_unknown`` says what a
+        resumed run does with a write that has no outcome: "ask" raises EffectUnknown, "retry" makes it again with the
+        same key, "skip" tells the agent that it may have run. A function in its place is called with the effect; it
+        returns the result if it happened (True if that is lost), or None. A ``bound`` tool settles its effect in its
+        own transaction.
+        """
+        names = [name for name in parameter_names(fn) if name != "effect"]
+        wrapped = Wrapped("tool", name or _name_of(fn), fn, names, loader_of(fn, load), effect, on_unknown, bound)
+        wrapped.wants_effect = "effect" in _parameters(fn)
+        return self._wrap(wrapped)
+
+    def value(self, name: str, fn: Callable[..., Any], *, load: Load | None = None) -> Callable[..., Any]:
+        """Return ``fn``, an input that is not determined (a clock, a random number), recorded under ``name``."""
+        return self._wrap(Wrapped("value", name, fn, parameter_names(fn), loader_of(fn, load)))
+
+    def _wrap(self, wrapped: Wrapped) -> Callable[..., Any]:
+        self._journal.check_open()
+        return self._calls.wrap(wrapped)
+
+    @contextlib.contextmanager
+    def lane(self, name: str) -> Iterator[None]:
+        """Let the calls in this block be a line of their own, found by its name in a replay: that of a subagent, say.
+
+        Threads and tasks get theirs without being asked. Name them where two begin with the same request.
+        """
+        if not name or name.isdigit() or set(name) & set("./:~") or len(name) > 60:
+            raise InvalidEntry("name", "must be a short name without any of . / : ~, and no number")
+        with self._journal.lanes.entered(self._journal.lanes.named(name)):
+            yield
+
+    def _finish(self, error: BaseException | None) -> Fact | None:
+        """Close the journal and return what is written at the end."""
+        journal = self._journal
+        journal.lanes.end()
+        journal.close()
+        return ended_fact(self._ready, error) if journal.writes else None
+
+    def _raise_divergence(self, error: BaseException | None) -> None:
+        """Raise what the agent took for an error of its own, and what was recorded and never asked for."""
+        first = self.report.first
+        if error is None and first is not None and not self._plan.collects:
+            raise Diverged(first)
+
+
+class Run(RunBase):
+    """A run of an agent on a tape: recorded, resumed, or run again. Use it in a ``with`` statement.
+
+    Wrap what the agent calls with ``model``, ``tool`` and ``value``; nothing else is recorded, and nothing is patched.
+    """
+
+    def __init__(self, chat: Tape, plan: Plan) -> None:
+        super().__init__(plan)
+        self._chat = chat
+        self._scratch: Tape | None = None
+
+    def __enter__(self) -> Run:
+        self._prepared = prepare(self._chat, self._plan, self._plan.into, self._plan.base)
+        target = self._plan.into or self._chat
+        self._calls = Calls(self._prepared.journal, _TapePort(target))
+        for fact in self._prepared.opening:
+            target.event(fact.name, fact.data, key=fact.key)
+        self._prepared.journal.lanes.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        fact = self._finish(error)
+        if fact is not None:
+            # Another process that resumed the same run may have ended it.
+            with contextlib.suppress(ProvenanceConflict):
+                (self._plan.into or self._chat).event(fact.name, fact.data, key=fact.key)
+        self._raise_divergence(error)
+
+    @property
+    def tape(self) -> Tape:
+        """The tape that the agent works on: the recorded one, the fork of a replay, or a copy in memory.
+
+        A replay without ``into`` writes nothing. Its agent gets a copy of the tape as it was when the run began: the
+        messages, the last anchor, summaries, blocks and state.
+        """
+        if self._journal.writes:
+            return self._plan.into or self._chat
+        if self._scratch is None:
+            self._scratch = scratch_tape(self._chat, self._ready)
+        return self._scratch
+
+    def context(self, **options: Any) -> Any:
+        """Return a context of the run's tape, as ``Tape.context`` does, recorded so that requests can point to it."""
+        if not self._journal.writes:
+            return self.tape.context(**options)
+        return rendered_by(self._journal, *self.tape.recorded_context(**options))
+
+    def snapshot(self, digest: str, uri: str) -> None:
+        """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""
+        if self._journal.writes:
+            self.tape.event("run.snapshot", {"run": self.id, "digest": digest, "uri": uri})
+
+
+class _TapePort:
+    """Writes the events of a run to a tape."""
+
+    waits = False
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def write(self, fact: Fact) -> Receipt:
+        return self._tape.event(fact.name, fact.data, key=fact.key)
+
+    def find(self, key: str) -> Any:
+        return self._tape.find_entry(key=key)
+
+    def settle(self, store: Any, fact: Fact) -> Any:
+        return store.tape(self._tape.id).event(fact.name, fact.data, key=fact.key)
+
+
+class _Rendered:
+    """A recorded context that tells the journal what it was rendered to. Everything else is the context's."""
+
+    def __init__(self, journal: Journal, context: Context, receipt: Receipt) -> None:
+        self._journal = journal
+        self._context = context
+        self._place = [receipt.tape, receipt.seq]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def to_openai(self, api: str = "chat") -> Any:
+        """Return the request for OpenAI; see ``Context.to_openai``."""
+        request = self._context.to_openai(api)
+        self._know(request, api)
+        return request
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Return the request to Anthropic; see ``Context.to_anthropic``."""
+        request = self._context.to_anthropic()
+        self._know(request, "anthropic")
+        return request
+
+    def _know(self, request: Any, api: str) -> None:
+        fields = {f"{api}:{name}": value for name, value in request.items()} if isinstance(request, dict) else {}
+        for rendering, value in (fields or {api: request}).items():
+            if isinstance(value, list):
+                self._journal.know_context(value, self._place, rendering)
+
+
+def rendered_by(journal: Journal, context: Context, receipt: Receipt) -> Any:
+    """Return a recorded context whose renderings a run stores as pointers."""
+    return _Rendered(journal, context, receipt)
+
+
+def _parameters(fn: Any) -> set[str]:
+    import inspect
+
+    try:
+        return set(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
+def _name_of(fn: Any) -> str:
+    """Return the name of a function; that of its class for an object that is called."""
+    inner = getattr(fn, "func", fn)
+    return str(getattr(inner, "__name__", None) or type(inner).__name__)

@@ -1,0 +1,51 @@
+"""What a format cannot hold, counted by kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tape.core.records import Message
+    from tape.handles.snapshot import Snapshot
+
+__all__ = ["Losses", "path_of", "tree_of"]
+
+
+class Losses:
+    """How many things of each kind were left out."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, what: str, number: int = 1) -> None:
+        """Note so many things of a kind."""
+        if number:
+            self._counts[what] = self._counts.get(what, 0) + number
+
+    def told(self) -> list[str]:
+        """Return what was left out, in words."""
+        return [f"{number:,} {what}{'' if number == 1 else 's'}" for what, number in self._counts.items()]
+
+
+def path_of(view: Snapshot, losses: Losses) -> list[Message]:
+    """Return the messages of the path; those of other branches, and all that is no message, are left out."""
+    path = view.messages()
+    losses.add("message of another branch", max(0, len(tree_of(view)) - len(path)))
+    _leave_out_entries(view, losses)
+    return path
+
+
+def tree_of(view: Snapshot) -> list[Message]:
+    """Return the messages of all branches, parents first, those of the path to the head last where they branch."""
+    messages: dict[str, Message] = {}
+    heads = view.heads()
+    for head in heads:
+        messages.update((message.id, message) for message in view.messages(branch=head.id))
+    path = {message.id: message for message in view.messages()}
+    rest = [message for id, message in messages.items() if id not in path]
+    return [*path.values(), *rest]
+
+
+def _leave_out_entries(view: Snapshot, losses: Losses) -> None:
+    for entry in view.entries(kinds=["event", "anchor", "handoff", "compact", "state", "block"]):
+        losses.add(entry.kind)

@@ -1,0 +1,165 @@
+"""Runs: ATIF trajectories and OpenTelemetry spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tape.core.messages.shapes import Neutral, Other, Text, as_text, read
+from tape.core.records import micros
+from tape.transcripts.exports.losses import Losses, path_of
+from tape.transcripts.exports.shapes import thought
+
+if TYPE_CHECKING:
+    from tape.core.records import Message
+    from tape.handles.snapshot import Snapshot
+
+__all__ = ["atif", "otlp"]
+
+_SOURCES = {"assistant": "agent", "system": "system", "developer": "system"}
+
+
+def atif(view: Snapshot, losses: Losses) -> Iterator[Any]:
+    """Yield one trajectory: a step per message, with the results of its calls as its observation."""
+    steps: list[dict[str, Any]] = []
+    makers: dict[str, dict[str, Any]] = {}
+    thoughts: list[str] = []
+    for message in path_of(view, losses):
+        neutral = read(message.data)
+        for result in neutral.results:
+            step = makers.get(result.id) or (steps[-1] if steps else None)
+            if step is None:
+                losses.add("tool result")
+                continue
+            observed = step.setdefault("observation", {"results": []})["results"]
+            observed.append({"source_call_id": result.id, "content": as_text(result.content)})
+        thoughts += _thoughts(neutral, losses)
+        text = _text(neutral)
+        if not text and not neutral.calls:
+            continue
+        step = {"step_id": len(steps) + 1, "timestamp": _at(message).isoformat(), "message": text}
+        step["source"] = _SOURCES.get(neutral.role, "user")
+        if step["source"] == "agent" and thoughts:
+            step["reasoning_content"], thoughts = "\n\n".join(thoughts), []
+        if neutral.calls:
+            step["tool_calls"] = [
+                {"tool_call_id": call.id, "function_name": call.name, "arguments": _loaded(call.arguments)}
+                for call in neutral.calls
+            ]
+            makers.update((call.id, step) for call in neutral.calls)
+        steps.append(step)
+    losses.add("thought", len(thoughts))
+    info, used = view.info(), view.usage()
+    yield {
+        "schema_version": "ATIF-v1.4",
+        "session_id": view.id,
+        "agent": {"name": info.agent or "agent", "version": "unknown"},
+        "steps": steps,
+        "final_metrics": {
+            "total_prompt_tokens": used.input_tokens,
+            "total_completion_tokens": used.output_tokens,
+            "total_cached_tokens": used.cached_tokens,
+            "total_steps": len(steps),
+        },
+    }
+
+
+def otlp(view: Snapshot, losses: Losses) -> Iterator[Any]:
+    """Yield one trace: an agent, and a call of a model for each of its answers.
+
+    Every call names what it was given by the tape and the seq. The last one holds the messages themselves: with them in
+    each, the file would grow with the square of the conversation.
+    """
+    messages = path_of(view, losses)
+    trace = _hex(view.id, 16)
+    told = [(message, _as_parts(read(message.data), losses)) for message in messages]
+    answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    root = _span(trace, view.id, None, "invoke_agent", messages, {"gen_ai.operation.name": "invoke_agent"})
+    spans = [root]
+    for index in answers:
+        message = messages[index]
+        given: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.conversation.id": view.id,
+            "gen_ai.response.id": message.id,
+            "gen_ai.input.messages_ref": f"tape:{view.id}@{message.seq}",
+        }
+        if index == answers[-1]:
+            behind = [parts for _, parts in told[index + 1 :] if parts is not None]
+            losses.add("message behind the last answer", len(behind))
+            before = [parts for _, parts in told[:index] if parts is not None]
+            given["gen_ai.input.messages"] = msgspec.json.encode(before).decode()
+            given["gen_ai.output.messages"] = msgspec.json.encode([told[index][1]]).decode()
+        spans.append(_span(trace, message.id, root["spanId"], "chat", [message], given))
+    resource = {"attributes": _attributes({"service.name": view.info().agent or "tape"})}
+    yield {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "tape"}, "spans": spans}]}]}
+
+
+def _span(
+    trace: str, id: str, parent: str | None, name: str, messages: list[Message], given: dict[str, Any]
+) -> dict[str, Any]:
+    times = [micros(_at(message)) * 1000 for message in messages] or [0]
+    return {
+        "traceId": trace,
+        "spanId": _hex(f"{name}/{id}", 8),
+        **({} if parent is None else {"parentSpanId": parent}),
+        "name": name,
+        "kind": 1,
+        "startTimeUnixNano": str(min(times)),
+        "endTimeUnixNano": str(max(times)),
+        "attributes": _attributes(given),
+    }
+
+
+def _attributes(given: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": {"stringValue": value}} for name, value in given.items()]
+
+
+def _as_parts(neutral: Neutral, losses: Losses) -> dict[str, Any] | None:
+    """Return a message as the conventions of OpenTelemetry have it."""
+    parts: list[dict[str, Any]] = [{"type": "reasoning", "content": text} for text in _thoughts(neutral, losses)]
+    text = _text(neutral)
+    if text:
+        parts.append({"type": "text", "content": text})
+    for call in neutral.calls:
+        parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": _loaded(call.arguments)})
+    for result in neutral.results:
+        parts.append({"type": "tool_call_response", "id": result.id, "response": as_text(result.content)})
+    return {"role": neutral.role, "parts": parts} if parts else None
+
+
+def _thoughts(neutral: Neutral, losses: Losses) -> list[str]:
+    made = []
+    for part in neutral.parts:
+        if isinstance(part, Other):
+            text = thought(part.part)
+            if text is None:
+                losses.add(str(part.part.get("type") or "part"))
+            elif text:
+                made.append(text)
+    return made
+
+
+def _text(neutral: Neutral) -> str:
+    return "\n\n".join(part.text for part in neutral.parts if isinstance(part, Text))
+
+
+def _loaded(arguments: Any) -> Any:
+    if isinstance(arguments, str):
+        try:
+            return msgspec.json.decode(arguments)
+        except msgspec.DecodeError:
+            return {"input": arguments}
+    return arguments
+
+
+def _at(message: Message) -> datetime:
+    return message.occurred_at or message.recorded_at
+
+
+def _hex(text: str, size: int) -> str:
+    return blake2b(text.encode(), digest_size=size).hexdigest()

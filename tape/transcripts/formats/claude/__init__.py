@@ -1,0 +1,1 @@
+"""Claude Code: session files, and what it prints without a terminal."""

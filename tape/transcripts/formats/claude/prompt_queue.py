@@ -1,0 +1,98 @@
+"""Claude Code's queue: prompts that were typed while the model was working. Pure.
+
+A prompt enters the queue (``enqueue``) and leaves it once: into the running turn (``remove``, with an attachment of
+type ``queued_command`` since files hold attachments), into a turn of its own (``dequeue``, with a user's record), or
+back into the editor (``popAll``). What a model read and no other record tells is a message all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from tape.transcripts.formats.lines import said
+
+__all__ = ["Queue", "Queued", "prompt_text"]
+
+_ABSORBED = "absorbed_mid_turn"
+
+
+class Queued(Struct):
+    """A prompt in the queue, or on its way from there to the model."""
+
+    key: str
+    content: Any
+    record: dict[str, Any]
+    taken: bool = False
+
+
+class Queue:
+    """The prompts of which no record has told yet what became of them."""
+
+    def __init__(self) -> None:
+        self._prompts: list[Queued] = []
+        self._attaches = False
+        """Whether the program that writes this file writes attachments."""
+
+    def note(self, key: str, record: dict[str, Any]) -> None:
+        """Take in a movement of the queue."""
+        operation, content = record.get("operation"), record.get("content")
+        if operation == "enqueue":
+            self._prompts.append(Queued(key, content, record))
+        elif operation == "dequeue":
+            self._take(None)
+        elif operation == "remove":
+            prompt = self._take(prompt_text(content))
+            reason = said(record.get("reason"))
+            if prompt is not None and (reason or (_ABSORBED if not self._attaches else "")) != _ABSORBED:
+                self._prompts.remove(prompt)
+        elif operation == "popAll":
+            self._prompts = [prompt for prompt in self._prompts if prompt.taken]
+
+    def attached(self) -> None:
+        """Note that the file holds attachments: what is removed without one was withdrawn."""
+        self._attaches = True
+
+    def told(self, content: Any) -> None:
+        """Note that a record tells these prompts."""
+        text = prompt_text(content)
+        if text is None:
+            return
+        equal = next((prompt for prompt in self._prompts if prompt_text(prompt.content) == text), None)
+        if equal is not None:
+            self._prompts.remove(equal)
+        else:
+            # Several that were taken together are one record.
+            self._prompts = [
+                prompt
+                for prompt in self._prompts
+                if not prompt.taken or (prompt_text(prompt.content) or "") not in text
+            ]
+
+    def absorbed(self) -> list[Queued]:
+        """Return the prompts that the model has read by now, and forget them."""
+        taken = [prompt for prompt in self._prompts if prompt.taken]
+        if taken:
+            self._prompts = [prompt for prompt in self._prompts if not prompt.taken]
+        return [prompt for prompt in taken if prompt_text(prompt.content) is not None]
+
+    def left(self) -> list[Queued]:
+        """Return the prompts that are still there."""
+        return [prompt for prompt in self._prompts if prompt_text(prompt.content) is not None]
+
+    def _take(self, text: str | None) -> Queued | None:
+        waiting = [prompt for prompt in self._prompts if not prompt.taken]
+        named = [prompt for prompt in waiting if text is not None and prompt_text(prompt.content) == text]
+        prompt = next(iter(named or waiting), None)
+        if prompt is not None:
+            prompt.taken = True
+        return prompt
+
+
+def prompt_text(content: Any) -> str | None:
+    """Return the text of a prompt, which is a text or a list of blocks; None if it has none."""
+    if isinstance(content, list):
+        texts = [block.get("text") for block in content if isinstance(block, dict)]
+        content = "\n".join(text for text in texts if isinstance(text, str))
+    return content.strip() if said(content) else None

@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans that carry what models were given and said."""

@@ -1,0 +1,332 @@
+"""The tapes that a transcript is written to: which are its own, and what became of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from tape.core import strict
+from tape.core.lenient import lenient
+from tape.core.records import Receipt
+from tape.errors import ImportFailed, InvalidEntry, ProvenanceConflict, TapeNotFound, UnknownMessage
+from tape.transcripts.formats.lines import Reading, digest
+from tape.transcripts.steps import Branch, Event, Message, Start, Step, Title, Used
+from tape.transcripts.write_step import Ids, compose_step, write_step
+
+if TYPE_CHECKING:
+    from tape.handles.recorded import Request
+    from tape.handles.tape import Tape
+    from tape.store import Store
+
+_TOGETHER = 2000
+"""How many steps are written together."""
+
+__all__ = ["Beginning", "ImportedTranscript", "TapeTaken", "Writer", "candidate_ids"]
+
+
+class TapeTaken(ImportFailed):
+    """The tape to write holds something else than this transcript (``fact``), so that another one must be named."""
+
+    def __init__(self, line: int, fact: str, remedy: str) -> None:
+        super().__init__(line, f"{fact}; {remedy}")
+        self.fact = fact
+
+
+class ImportedTranscript(Struct, frozen=True):
+    """What an import did to one tape: how many entries it added, and how many were there before."""
+
+    tape: str
+    added: int
+    known: int
+
+
+def _tape_id(start: Start, path: Path) -> str:
+    if start.id is not None:
+        return start.id
+    return path.stem if start.part is None else f"{path.stem}-{start.part}"
+
+
+def candidate_ids(start: Start, path: Path, lane: str, key: str | None) -> list[str]:
+    """Return the ids that the tape of a conversation can have, of which the first record is in ``lane``."""
+    id = _tape_id(start, path)
+    if lane:
+        id = f"{id}/{lane}"
+    return [id] if start.id is not None or key is None else [id, f"{id}-{digest(key)[:8]}"]
+
+
+class Beginning(Struct):
+    """How a conversation begins: the keys of its first record, and of the first message of a user.
+
+    The first record alone does not tell two conversations apart, since many begin with the same system prompt.
+    """
+
+    first: str | None = None
+    asked: str | None = None
+
+    def take(self, key: str, message: Any) -> None:
+        """Note a record, if it is one of those two."""
+        self.first = self.first or key
+        if self.asked is None and isinstance(message, dict) and message.get("role") == "user":
+            self.asked = key
+
+    def matches(self, other: Beginning) -> bool:
+        """Whether this can be the same conversation, perhaps one of them before the user asked anything."""
+        if self.asked is None or other.asked is None:
+            return self.first == other.first
+        return self.asked == other.asked
+
+
+class _Lane(Struct):
+    """A tape that is written to: its handle, the ids of its messages by key, and what was done."""
+
+    tape: Tape
+    ids: Ids
+    waiting: dict[str, tuple[Step, Request]] = {}
+    """The steps that are to be written together, by key."""
+    added: int = 0
+    known: int = 0
+
+
+class Writer:
+    """Takes the steps of a transcript, one after the other."""
+
+    def __init__(
+        self, store: Store, reading: Reading, path: Path, tape: str | None, begins: list[Beginning], known: int = 0
+    ) -> None:
+        self._store = store
+        self._reading = reading
+        self._format = reading.format
+        self._file = path
+        self._given = tape
+        self._known = known
+        """The lines of which every step is on its tape already."""
+        self._begins = begins
+        """How each conversation of the file begins."""
+        self._starts = 0
+        self._start: Start | None = None
+        self._main: str | None = tape
+        """The tape of the conversation that began last."""
+        self._lanes: dict[str, _Lane] = {}
+        """The tapes by their ids."""
+        self._branches: dict[str, Branch] = {}
+        """Where side conversations begin."""
+
+    def take_all(self, steps: Iterable[Step]) -> None:
+        """Write the steps of a file."""
+        for step in steps:
+            if isinstance(step, Start):
+                self._start = step
+                self._main = self._given
+                self._starts += 1
+            elif isinstance(step, Branch):
+                self._branches[step.lane] = step
+            else:
+                self._take(step)
+        for lane in self._lanes.values():
+            self._flush(lane)
+
+    def _take(self, step: Any) -> None:
+        """Write one step. What a tape cannot hold as it is, or holds otherwise already, is kept as an event."""
+        lane = self._lane("" if isinstance(step, Title) else step.lane)
+        if step.line <= self._known:
+            lane.known += 1
+            if isinstance(step, Message) and step.id is not None:
+                lane.ids[step.key] = step.id
+            return
+        if isinstance(step, Message | Event | Used) and step.key not in lane.waiting:
+            try:
+                request = compose_step(lane.tape, step, lane.ids)
+            except InvalidEntry:
+                pass
+            else:
+                if isinstance(step, Message):
+                    lane.ids[step.key] = request.intents[0].id  # type: ignore[attr-defined]
+                lane.waiting[step.key] = (step, request)
+                if len(lane.waiting) >= _TOGETHER:
+                    self._flush(lane)
+                return
+        self._flush(lane)
+        self._take_alone(lane, step)
+
+    def _flush(self, lane: _Lane) -> None:
+        """Write the steps that wait. If one of them is refused, each is written by itself."""
+        from tape.handles.recorded import record_in_order
+
+        waiting, lane.waiting = lane.waiting, {}
+        if not waiting:
+            return
+        try:
+            # Not at the top: help and completion name the formats without loading a database.
+            from tape.handles.recorded import record_in_order
+
+            receipts = record_in_order(lane.tape, [request for _, request in waiting.values()])
+        except (ProvenanceConflict, InvalidEntry, UnknownMessage):
+            for step, _ in waiting.values():
+                self._take_alone(lane, step)
+            return
+        for (step, _), receipt in zip(waiting.values(), receipts, strict=True):
+            if isinstance(step, Message):
+                lane.ids[step.key] = receipt.message_id
+            self._count(lane, receipt)
+
+    def _take_alone(self, lane: _Lane, step: Any) -> None:
+        try:
+            receipt = write_step(lane.tape, step, lane.ids)
+        except ProvenanceConflict as error:
+            fact = f"differs from what was imported before as seq {error.seq} of tape {error.tape!r}"
+            if self._reading.strict:
+                raise TapeTaken(step.line, fact, "import into another") from error
+            self._keep(lane, step, fact, step.id if isinstance(step, Message) else None)
+        except (InvalidEntry, UnknownMessage) as error:
+            if self._reading.strict:
+                raise ImportFailed(step.line, str(error)) from error
+            self._keep(lane, step, str(error), None)
+        else:
+            if isinstance(step, Message):
+                lane.ids[step.key] = receipt.message_id
+            self._count(lane, receipt)
+
+    def _keep(self, lane: _Lane, step: Any, reason: str, id: str | None) -> None:
+        """Keep a step as an event; what follows it follows the message of that id, or else the one before it."""
+        self._reading.problem(step.line, reason)
+        if isinstance(step, Message):
+            lane.ids[step.key] = id if id is not None else lane.ids[step.parent] if step.parent else None
+        value, _ = lenient(msgspec.to_builtins(step))
+        data = {"reason": reason, "step": value}
+        try:
+            receipt = lane.tape.event(f"{self._format}.kept", data, key=f"{self._format}:{digest(value)}/kept")
+        except InvalidEntry:
+            data["step"] = msgspec.json.encode(value).decode()
+            receipt = lane.tape.event(f"{self._format}.kept", data, key=f"{self._format}:{digest(value)}/kept")
+        self._count(lane, receipt)
+
+    def done(self) -> list[ImportedTranscript]:
+        """Return what was done to each tape."""
+        return [ImportedTranscript(lane.tape.id, lane.added, lane.known) for lane in self._lanes.values()]
+
+    def _count(self, lane: _Lane, receipt: Receipt) -> None:
+        if receipt.duplicate:
+            lane.known += 1
+        else:
+            lane.added += 1
+
+    # -- the tapes
+
+    def _lane(self, name: str) -> _Lane:
+        """Return the tape of the conversation that began last, or of a side conversation of it."""
+        start = self._start
+        assert start is not None, "a transcript begins with a start"
+        if self._main is None:
+            try:
+                self._main = self._own(start)
+            except InvalidEntry as error:
+                raise ImportFailed(start.line, str(error)) from error
+        main = self._main
+        id = f"{main}/{name}" if name else main
+        if id not in self._lanes:
+            if not strict.is_identifier(id):
+                # A name that no tape can have, of a side conversation.
+                id = f"{main}/{digest(name)}"
+            branch = self._branches.get(name)
+            if name and main in self._lanes:
+                self._flush(self._lanes[main])
+            self._lanes[id] = self._lanes.get(id) or self._opened(id, main if name else None, start, branch)
+        return self._lanes[id]
+
+    def _opened(self, id: str, main: str | None, start: Start, branch: Branch | None) -> _Lane:
+        tape = self._open(id, main, start, branch)
+        return _Lane(tape, Ids(tape))
+
+    def _own(self, start: Start) -> str:
+        """Return the id of a conversation's tape. The name of a file is no proof that the tape of that name is its own.
+
+        Another conversation's tape, or one that somebody else wrote, is left alone: the id then ends with a digest of
+        how the conversation begins, which stays the same when the file is imported again or has grown.
+        """
+        id = _tape_id(start, self._file)
+        strict.identifier(id, "tape")
+        if start.id is not None:
+            self._check_ours(id, start)
+            return id
+        begin = self._begins[self._starts - 1]
+        others = [f"{id}-{digest(key)[:8]}" for key in (begin.first, begin.asked) if key is not None]
+        for known in (id, *others):
+            if self._is_of(known, begin):
+                return known
+        for free in (id, others[-1]):
+            try:
+                self._store.get(free)
+            except TapeNotFound:
+                return free
+        fact = f"the tapes {id!r} and {others[-1]!r} are not made from this file"
+        raise TapeTaken(start.line, fact, "name one with tape=")
+
+    def _check_ours(self, id: str, start: Start) -> None:
+        """Refuse a tape that is there and that no transcript of this format made, unless the caller named it.
+
+        An id in a file is no proof either: whoever wrote the file chose it, perhaps so that it hits this tape.
+        """
+        if id == self._given:
+            return
+        try:
+            tape = self._store.get(id)
+        except TapeNotFound:
+            return
+        info = tape.info()
+        made = (info.meta or {}).get("imported")
+        if isinstance(made, dict) and made.get("format") == self._format:
+            return
+        # A side conversation is a fork, which has no meta of its own; what it begins with tells as much, if anything.
+        own = [entry.key for entry in tape.entries(after=1, limit=1)]
+        side = info.parent is not None and id.startswith(f"{info.parent}/")
+        if not (own[0].startswith(f"{self._format}:") if own else side):
+            fact = f"the tape {id!r} was not made from a transcript of {self._format}"
+            raise TapeTaken(start.line, fact, "name the tape to write with tape=")
+
+    def _is_of(self, id: str, begin: Beginning) -> bool:
+        """Whether a tape was made from the conversation that begins so."""
+        try:
+            tape = self._store.get(id)
+        except TapeNotFound:
+            return False
+        made = (tape.info().meta or {}).get("imported")
+        if not isinstance(made, dict) or made.get("format") != self._format:
+            return False
+        found = Beginning()
+        for entry in tape.entries():
+            if entry.key.startswith(f"{self._format}:"):
+                found.take(entry.key, getattr(entry.payload, "message", None))
+            if found.asked is not None:
+                break
+        return found.matches(begin)
+
+    def _open(self, id: str, main: str | None, start: Start, branch: Branch | None) -> Tape:
+        """Return a tape, made if it is not there: a side conversation is a fork of the main one, if that is there."""
+        self._check_ours(id, start)
+        try:
+            return self._store.get(id)
+        except TapeNotFound:
+            pass
+        meta = {"imported": {"format": self._format, "file": self._file.name, **start.meta}}
+        if main is not None:
+            try:
+                session = self._store.get(main)
+            except TapeNotFound:
+                pass
+            else:
+                at = None if branch is None else self._fork_point(session, branch)
+                return session.fork(id, at=at, name=id.removeprefix(f"{main}/"), meta=meta)
+        agent = start.agent if strict.is_identifier(start.agent) else None
+        return self._store.create(id, agent=agent, meta=meta)
+
+    def _fork_point(self, session: Tape, branch: Branch) -> str | None:
+        """Return the message of the session at which a side conversation begins, if it is there to be seen."""
+        lane = self._lanes.get(session.id)
+        id = None if lane is None or branch.parent is None else lane.ids[branch.parent]
+        if id is None and branch.locate is not None:
+            id = branch.locate(session.entries())
+        return id if id is not None and session.find(id) is not None else None

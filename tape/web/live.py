@@ -1,0 +1,106 @@
+"""What is sent while a page is open: that a tape has grown, and what an examination of the store finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+import tape
+from tape.web.asked import Asked
+from tape.web.stores import Served
+
+__all__ = ["findings", "heads"]
+
+_PAUSE = 0.25
+"""Seconds between two looks at the head of a tape."""
+_QUIET = 15.0
+"""Seconds after which a comment keeps the connection open."""
+_MOST = 64
+_open = asyncio.Semaphore(_MOST)
+
+
+def _event(name: str, data: Any) -> bytes:
+    return f"event: {name}\ndata: {msgspec.json.encode(data).decode()}\n\n".encode()
+
+
+async def heads(asked: Asked, request: Request) -> Response:
+    """Send the head of a tape whenever it has moved."""
+    chat = await run_in_threadpool(asked.chat)
+    after = asked.number("after", 0, 0, 2**53)
+    return _stream(_heads(chat, after, request))
+
+
+def _stream(events: AsyncIterator[bytes]) -> Response:
+    if _open.locked():
+        return PlainTextResponse("too many pages are open", 503, {"retry-after": "30"})
+    return StreamingResponse(_counted(events), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _counted(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async with _open:
+        async for event in events:
+            yield event
+
+
+async def _heads(chat: tape.Tape, after: int, request: Request) -> AsyncIterator[bytes]:
+    quiet = 0.0
+    yield b": open\n\n"
+    while not await request.is_disconnected():
+        head = (await run_in_threadpool(chat.info)).head
+        if head != after:
+            after, quiet = head, 0.0
+            yield _event("head", {"head": head})
+        elif (quiet := quiet + _PAUSE) >= _QUIET:
+            quiet = 0.0
+            yield b": still here\n\n"
+        await asyncio.sleep(_PAUSE)
+
+
+async def findings(served: Served, asked: Asked, request: Request) -> Response:
+    """Examine the store and send every finding and how far the check is."""
+    return _stream(_findings(served, asked))
+
+
+async def _findings(served: Served, asked: Asked) -> AsyncIterator[bytes]:
+    loop, events = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
+
+    def send(event: bytes | None) -> None:
+        loop.call_soon_threadsafe(events.put_nowait, event)
+
+    def progress(done: int, total: int) -> None:
+        send(_event("progress", {"done": done, "total": total}))
+
+    def examine() -> None:
+        try:
+            if served.examine is not None and asked.store.owner is None:
+                for finding in served.examine(progress):
+                    shown = {name: getattr(finding, name) for name in ("check", "level", "what", "mend")}
+                    send(_event("finding", shown))
+            else:
+                _verify(asked.store, progress, send)
+        except tape.TapeError as error:
+            send(_event("finding", {"check": "store", "level": "error", "what": str(error), "mend": None}))
+        finally:
+            send(None)
+
+    work = asyncio.ensure_future(run_in_threadpool(examine))
+    while (event := await events.get()) is not None:
+        yield event
+    await work
+    yield _event("end", {})
+
+
+def _verify(store: tape.Store, progress: Any, send: Any) -> None:
+    report = store.verify(progress=progress)
+    checked = f"{report.entries} entries of {report.tapes} tapes"
+    if report.ok:
+        send(_event("finding", {"check": "chain", "level": "ok", "what": f"{checked} are intact", "mend": None}))
+    for problem in report.problems[:50]:
+        what = f"{problem.tape}:{problem.seq} {problem.what}"
+        send(_event("finding", {"check": "chain", "level": "error", "what": what, "mend": "tape doctor"}))

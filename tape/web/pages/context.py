@@ -1,0 +1,190 @@
+"""What the model saw at a recorded step, or would see at any other: regions, what is out and why, what moved."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import tape
+from tape.core.messages.tokens import estimate, message_tokens
+from tape.web.addresses import reference
+from tape.web.asked import Asked, NotThere
+from tape.web.pages.diff import marked
+from tape.web.parts import card, cut, instant, message_texts, message_view
+
+__all__ = ["context", "regions_of"]
+
+_CONTEXT = "tape.context"
+_STEPS = 50
+"""Recorded contexts that the page lists."""
+_REGIONS = 300
+
+
+Clean = Callable[[Any], Any]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+class _Seen(Struct):
+    """A context as the model saw it: its regions in order, and the request that they make."""
+
+    regions: list[dict[str, Any]]
+    texts: list[str]
+    manifest: dict[str, Any]
+    request: bytes
+
+
+def context(asked: Asked, clean: Clean = _as_it_is) -> dict[str, Any]:
+    """Return what the model saw at a seq: a recorded context as it was, any other as it would be built now.
+
+    ``clean`` takes out of its messages what a report must not show.
+    """
+    chat = asked.chat()
+    info = asked.snapshot().info()
+    seq = info.head
+    steps = list(chat.entries(name=_CONTEXT, kinds=["event"], reverse=True, limit=_STEPS))
+    recorded = any(step.seq == seq for step in steps) or _is_recorded(chat, seq)
+    budget = asked.number("budget", 0, 0, 2**31) or None
+    try:
+        seen = _recalled(chat, seq, clean) if recorded else _built(asked.snapshot(), budget, clean)
+    except (tape.BudgetExceeded, tape.InvalidEntry, tape.Corrupt) as error:
+        raise NotThere(str(error)) from error
+    explained = _explained(asked, seq, seen, budget, recorded=recorded)
+    before = next(chat.entries(name=_CONTEXT, kinds=["event"], reverse=True, before=seq, limit=1), None)
+    return {
+        "title": f"What the model saw at {seq}",
+        "tape": card(info),
+        "seq": seq,
+        "head": chat.info().head,
+        "recorded": recorded,
+        "budget": seen.manifest.get("budget"),
+        "tokens": seen.manifest.get("tokens"),
+        "policy": f"{seen.manifest.get('policy')} {seen.manifest.get('version')}",
+        "hash": seen.manifest.get("hash"),
+        "regions": seen.regions[-_REGIONS:],
+        "left_out": max(0, len(seen.regions) - _REGIONS),
+        "excluded": [out | {"ref": reference(str(out["tape"]))} for out in seen.manifest.get("excluded", [])],
+        "repairs": seen.manifest.get("repairs", []),
+        "steps": [{"seq": step.seq, "at": instant(step.recorded_at)} for step in steps],
+        "moved": None if before is None else _moved(chat, before.seq, seen, clean),
+        "cause": None if explained is None else clean(_cause(explained)),
+    }
+
+
+def _explained(asked: Asked, seq: int, seen: _Seen, budget: int | None, *, recorded: bool) -> tape.Explanation | None:
+    """Return the explanation of the context, and give each region the step and the actor that put it there."""
+    view = asked.snapshot()
+    try:
+        explained = asked.chat().explain(seq) if recorded else view.explain(view.context(budget=budget))
+    except tape.TapeError:
+        # Without it the page still shows what the manifest tells.
+        return None
+    if len(explained.regions) == len(seen.regions):
+        for shown, region in zip(seen.regions, explained.regions, strict=True):
+            shown |= {"step": region.step, "actor": region.actor}
+            if shown["source"] is None and region.tape is not None and region.seq is not None:
+                shown["source"] = {"ref": reference(region.tape), "seq": region.seq}
+    return explained
+
+
+def _cause(explained: tape.Explanation) -> dict[str, Any] | None:
+    """Return what moved the first byte, and how many tokens the provider's cache lost by it."""
+    moved = explained.difference
+    if moved is None:
+        return None
+    names = ("cause", "why", "offset", "actor", "kept_tokens", "lost_tokens", "cost")
+    source = None if moved.tape is None or moved.seq is None else {"ref": reference(moved.tape), "seq": moved.seq}
+    return {name: getattr(moved, name) for name in names} | {"source": source}
+
+
+def _is_recorded(chat: tape.Tape, seq: int) -> bool:
+    entry = chat.find_entry(seq=seq) if seq else None
+    return entry is not None and entry.kind == "event" and getattr(entry.payload, "name", None) == _CONTEXT
+
+
+def regions_of(built: tape.Context) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the manifest of a context as plain data, and its regions in order."""
+    seen = _of(built, _as_it_is)
+    return seen.manifest, seen.regions
+
+
+def _built(chat: tape.Snapshot, budget: int | None, clean: Clean) -> _Seen:
+    return _of(chat.context(budget=budget), clean)
+
+
+def _of(built: tape.Context, clean: Clean) -> _Seen:
+    manifest = msgspec.to_builtins(built.manifest)
+    return _seen(clean(manifest), clean([message.data for message in built.messages]), built.to_openai())
+
+
+def _recalled(chat: tape.Tape, seq: int, clean: Clean) -> _Seen:
+    recalled = chat.recall(seq)
+    return _seen(clean(recalled.manifest), clean(recalled.messages), recalled.to_openai())
+
+
+def _seen(manifest: dict[str, Any], messages: list[dict[str, Any]], request: Any) -> _Seen:
+    regions, texts = [], []
+    for name in ("prompt", "documents", "checkpoint"):
+        if text := manifest.get(name):
+            anchor = manifest.get("anchor") if name == "checkpoint" else None
+            source = None if anchor is None else {"ref": reference(anchor[0]), "seq": anchor[1]}
+            part = {"part": "text", **cut(text)}
+            regions.append({"region": name, "tokens": estimate(text), "source": source, "parts": [part], "role": name})
+            texts.append(text)
+    for message, source in itertools.zip_longest(messages, _sources(manifest)):
+        region = "message" if source is not None else "altered"
+        regions.append(message_view(message) | {"region": region, "tokens": message_tokens(message), "source": source})
+        texts.append("\n\n".join(message_texts(message)))
+    return _Seen(regions, texts, manifest, msgspec.json.encode(request))
+
+
+def _sources(manifest: dict[str, Any]) -> list[dict[str, Any] | None]:
+    """Return for each message the entry that it was recorded with; None for one that was altered for the model."""
+    sources: list[dict[str, Any] | None] = []
+    for item in manifest.get("included", []):
+        if isinstance(item, dict):
+            sources.append(None)
+        else:
+            name, first, last = item
+            sources += [{"ref": reference(name), "seq": seq} for seq in range(first, last + 1)]
+    return sources
+
+
+def _moved(chat: tape.Tape, seq: int, seen: _Seen, clean: Clean) -> dict[str, Any]:
+    """Compare with the recorded context before: how much of the request is the same, and what moved first."""
+    try:
+        before = _recalled(chat, seq, clean)
+    except tape.TapeError as error:
+        return {"seq": seq, "error": str(error)}
+    kept = _common(before.request, seen.request)
+    place = _common(before.texts, seen.texts)
+    for region in seen.regions[:place]:
+        region["same"] = True
+    old = before.texts[place] if place < len(before.texts) else None
+    new = seen.texts[place] if place < len(seen.texts) else None
+    return {
+        "seq": seq,
+        "kept_bytes": kept,
+        "bytes": len(seen.request),
+        "bytes_before": len(before.request),
+        "kept_regions": place,
+        "only_grew": old is None,
+        "region": place if new is not None else None,
+        "words": marked(old, new) if old is not None and new is not None else None,
+        "gone": [region for region in before.regions[place : place + 20] if old is not None],
+    }
+
+
+def _common(a: Any, b: Any) -> int:
+    """Return how long two sequences are the same."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[:middle] == b[:middle] else (low, middle - 1)
+    return low

@@ -1,0 +1,48 @@
+"""Search over one tape or all of them, and what of a text was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tape.web.addresses import reference
+from tape.web.asked import Asked, NotThere
+from tape.web.parts import card, instant
+
+__all__ = ["search"]
+
+_MOST = 100
+_LONGEST = 10_000
+
+
+def search(asked: Asked) -> dict[str, Any]:
+    """Return the messages that have all words of ``q``, newest first; of one tape with ``tape``."""
+    query, only, role = asked.query.get("q", ""), asked.text("tape"), asked.text("role")
+    if len(query) > _LONGEST:
+        raise NotThere("that is too long to search for")
+    limit = asked.number("limit", 50, 1, _MOST)
+    within = None
+    if only is not None:
+        chat = Asked(asked.store, id=only).chat()
+        within = card(chat.info())
+        hits = chat.search(query, limit=limit, role=role) if query.strip() else []
+    else:
+        hits = asked.store.search(query, limit=limit, role=role) if query.strip() else []
+    return {
+        "title": f"Search: {query}" if query else "Search",
+        "q": query,
+        "role": role,
+        "within": within,
+        "hits": [
+            {
+                "tape": hit.tape,
+                "ref": reference(hit.tape),
+                "seq": hit.seq,
+                "message": hit.message_id,
+                "role": hit.role,
+                "snippet": hit.snippet,
+                "at": instant(hit.recorded_at),
+            }
+            for hit in hits
+        ],
+        "more": len(hits) == limit,
+    }

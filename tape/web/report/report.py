@@ -1,0 +1,130 @@
+"""Writing a report: tapes as one self-contained HTML file, packed so that a long one opens at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+import tape
+from tape.command.show.describe import gist
+from tape.web.addresses import reference, split
+from tape.web.asked import Asked, NotThere
+from tape.web.pages import context, graph, usage
+from tape.web.parts import card, failed, raw_entry
+from tape.web.report.bundle import document, embedded
+from tape.web.report.packing import CHUNK, Chunk, pack
+from tape.web.report.paths import Turns, frames
+from tape.web.report.redact import Redaction
+
+__all__ = ["write"]
+
+_LINE = 160
+_ADDRESSES = ("ref", "child", "other")
+"""Where a page has the address of a tape."""
+_STEPS = 10
+"""Recorded contexts of each tape that a report shows."""
+
+
+def write(
+    store: tape.Store,
+    ids: Sequence[str],
+    put: Callable[[bytes], object],
+    redaction: Redaction | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> int:
+    """Write the tapes with ``put`` and return how many entries there are. Nothing is written before it is redacted."""
+    clean = Redaction() if redaction is None else redaction
+    chats = [store.get(id) for id in ids]
+    infos = [chat.info() for chat in chats]
+    total = sum(info.head for info in infos)
+    done = 0
+
+    def blocks() -> Iterator[tuple[str, str]]:
+        nonlocal done
+        listed = []
+        for number, (chat, info) in enumerate(zip(chats, infos, strict=True)):
+            chunks, turns = 0, Turns()
+            for chunk in _chunks(chat, info.head, clean, turns):
+                yield f"c{number}-{chunks}", pack(chunk.columns)
+                chunks += 1
+                done += len(chunk)
+                if progress is not None:
+                    progress(done, total)
+            about = clean(_renamed(card(info), clean))
+            paths = frames(chat, info.head, turns, clean)
+            yield f"p{number}", pack(paths)
+            yield f"x{number}", pack(_pages(store, chat, info, clean))
+            listed.append({"tape": about, "chunks": chunks, "head": info.head})
+        yield "report", embedded({"chunk": CHUNK, "tapes": listed, "redacted": bool(clean)})
+
+    for text in document(f"{clean.text(', '.join(ids[:3]))} · tape report", blocks()):
+        put(text.encode())
+    return done
+
+
+def _chunks(chat: tape.Tape, head: int, clean: Redaction, turns: Turns) -> Iterator[Chunk]:
+    chunk = Chunk()
+    for entry in chat.entries(before=head + 1):
+        turns.see(entry)
+        raw, line = _cleaned(entry, clean)
+        chunk.add(raw, entry.stamp, line, failed=failed(entry))
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = Chunk()
+    if len(chunk):
+        yield chunk
+
+
+def _cleaned(entry: tape.Entry, clean: Redaction) -> tuple[dict[str, Any], str]:
+    """Return an entry without what is to be taken out, and the line that tells of it."""
+    raw = raw_entry(entry)
+    if not clean:
+        return raw, gist(entry, _LINE)
+    cleaned = clean(raw) | {"kind": raw["kind"], "hash": raw["hash"]}
+    if cleaned == raw:
+        return raw, gist(entry, _LINE)
+    cleaned["hash"] = None
+    try:
+        payload = msgspec.convert(cleaned["payload"], type(entry.payload))
+        line = gist(msgspec.structs.replace(entry, payload=payload, source=None), _LINE)
+    except (msgspec.ValidationError, TypeError):
+        # What was taken out was needed to tell it.
+        line = entry.kind
+    return cleaned, clean.text(line)
+
+
+def _pages(store: tape.Store, chat: tape.Tape, info: tape.TapeInfo, clean: Redaction) -> dict[str, Any]:
+    """Return the pages that are made beforehand."""
+    asked = Asked(store, id=chat.id)
+    steps = list(chat.entries(name="tape.context", kinds=["event"], reverse=True, limit=_STEPS))
+    seqs = [step.seq for step in steps]
+    pages: dict[str, Any] = {"usage": usage.usage(asked), "graph": graph.graph(asked)}
+    for row in pages["graph"]["rows"]:
+        if "entry" in row:
+            entry = store.get(row.pop("id")).entry(seq=row["entry"]["seq"])
+            row["entry"]["gist"] = _cleaned(entry, clean)[1]
+    for seq in dict.fromkeys([info.head, *seqs]):
+        try:
+            pages[f"context/{seq}"] = context.context(Asked(store, id=chat.id, point=seq), clean)
+        except NotThere as error:
+            pages[f"context/{seq}"] = {"error": str(error)}
+    return dict(clean(_renamed(pages, clean)))
+
+
+def _renamed(value: Any, clean: Redaction) -> Any:
+    """Return a page with the addresses that its tapes have in the report: those of their redacted ids."""
+    if isinstance(value, list):
+        return [_renamed(item, clean) for item in value]
+    if not isinstance(value, dict) or not clean:
+        return value
+    return {
+        name: _address(item, clean) if name in _ADDRESSES and isinstance(item, str) else _renamed(item, clean)
+        for name, item in value.items()
+    }
+
+
+def _address(ref: str, clean: Redaction) -> str:
+    id, point = split(ref)
+    return reference(clean.text(id), point if isinstance(point, int) else None)

@@ -1,0 +1,52 @@
+"""Serving the inspector on the loopback interface until it is interrupted."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+
+import uvicorn
+
+from tape.web.app import inspector
+from tape.web.guard import Access
+from tape.web.stores import Served
+
+__all__ = ["LOOPBACK", "serve"]
+
+LOOPBACK = "127.0.0.1"
+_NAMES = (LOOPBACK, "localhost")
+
+
+def serve(
+    stores: Sequence[Served],
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    write: bool = False,
+    names: Iterable[str] = (),
+    proxy: str | None = None,
+    owner_header: str | None = None,
+    listening: Callable[[str, str | None], object],
+) -> None:
+    """Serve these stores until the process is interrupted; ``listening`` is called with the URL and the token.
+
+    Only requests for a loopback address and this port are answered, and for further ``names`` (each with its port, if
+    that is not the one of its scheme), which a proxy may ask for.
+    """
+    with socket.create_server((host, port)) as bound:
+        taken = bound.getsockname()[1]
+        hosts = {f"{name}:{taken}" for name in {*_NAMES, host}} | {name.lower() for name in names}
+        access = Access(
+            hosts=frozenset(hosts), write=write, proxy=proxy, owner_header=owner_header, cookie=f"tape_{taken}"
+        )
+        app = inspector(stores, access)
+        listening(f"http://{host}:{taken}", None if proxy else access.token)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            proxy_headers=False,
+        )
+        uvicorn.Server(config).run(sockets=[bound])

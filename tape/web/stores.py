@@ -1,0 +1,42 @@
+"""The stores that are served, each under a name of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+import tape
+
+__all__ = ["Served", "named"]
+
+
+class Served(Struct, frozen=True):
+    """One store that is served: the first under ``/``, any other under ``/s/NAME``."""
+
+    name: str
+    title: str
+    """Where it is, as it may be shown: without a password."""
+    store: tape.Store
+    base: str = ""
+    examine: Callable[[Callable[[int, int], None]], Iterable[Any]] | None = None
+    """What yields the doctor's findings; None where only the store's own calls may be used."""
+
+    def of(self, owner: str | None) -> tape.Store:
+        """Return the store as one owner sees it, or as it was opened."""
+        return self.store if owner is None else self.store.scoped(owner)
+
+
+def named(titles: Iterable[str]) -> list[tuple[str, str]]:
+    """Return for each title the name of its store and where its pages begin; no name comes twice."""
+    taken: dict[str, str] = {}
+    for title in titles:
+        stem = re.sub(r"\.\w+$", "", title.rstrip("/").rsplit("/", 1)[-1])
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "store"
+        name, again = plain, 1
+        while name in taken:
+            name, again = f"{plain}-{again + 1}", again + 1
+        taken[name] = f"/s/{name}" if taken else ""
+    return list(taken.items())

@@ -1,0 +1,66 @@
+"""TapeMiddleware around LangChain's own agent with a scripted model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from support.backends import Backend
+
+import tape
+from integrations.seaming import check_seam
+
+pytest.importorskip("langchain.agents.middleware")
+
+from langchain.agents import create_agent
+
+from tape.integrations.seams.langchain import TapeMiddleware
+
+
+class Scripted(GenericFakeChatModel):
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+
+def agent_of(run: Any, made: list[str]) -> Any:
+    def script() -> Any:
+        made.append("model")
+        call = {"name": "weather", "args": {"city": "Lisbon"}, "id": "c1", "type": "tool_call"}
+        yield AIMessage("", tool_calls=[call])
+        made.append("model")
+        yield AIMessage("It is sunny.")
+
+    @tool
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        made.append(f"weather {city}")
+        return "sunny"
+
+    seam = TapeMiddleware(run, effects={"weather": "read"})
+    return create_agent(Scripted(messages=script()), [weather], system_prompt="Be brief.", middleware=[seam])
+
+
+async def agent(run: Any, made: list[str], question: str) -> Any:
+    state = await agent_of(run, made).ainvoke({"messages": [("user", question)]})
+    return [message.content for message in state["messages"]][1:]
+
+
+def test_a_run_is_recorded_and_replayed(backend: Backend) -> None:
+    """Model and tool are called once; replays call neither, and another question is a divergence."""
+    check_seam(backend, agent, calls=["model", "weather Lisbon", "model"])
+
+
+def test_a_sync_agent_does_the_same(quick: Backend) -> None:
+    """With a sync store the agent is invoked and not awaited."""
+    with quick.open() as store:
+        chat = store.tape("chat")
+        made: list[str] = []
+        with tape.record(chat, name="seam") as run:
+            answer = agent_of(run, made).invoke({"messages": [("user", "Weather?")]})["messages"][-1].content
+        assert made == ["model", "weather Lisbon", "model"]
+        with tape.replay(chat, run.id) as again:
+            assert agent_of(again, made).invoke({"messages": [("user", "Weather?")]})["messages"][-1].content == answer
+        assert (len(made), again.report.ok) == (3, True)

@@ -1,0 +1,183 @@
+"""What every adapter does with its ``store``: taken in three ways, used from sync and async code, closed if opened."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+from support.backends import Backend
+
+import tape
+from tape.integrations.opening import Connected
+from tape.integrations.workers import start
+
+
+def note(store: tape.Store, text: str) -> str:
+    """Write a message and tell in which thread."""
+    store.tape("chat").append(role="user", content=text)
+    return threading.current_thread().name
+
+
+def texts(store: tape.Store) -> list[str]:
+    return [message.text for message in store.tape("chat").messages()]
+
+
+class TestConnected:
+    def test_a_store_is_used_and_left_open(self, store: tape.Store) -> None:
+        """From sync code directly, from async code in another thread; it stays open."""
+        connected = Connected(store)
+        note(connected.store, "one")
+        assert asyncio.run(connected.run(note, "two")) != threading.current_thread().name
+        connected.close()
+        assert texts(store) == ["one", "two"]
+
+    def test_an_async_store_is_used_from_sync_code(self, backend: Backend) -> None:
+        """Also where an event loop runs, and it stays its giver's to close."""
+
+        async def go() -> list[str]:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                connected = Connected(store)
+                note(connected.store, "one")
+                await connected.run(note, "two")
+                await connected.aclose()
+                return [message.text for message in await store.tape("chat").messages()]
+
+        assert asyncio.run(go()) == ["one", "two"]
+
+    def test_errors_arrive_as_they_are(self, store: tape.Store) -> None:
+        """What the store raises in the thread is what the caller gets."""
+        with pytest.raises(tape.TapeNotFound):
+            asyncio.run(Connected(store).run(tape.Store.get, "nowhere"))
+
+    def test_a_cancelled_write_is_waited_for(self, backend: Backend) -> None:
+        """``finish`` is cancelled only when the write has ended, so that what is written next comes behind it."""
+
+        async def go() -> list[str]:
+            store, begun, free = backend.open(), threading.Event(), threading.Event()
+            connected = Connected(store)
+
+            def slow(store: tape.Store) -> None:
+                begun.set()
+                assert free.wait(30)
+                note(store, "first")
+
+            writing = asyncio.ensure_future(connected.finish(slow))
+            while not begun.is_set():
+                await asyncio.sleep(0)
+            for _ in range(2):
+                writing.cancel()
+                await asyncio.sleep(0)
+            assert not writing.done()
+            free.set()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            await connected.run(note, "second")
+            return texts(store)
+
+        assert asyncio.run(go()) == ["first", "second"]
+
+    def test_a_hop_serves_many_tasks_and_survives_any_error(self, store: tape.Store) -> None:
+        """More tasks than threads get their own results; a StopIteration is reported as an error."""
+        connected = Connected(store)
+
+        def stop(_: tape.Store) -> None:
+            raise StopIteration
+
+        def same(_: tape.Store, number: int) -> int:
+            return number
+
+        async def go() -> list[int]:
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await connected.run(stop)
+            gone = asyncio.ensure_future(connected.run(stop))
+            gone.cancel()
+            return await asyncio.gather(*(connected.run(same, n) for n in range(100)))
+
+        for _ in range(2):
+            # In another event loop, too.
+            assert asyncio.run(go()) == list(range(100))
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+    def test_a_forked_process_has_threads_of_its_own(self) -> None:
+        """The hop works in a process that was forked after it was used, whose threads are gone."""
+
+        async def seven() -> int:
+            return await asyncio.wait_for(start(lambda: 7), 30)
+
+        assert asyncio.run(seven()) == 7
+        with warnings.catch_warnings():
+            # Newer releases of Python warn of forks beside threads.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = asyncio.run(seven()) - 7
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def test_what_was_opened_is_shared_and_closed_with_the_last(self, tmp_path: Path) -> None:
+        """Adapters on one URL have one store: it lives as long as one of them."""
+        url = tmp_path / "agent.db"
+        one, two = Connected(url), Connected(str(url))
+        assert one.store is two.store
+        one.close()
+        one.close()
+        note(two.store, "still open")
+        kept = two.store
+        two.close()
+        with pytest.raises(tape.TapeError):
+            note(kept, "closed")
+        three = Connected(url)
+        assert three.store is not kept
+        assert texts(three.store) == ["still open"]
+        three.close()
+
+    def test_an_adapter_that_vanishes_closes_its_store(self, tmp_path: Path) -> None:
+        """Nobody has to close an adapter that is no longer used."""
+        kept = Connected(tmp_path / "agent.db").store
+        gc.collect()
+        with pytest.raises(tape.TapeError):
+            note(kept, "closed")
+
+    def test_stores_in_memory_are_not_shared(self) -> None:
+        """Each adapter has its own."""
+        one, two = Connected(":memory:"), Connected("sqlite:///:memory:")
+        note(one.store, "mine")
+        assert texts(two.store) == []
+        one.close()
+        two.close()
+
+    def test_many_threads_open_one_store(self, tmp_path: Path) -> None:
+        """Adapters that come and go in many threads never get a closed store."""
+        failed: list[BaseException] = []
+
+        def come_and_go(number: int) -> None:
+            try:
+                for turn in range(20):
+                    connected = Connected(tmp_path / "agent.db")
+                    note(connected.store, f"{number}.{turn}")
+                    connected.close()
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=come_and_go, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failed == []
+        last = Connected(tmp_path / "agent.db")
+        assert len(set(texts(last.store))) == 80
+        last.close()
+
+    def test_a_wrong_url_fails_at_once(self, tmp_path: Path) -> None:
+        """Where it is written, not at the first turn of an agent."""
+        with pytest.raises(tape.StoreFailed):
+            Connected(tmp_path / "nowhere" / "agent.db")

@@ -1,0 +1,278 @@
+"""The report: one file, redacted before it is written, unpacked on demand. And what draws pages: scripts, drawings."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import itertools
+import random
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browsing import Visit
+from support.inspected import history
+from support.shell import Shell
+from support.sizes import heavy, size
+from test_readme import ROOT
+
+import tape
+from tape.command.show.graph import Forked, Merged, draw
+from tape.web.draw.lanes import row_drawings
+from tape.web.draw.plot import bars, lines, sparkline
+from tape.web.draw.svg import element, markup
+from tape.web.report.bundle import ORDER, scripts
+from tape.web.report.redact import REDACTED, Redaction
+from tape.web.report.report import write
+
+SHOWN = "[...document.querySelectorAll('article.message')].map((each) => each.id)"
+STATIC = ROOT / "tape" / "web" / "static"
+
+
+def report(store: tape.Store, *ids: str, redaction: Redaction | None = None) -> bytes:
+    """Return a report as bytes."""
+    out = io.BytesIO()
+    write(store, ids, out.write, redaction)
+    return out.getvalue()
+
+
+class TestScripts:
+    def test_they_are_small_and_plain(self) -> None:
+        """All scripts together are at most 80 KB, import only each other, and make no markup."""
+        files = {file.name: file.read_text(encoding="utf-8") for file in STATIC.glob("*.js")}
+        assert sum(len(text.encode()) for text in files.values()) <= 80 * 1024
+        assert {name.removesuffix(".js") for name in files} == set(ORDER)
+        assert max(len(text.splitlines()) for text in files.values()) < 400
+        for name, text in files.items():
+            imported = re.findall(r'from "(.+?)"', text)
+            assert all(path.startswith("./") and path.removeprefix("./") in files for path in imported), name
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3)", text
+            ), name
+
+    def test_the_bundle_has_no_import_left(self) -> None:
+        """In a report the modules are one script."""
+        assert not re.search(r"^(import|export) ", scripts(), re.M)
+        assert "</script" not in scripts()
+
+    def test_the_style_asks_for_nothing(self) -> None:
+        """No font, picture or sheet comes from elsewhere."""
+        assert not re.search(r"url\(|@import", (STATIC / "style.css").read_text(encoding="utf-8"))
+
+
+class TestDrawings:
+    def test_text_stays_text(self) -> None:
+        """What stands in a drawing is escaped in its markup."""
+        drawn = markup(element("text", '<b onload="x">&', class_="a<b"))
+        assert drawn == '<text class="a&lt;b">&lt;b onload=&quot;x&quot;&gt;&amp;</text>'
+
+    def test_a_sparkline_counts_what_falls_into_each_part(self) -> None:
+        """Every part of the time has a bar; the busiest is the highest; nothing at all draws no more than a line."""
+        heights = [float(bar[1]["height"]) for bar in sparkline([0] * 9 + [2_400])[2:]]
+        assert (len(heights), heights[0], heights[1], round(heights[-1], 1)) == (24, 20.0, 1.0, 2.2)
+        assert {bar[1]["height"] for bar in sparkline([])[2:]} == {"1"}
+
+    def test_a_plot_reaches_from_the_first_to_the_last(self) -> None:
+        """A line begins at the left and ends at the right, at its highest value."""
+        drawn = lines("Tokens", [(0, 10.0), (1_000_000, 40.0)])
+        (path,) = [shape[1]["d"] for shape in drawn[2:] if shape[1].get("class") == "line"]
+        assert path == "M48 125.5H450V10"
+        assert len([bar for bar in bars("x", [("a", 2.0), ("b", 1.0)])[2:] if bar[1].get("class") == "bar"]) == 2
+        assert markup(lines("nothing", [])).count("<path") == 0
+
+    def test_lanes_go_on_from_row_to_row(self, store: tape.Store) -> None:
+        """Every entry is a node, and every line that ends at the bottom of a row begins at the top of the next."""
+        chat = store.create("parent")
+        chat.append(role="user", content="a")
+        forks = [chat.fork(f"fork-{number}") for number in range(3)]
+        for fork in forks:
+            fork.append(role="assistant", content="b")
+        for fork in forks[:2]:
+            chat.merge(fork)
+        family = [chat, *forks]
+        listed = {one.id: sorted(one.entries(), key=lambda entry: -entry.seq) for one in family}
+        forked = [Forked(fork.id, "parent", fork.info().forked_at or 0) for fork in forks]
+        merged = [Merged("parent", merge.seq, merge.child, merge.child_head) for merge in chat.lineage().merges]
+        rows = list(draw(listed, forked, merged))
+        drawings = row_drawings([(text, entry is not None) for text, entry in rows])
+        assert sum(markup(drawing).count("<circle") for drawing in drawings) == sum(map(len, listed.values()))
+        for above, below in itertools.pairwise(drawings):
+            height = above[1]["height"]
+            ends = {line[1]["x2"] for line in above[2:] if line[0] == "line" and line[1]["y2"] == height}
+            begins = {line[1]["x1"] for line in below[2:] if line[0] == "line" and line[1]["y1"] == "0"}
+            assert len(begins - ends) <= 1
+
+
+class TestRedaction:
+    def test_patterns_fields_and_outputs(self) -> None:
+        """Each is taken out wherever it stands, in every shape of message, and the value given is not changed."""
+        clean = Redaction(["sk-[a-z0-9]+", r"\b4\d{15}\b"], ["email"], tool_outputs=True)
+        given = {
+            "text": "key sk-abc1",
+            "email": {"of": "her"},
+            "sk-name": 4111111111111111,
+            "messages": [
+                {"role": "tool", "content": "secret output"},
+                {"type": "tool_result", "content": [{"type": "text", "text": "secret output"}]},
+                {"type": "function_call_output", "output": "secret output", "call_id": "c"},
+                {"type": "tool-weather", "output": {"deep": "secret output"}, "input": "kept"},
+                {"role": "user", "content": "kept"},
+            ],
+        }
+        cleaned = clean(given)
+        assert "secret output" not in str(cleaned)
+        assert (cleaned["text"], cleaned["email"], str(cleaned).count("kept")) == (f"key {REDACTED}", REDACTED, 2)
+        assert str(cleaned).count(REDACTED) == 8
+        assert given["text"] == "key sk-abc1"
+
+    def test_nothing_of_it_is_in_the_file(self, store: tape.Store, browser_text: Any) -> None:
+        """A secret in any field is in no part of the report, packed or not, and its entry has no hash there."""
+        secret = "sk-verysecret99"
+        chat = store.create("of ann@example.org", name=f"n {secret}", labels=["x"], meta={"k": secret})
+        chat.append(role="user", content=f"{'long ' * 30}{secret} and {secret}", actor=secret, meta={"email": "a@b"})
+        chat.recorded_context()
+        chat.extend([{"role": "user", "content": f"{'a' * 155} {secret}"}, {"role": "tool", "content": "the output"}])
+        chat.event("e", {"email": "her@x", "deep": [{"a": secret}]})
+        chat.handoff("h", summary=secret)
+        chat.fork("fork of ann@example.org")
+        raw = report(store, chat.id, redaction=Redaction([r"sk-\w+", r"\w+@\w+\.org"], ["email"], tool_outputs=True))
+        unpacked = browser_text(raw)
+        for word in (secret, "ann", "a@b", "her@x", "the output", "sk-very"):
+            assert word not in unpacked
+        assert unpacked.count(REDACTED) > 10
+        assert chat.entry(seq=2).hash not in unpacked
+
+    def test_the_command_redacts_and_refuses_a_wrong_pattern(self, fresh: Shell, tmp_path: Path) -> None:
+        """Options lead to the same; a file that is there is not replaced unasked."""
+        with tape.open(fresh.backend.url, **fresh.backend.options) as store:
+            store.tape("chat").append(role="user", content="my key is sk-1234")
+        file = str(tmp_path / "r.html")
+        assert fresh("report", "chat", "-o", file, "--redact", "sk-[0-9]+").code == 0
+        assert fresh("report", "chat", "-o", file).code != 0
+        assert fresh("report", "chat", "-o", file, "--force").code == 0
+        assert fresh("report", "chat", "--redact", "(").code == 2
+        assert fresh("report", "nothing", "-o", file).code == 3
+
+
+@pytest.fixture
+def browser_text() -> Any:
+    """What unpacks a whole report as its page does, into one text."""
+
+    def unpack(raw: bytes) -> str:
+        found = [raw.decode()]
+        for text in re.findall(r'<script type="text/plain" id="[cpx][^"]*">([^<]*)</script>', raw.decode()):
+            found.append(zlib.decompress(base64.b85decode(text.replace(",", "<")), -15).decode())
+        return "\n".join(found)
+
+    return unpack
+
+
+class _Outside(HTMLParser):
+    """Notes every attribute that would load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.loaded += [f"{tag} {value}" for name, value in attributes if name in ("src", "href") and value != "#main"]
+
+
+class TestReport:
+    def test_it_refers_to_nothing_outside(self, store: tape.Store) -> None:
+        """No element of the file loads anything."""
+        history(store)
+        outside = _Outside()
+        outside.feed(report(store, "trip", "trip-hotels").decode())
+        assert outside.loaded == []
+
+    def test_its_pages_show_what_the_store_has(self, browser: Any, quick: Any, tmp_path: Path) -> None:
+        """List, conversation at every seq, log, entry, graph, context, usage and search work from the file alone."""
+        store = quick.open()
+        chat = history(store)
+        file = tmp_path / "report.html"
+        file.write_bytes(report(store, "trip", "trip-hotels"))
+        with Visit(browser) as visit:
+            page = visit.page
+            page.goto(f"file://{file}")
+            page.get_by_role("link", name="Two days in Lisbon").click()
+            page.wait_for_selector("article.message")
+            for seq in range(chat.info().head, 0, -1):
+                page.get_by_role("slider").fill(str(seq))
+                wanted = [message.seq for message in chat.at(seq).messages()]
+                page.wait_for_function(
+                    f"(wanted) => {SHOWN}.join() === wanted",
+                    arg=",".join(f"m-{number}" for number in wanted),
+                )
+            for view, shown in (
+                ("log", ".row"),
+                ("graph", ".graph circle"),
+                ("context/22", ".region"),
+                ("usage", "svg.plot"),
+            ):
+                page.goto(f"file://{file}#/t/trip/{view}")
+                page.wait_for_selector(shown)
+            page.goto(f"file://{file}#/e/trip/5")
+            page.wait_for_selector(f"text={chat.entry(seq=5).hash}")
+            page.goto(f"file://{file}#/search?q=tejo quietest")
+            page.locator(".hits a").first.click()
+            page.wait_for_selector("article >> text=The Tejo is the quietest")
+            page.goto(f"file://{file}#/t/trip-hotels")
+            page.wait_for_selector("article >> text=Plan two days in Lisbon")
+
+    @heavy
+    def test_a_long_one_opens_at_once_and_is_small(self, browser: Any, quick: Any, tmp_path: Path) -> None:
+        """It opens in under two seconds, and is at most 1.3 times the gzipped export."""
+        rng = random.Random(7)
+        words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(3_000)]
+        store = quick.open(durability="normal")
+        chat, count = store.create("long"), size(2_000, 100_000)
+        for _ in range(0, count, 2_000):
+            chat.extend([{"role": "user", "content": " ".join(rng.choices(words, k=20))} for _ in range(2_000)])
+        export = io.BytesIO()
+        store.export("long", export)
+        raw = report(store, "long")
+        # In a short report the scripts weigh more than the entries.
+        scripted = size(len(report(store, store.create("empty").id)), 0)
+        ratio = (len(raw) - scripted) / len(gzip.compress(export.getvalue()))
+        assert ratio <= 1.3
+        file = tmp_path / "long.html"
+        file.write_bytes(raw)
+        with Visit(browser) as visit:
+            work, waited = [], []
+            for _ in range(3):
+                visit.page.goto("about:blank")
+                before = processor_time(browser)
+                visit.page.goto(f"file://{file}#/t/long")
+                visit.page.wait_for_selector("article.message")
+                work.append(sum(spent - before.get(id, 0) for id, spent in processor_time(browser).items()))
+                waited.append(visit.page.evaluate("performance.getEntriesByName('drawn').at(-1).startTime") / 1_000)
+                assert visit.page.locator("article.message").count() == 60
+            print(count, "messages,", len(raw), "bytes,", ratio, "of the export; opens with", min(work), "s of work,")
+            print(min(waited), "s waited")
+            # Others share the machine. The work of all threads is more than one waits for when it is quiet.
+            assert min(*work, *waited) < 2
+
+
+def processor_time(browser: Any) -> dict[int, float]:
+    """Return how many seconds each process of a browser has worked."""
+    session = browser.new_browser_cdp_session()
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    session.detach()
+    return {process["id"]: process["cpuTime"] for process in processes}
+
+
+class TestNotebook:
+    def test_values_show_themselves_in_a_sandbox(self, store: tape.Store) -> None:
+        """Tape, snapshot, context, difference and message are frames that may run their script and nothing else."""
+        chat = history(store)
+        for value in (chat, chat.at(5), chat.context(), chat.diff(5, 16), chat.messages()[0]):
+            html = value._repr_html_()
+            assert html.startswith("<iframe ")
+            assert html.count('sandbox="allow-scripts"') == 1
+            assert 'loading="lazy"' in html
+            assert len(html) < 130_000

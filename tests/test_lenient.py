@@ -1,0 +1,255 @@
+"""``tape.lenient``: whatever a model or an SDK gives, made into what a tape takes, and told what that changed."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import types
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.sizes import heavy, size
+
+import tape
+from tape.core import strict
+
+FFFD = "\N{REPLACEMENT CHARACTER}"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+@dataclasses.dataclass
+class Data:
+    a: Any
+    b: Any = None
+
+
+class Struct(msgspec.Struct):
+    a: Any
+
+
+class Dumps:
+    """As Pydantic does: JSON when it can, and otherwise what there is."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
+        if mode == "json" and isinstance(self.value, bytes):
+            raise ValueError("not UTF-8")
+        return {"value": self.value}
+
+
+class Odd:
+    """Refuses to say anything."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    def __repr__(self) -> str:
+        return "Odd()"
+
+
+class Endless:
+    """Holds another of its kind, and that another."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"next": Endless()}
+
+
+class Broken(collections.UserDict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("no")
+
+
+halved = st.text(st.characters(codec="utf-8") | st.sampled_from([chr(0xD800), chr(0xDBFF), chr(0xDC00), chr(0xDFFF)]))
+"""Texts with halves of characters in them."""
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)  # fmt: skip
+"""Strict JSON."""
+anything = st.recursive(
+    plain
+    | halved
+    | st.floats()
+    | st.binary(max_size=20)
+    | st.binary(max_size=20).map(bytearray)
+    | st.integers(min_value=-(2**20_000), max_value=2**20_000)
+    | st.decimals()
+    | st.complex_numbers()
+    | st.datetimes()
+    | st.dates()
+    | st.times()
+    | st.timedeltas()
+    | st.uuids()
+    | st.fractions()
+    | st.sampled_from([Colour.RED, Word.YES, Odd(), object(), Odd, int, len, ..., NotImplemented, range(3)])
+    | st.builds(Endless)
+    | st.builds(lambda: (value for value in [1])),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.lists(inner, max_size=3).map(collections.deque)
+        | st.frozensets(halved | st.integers() | st.floats(), max_size=3)
+        | st.dictionaries(
+            halved | st.integers() | st.floats() | st.booleans() | st.none() | st.binary() | st.tuples(),
+            inner,
+            max_size=3,
+        )
+        | st.builds(Data, inner, inner)
+        | st.builds(Struct, inner)
+        | st.builds(Dumps, inner)
+        | st.builds(lambda value: types.MappingProxyType({"a": value}), inner)
+        | st.builds(lambda value: types.SimpleNamespace(a=value), inner)
+        | st.builds(lambda value: Broken(a=value), inner)
+    ),
+    max_leaves=12,
+)
+
+
+class TestAnything:
+    """What holds for every value."""
+
+    @heavy
+    @given(anything)
+    @settings(max_examples=size(50, 150), deadline=None)
+    def test_what_comes_back_is_taken(self, scratch: tape.Store, value: Any) -> None:
+        """Any object becomes strict JSON: as a message's content, as meta and as state."""
+        clean, replaced = tape.lenient({"role": "user", "content": value})
+        assert all(isinstance(one, str) for one in replaced)
+        strict.encode(clean, "message")
+        strict.encode(replaced, "meta")
+        chat = scratch.create()
+        chat.append(clean, meta={"replaced": replaced})
+        assert chat.messages()[0].to_dict() == clean
+        alone, _ = tape.lenient(value)
+        chat.append(role="user", content=alone)
+        chat.put("slot", alone)
+
+    @given(plain)
+    @settings(max_examples=150, deadline=None)
+    def test_what_is_strict_already_is_left_alone(self, value: Any) -> None:
+        """It comes back equal, as a copy, with nothing to report."""
+        clean, replaced = tape.lenient(value)
+        assert replaced == []
+        assert strict.encode(clean, "value") == strict.encode(value, "value")
+        if isinstance(value, dict | list) and value:
+            assert clean is not value
+
+    @heavy
+    @given(anything)
+    @settings(max_examples=size(50, 120), deadline=None)
+    def test_once_is_enough(self, value: Any) -> None:
+        """What was made strict is strict: a second time changes and reports nothing."""
+        clean, _ = tape.lenient(value)
+        assert tape.lenient(clean) == (clean, [])
+
+
+class TestValues:
+    """What becomes what, and what is told of it."""
+
+    @pytest.mark.parametrize(
+        ("value", "clean", "told"),
+        [
+            ({"a": "cut \ud83d"}, {"a": f"cut {FFFD}"}, ["a holds half of a character"]),
+            ("\udc00", FFFD, ["value holds half of a character"]),
+            ([1.5, math.nan], [1.5, None], ["[1] is nan"]),
+            ({"a": [math.inf, -math.inf]}, {"a": [None, None]}, ["a[0] is inf", "a[1] is -inf"]),
+            ({"a": (1, (2,))}, {"a": [1, [2]]}, ["a is a tuple", "a[1] is a tuple"]),
+            ({"a": {3, 1, 2}}, {"a": [1, 2, 3]}, ["a is a set"]),
+            ({"a": b"\xff\x00"}, {"a": "/wA="}, ["a is bytes and is now base64"]),
+            ({1: "x"}, {"1": "x"}, ["1 is a key of type int"]),
+            (
+                {None: 0, True: 1},
+                {"null": 0, "true": 1},
+                ["null is a key of type NoneType", "true is a key of type bool"],
+            ),
+            ({"\ud800": 1}, {FFFD: 1}, [f"{FFFD} key holds half of a character"]),
+            ({"a": Data(1, (2,))}, {"a": {"a": 1, "b": [2]}}, ["a is a Data", "a.b is a tuple"]),
+            ({"a": Struct(1)}, {"a": {"a": 1}}, ["a is a Struct"]),
+            ({"a": Dumps(1)}, {"a": {"value": 1}}, ["a is a Dumps"]),
+            ({"a": Dumps(b"x")}, {"a": {"value": "eA=="}}, ["a is a Dumps", "a.value is bytes and is now base64"]),
+            ({"a": Colour.RED}, {"a": "red"}, ["a is a Colour"]),
+            ({"a": datetime.date(2026, 1, 2)}, {"a": "2026-01-02"}, ["a is a date"]),
+            ({"a": decimal.Decimal("1.10")}, {"a": "1.10"}, ["a is a Decimal"]),
+            ({"a": uuid.UUID(int=7)}, {"a": "00000000-0000-0000-0000-000000000007"}, ["a is a UUID"]),
+            ({"a": pathlib.PurePosixPath("/x")}, {"a": "/x"}, ["a is a PurePosixPath"]),
+            ({"a": Odd()}, {"a": "<Odd>"}, ["a is a Odd"]),
+            ({"a": Broken(x=1)}, {"a": None}, ["a is a Broken", "a is a Broken that cannot be read (RuntimeError)"]),
+        ],
+        ids=lambda value: ascii(value)[:30] if isinstance(value, list) else "",
+    )
+    def test_what_becomes_of_it(self, value: Any, clean: Any, told: list[str]) -> None:
+        """Each kind of value that JSON has not."""
+        assert tape.lenient(value) == (clean, told)
+
+    def test_a_word_of_an_enum_of_words_is_a_word(self) -> None:
+        """What is equal to a string is one, and nothing is to be told."""
+        clean, replaced = tape.lenient({"a": Word.YES, "b": math.nan})
+        assert (clean["a"], type(clean["a"]), replaced) == ("yes", str, ["b is nan"])
+
+    def test_no_value_is_lost_to_a_key(self) -> None:
+        """Keys that become equal stay apart."""
+        halves = {f"x{chr(half)}": number for number, half in enumerate((0xD800, 0xDC00))}
+        clean, replaced = tape.lenient({"1": "a", 1: "b", **halves})
+        assert clean == {"1": "a", "1'": "b", f"x{FFFD}": 0, f"x{FFFD}'": 1}
+        assert any("twice" in one for one in replaced)
+
+    def test_circles_and_depth(self) -> None:
+        """A value in itself is cut there; what is nested too deeply is a text from there on."""
+        circle: dict[str, Any] = {"a": 1}
+        circle["self"] = [circle]
+        assert tape.lenient(circle) == ({"a": 1, "self": [None]}, ["self[0] contains itself"])
+        shared = [math.nan]
+        assert tape.lenient([shared, shared])[0] == [[None], [None]]
+        deep: Any = ["end"]
+        for _ in range(5_000):
+            deep = [deep]
+        clean, replaced = tape.lenient({"content": deep})
+        strict.encode(clean, "value")
+        assert [one for one in replaced if "too deeply" in one]
+        clean, replaced = tape.lenient(Endless())
+        strict.encode(clean, "value")
+
+    def test_the_value_itself_is_not_changed(self) -> None:
+        """The caller's objects are as they were."""
+        inner = [math.nan, (1, 2)]
+        value = {"a": inner, 1: {2}}
+        tape.lenient(value)
+        assert value == {"a": inner, 1: {2}}
+        assert value["a"] is inner
+        assert inner[1] == (1, 2)
+
+    def test_the_order_of_a_set_is_the_same_in_every_process(self) -> None:
+        """Hashes of strings differ from process to process; what is stored does not."""
+        code = "import tape; print(tape.lenient({'a', 'b', 'c', 'd', 'e'})[0])"
+        made = set()
+        for seed in ("1", "2", "3"):
+            environment = {**os.environ, "PYTHONHASHSEED": seed}
+            command = [sys.executable, "-c", code]
+            made.add(
+                subprocess.run(command, env=environment, capture_output=True, timeout=60, check=True).stdout.strip()
+            )
+        assert made == {b"['a', 'b', 'c', 'd', 'e']"}

@@ -1,0 +1,152 @@
+"""Tapes as transcripts of other programs: what comes back is equal, and what a format cannot hold is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.shell import Shell
+from support.transcript_files import DATA, load
+
+import tape
+from tape.core.messages.shapes import Other, Text, read
+from tape.transcripts import EXPORT_FORMATS, export_transcript, import_transcript
+
+TALK: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Weather in Lisbon?"},
+    {
+        "role": "assistant",
+        "content": "I look.",
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Lisbon"}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "22"},
+    {"role": "assistant", "content": "22 degrees."},
+]
+
+
+@pytest.fixture
+def store() -> Any:
+    with tape.open(":memory:") as opened:
+        yield opened
+
+
+def write(chat: tape.Snapshot, format: str, path: Path) -> list[str]:
+    """Write a tape to a file; returns what was lost."""
+    lost: list[str] = []
+    path.write_bytes(b"".join(export_transcript(chat, format, report=lost.append)))
+    return lost
+
+
+def meaning(chat: tape.Snapshot) -> list[Any]:
+    """Return what the messages of a path say, whatever their shape: each part with who says it."""
+    said: list[Any] = []
+    for message in chat.messages():
+        neutral = read(message.data)
+        role = {"tool": "user"}.get(neutral.role, neutral.role)
+        said += [(role, "call", call.id, call.name, _loaded(call.arguments)) for call in neutral.calls]
+        said += [("user", "result", result.id, str(result.content)) for result in neutral.results]
+        texts = [part.text for part in neutral.parts if isinstance(part, Text)]
+        said += [(role, "text", text) for text in texts]
+    return sorted(said, key=str)
+
+
+def _loaded(arguments: Any) -> Any:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
+class TestRoundTrips:
+    @pytest.mark.parametrize("format", ["claude-code", "codex", "openai", "anthropic", "atif", "otlp"])
+    def test_what_is_imported_again_says_the_same(self, store: tape.Store, tmp_path: Path, format: str) -> None:
+        """A conversation with a tool, written and read again, has every text, call and result."""
+        chat = store.create("talk", messages=TALK)
+        lost = write(chat, format, tmp_path / "out.jsonl")
+        with tape.open(":memory:") as other:
+            (done,) = import_transcript(other, format, tmp_path / "out.jsonl", strict=True)
+            expected = meaning(chat)
+            if format == "claude-code":
+                assert lost == ["1 system prompt's role"]
+                expected = [("user", *said[1:]) if said[0] == "system" else said for said in expected]
+            else:
+                assert lost == []
+            assert meaning(other.get(done.tape)) == sorted(expected, key=str)
+            if format == "openai":
+                assert [message.data for message in other.get(done.tape).messages()] == TALK
+
+    @pytest.mark.parametrize("name", ["claude-code.jsonl", "codex.jsonl", "codex-old.jsonl"])
+    def test_logs_come_back_record_by_record(self, store: tape.Store, tmp_path: Path, name: str) -> None:
+        """The records of the conversation itself are those that were imported, in their order."""
+        done = load(store, DATA / name)
+        format = "claude-code" if name.startswith("claude") else "codex"
+        write(store.get(done[0].tape), format, tmp_path / name)
+        records = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        source = [json.loads(line) for line in (DATA / name).read_text().splitlines()]
+        kept = [record for record in source if not record.get("isSidechain")]
+        assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, kept)) or records == kept
+        with tape.open(":memory:") as other:
+            again = import_transcript(other, format, tmp_path / name)
+            assert meaning(other.get(again[0].tape)) == meaning(store.get(done[0].tape))
+
+    def test_a_tree(self, store: tape.Store, tmp_path: Path) -> None:
+        """ChatGPT's export and Claude Code's sessions hold all branches, with the same path."""
+        chat = store.create("talk", messages=[{"role": "user", "content": "Where to?", "id": "q"}])
+        for answer in ("Porto.", "Lisbon."):
+            chat.append(role="assistant", content=answer, parent="q")
+        chat.rename("Trip")
+        for format in ("chatgpt", "claude-code"):
+            assert write(chat, format, tmp_path / "out.json") == []
+            with tape.open(":memory:") as other:
+                (done,) = import_transcript(other, format, tmp_path / "out.json", strict=True)
+                copy = other.get(done.tape)
+                assert {head.text for head in copy.heads()} == {"Porto.", "Lisbon."}
+                assert copy.info().name == ("Trip" if format == "chatgpt" else None)
+                if format == "chatgpt":
+                    assert copy.messages()[-1].text == "Lisbon."
+
+
+class TestLosses:
+    def test_what_cannot_be_held_is_told(self, store: tape.Store, tmp_path: Path) -> None:
+        """Other branches, events, anchors and thoughts are counted by kind."""
+        chat = store.create("talk", messages=TALK[:2])
+        chat.event("note", {"x": 1})
+        chat.anchor("here")
+        chat.append({"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]})
+        chat.append(role="assistant", content="Sunny.")
+        chat.append(role="user", content="elsewhere", parent=None)
+        chat.switch(chat.heads()[0].id)
+        lost = write(chat, "openai", tmp_path / "out.json")
+        assert sorted(lost) == ["1 anchor", "1 event", "1 message of another branch", "1 reasoning"]
+        assert [body["content"] for body in json.loads((tmp_path / "out.json").read_text())] == [
+            "Be brief.",
+            "Weather in Lisbon?",
+            "Sunny.",
+        ]
+        assert any(isinstance(part, Other) for message in chat.messages() for part in read(message.data).parts)
+
+    def test_no_such_format(self, store: tape.Store) -> None:
+        """A format that nobody knows is an invalid argument, and the others are named."""
+        with pytest.raises(tape.InvalidEntry, match=", ".join(EXPORT_FORMATS)):
+            export_transcript(store.create("talk"), "word")
+
+
+class TestCommand:
+    def test_a_file_and_stdout(self, lite: Shell, tmp_path: Path) -> None:
+        """The file is whole or not there; losses are told on stderr; stdout is the transcript alone."""
+        with lite.backend.open() as store:
+            store.create("talk", messages=TALK).event("note")
+        out = tmp_path / "out.json"
+        done = lite("export", "talk", str(out), "--as", "atif")
+        assert (done.code, done.lines, done.err) == (0, ["exported talk as atif"], "atif cannot hold 1 event\n")
+        assert len(json.loads(out.read_text())["steps"]) == 4
+        assert lite("export", "talk", str(out), "--as", "atif").code == 1
+        printed = lite("export", "talk", "-", "--as", "openai")
+        assert json.loads(printed.out) == TALK
+        assert lite("export", "talk", "-", "--as", "word").code == 2
+        assert lite("export", "talk", "-", "--as", "atif", "--family").code == 2
