@@ -156,6 +156,7 @@ class Seen:
         fork.append(role="assistant", content=WORD)
         chat.merge(fork, strategy="link")
         chat.load_block("skills", "pdf")
+        chat.request("approve", WORD, key="ask")
         self.ann.create("mine", messages=[{"role": "user", "content": "heron"}]).fork("my-fork")
         self.numbers = [
             row[0] for row in self.query("SELECT id FROM tape_tapes WHERE tape IN ('bobs-tape', 'bobs-fork')")
@@ -222,17 +223,16 @@ class TestTapes:
         assert WORD not in told.replace(f"query={WORD}", "")
         seen.unchanged()
 
-    def test_s4_the_same_reads_do_tell_the_owner(self, seen: Seen) -> None:
-        """What the reads are compared with is not always nothing: nearly all tell Bob something else."""
-        bob = seen.root.scoped("bob")
+    def test_s4_the_same_reads_do_tell_the_owner(self, backend: Backend) -> None:
+        """What the reads are compared with is not always nothing: all but the id tell Bob something else."""
+        # A store of its own: Bob's verify leaves a note, which the other tests would see as a change.
+        bob = Seen(backend).root.scoped("bob")
         same = [
             name
             for name, call in TAPE_READS.items()
             if outcome(call, bob.tape(HIDDEN)) == outcome(call, bob.tape(UNWRITTEN))
         ]
         assert same == ["id"]
-        # Bob's own verify left a note of it.
-        seen.before = seen.bobs()
 
     @pytest.mark.parametrize("name", READS)
     def test_s4_snapshots_are_those_of_an_unwritten_tape(self, seen: Seen, name: str) -> None:
