@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -101,15 +103,24 @@ def _named(names: Sequence[str]) -> str | None:
     return next((path for name in names if (path := shutil.which(name)) is not None), None)
 
 
+def _install() -> str | None:
+    """Install a browser, one worker at a time: apt-get fails at once while another runs."""
+    with open(os.path.join(tempfile.gettempdir(), "tape-chromium.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (path := _named(["chromium-headless-shell", "chromium"])) is not None:
+            return path
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(["sh", "-c", INSTALL], capture_output=True, timeout=240, check=False)
+    return _named(["chromium-headless-shell", "chromium"])
+
+
 def chromium() -> str:
     """Return the path of a browser, installed where it can be; without one, fail in CI and skip loudly elsewhere."""
     named = os.environ.get("TAPE_TEST_CHROMIUM")
     path = named or _named(["chromium-headless-shell", "chromium"])
     if path is None and not _tried and os.geteuid() == 0 and shutil.which("apt-get"):
         _tried.append(True)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(["sh", "-c", INSTALL], capture_output=True, timeout=240, check=False)
-        path = _named(["chromium-headless-shell", "chromium"])
+        path = _install()
     if path is None:
         why = f"NO BROWSER: the inspector is not tested in one. Mend it with: {INSTALL}"
         if os.environ.get("CI"):
