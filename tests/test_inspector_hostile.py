@@ -116,10 +116,8 @@ class TestHostileText:
             assert page.locator("h1").inner_text() == bad
             page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
             untouched(page)
-            visit.page.goto(f"{site.url}/diff?a={ref}@3&b={ref}")
-            untouched(visit.page)
-            visit.page.goto(f"{site.url}/search?q=window")
-            untouched(visit.page)
+            untouched(visit.go(f"/diff?a={ref}@3&b={ref}"))
+            untouched(visit.go("/search?q=window"))
 
     def test_no_report_and_no_notebook_makes_markup_of_it(
         self, browser: Any, filled: tape.Store, tmp_path: Path
@@ -136,9 +134,7 @@ class TestHostileText:
         with Visit(browser, viewport={"width": 1000, "height": 4000}) as visit:
             for bad in TEXTS:
                 for view in ("", "/log", "/graph", "/usage"):
-                    visit.page.goto(f"file://{file}#/t/{encode(bad)}{view}")
-                    visit.page.wait_for_selector("main h1")
-                    untouched(visit.page)
+                    untouched(visit.turn(file, f"/t/{encode(bad)}{view}"))
             visit.page.goto(f"file://{notebook}")
             for number in range(len(frames)):
                 visit.page.frame_locator("iframe").nth(number).locator("h1").wait_for()

@@ -21,6 +21,13 @@ LONGER = size(4_000, 1_000_000)
 ROUNDS = size(3, 7)
 MOST_ROWS = 400
 BOX = "document.querySelector('.virtual')"
+COVERED = f"""() => {{
+    const box = {BOX}.getBoundingClientRect();
+    const rows = [...document.querySelectorAll('.row:not(.waiting)')].map((row) => row.getBoundingClientRect());
+    return rows.some((row) => row.top <= box.top + 2) && rows.some((row) => row.bottom >= box.bottom - 2)
+        && rows.length === document.querySelectorAll('.row').length;
+}}"""
+"""Whether entries are drawn from the top of the box of rows to its bottom."""
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +136,7 @@ class TestLongTapes:
         page = visit.go("/t/long/log")
         for part in (0.0, 0.31, 0.5, 0.99, 1.0, 0.2):
             page.evaluate(f"{BOX}.scrollTop = {part} * {BOX}.scrollHeight")
-            page.wait_for_function(
-                "() => document.querySelectorAll('.row').length > 10 && !document.querySelector('.row.waiting')"
-            )
+            page.wait_for_function(COVERED)
             assert page.locator(".row").count() <= MOST_ROWS
         assert page.locator(".virtual").get_attribute("aria-rowcount") == str(LONG + 1)
         page.keyboard.press("g")
@@ -146,6 +151,7 @@ class TestLongTapes:
             first = page.locator("article.message").first.get_attribute("id")
             page.get_by_role("button", name="Earlier messages").click()
             page.wait_for_function("(id) => document.querySelector('article.message').id !== id", arg=first)
+            visit.ready()
         ids = page.locator("article.message").evaluate_all("all => all.map((each) => Number(each.id.slice(2)))")
         assert len(ids) == 240
         assert ids == list(range(ids[0], ids[0] + 240))

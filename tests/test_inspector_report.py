@@ -198,7 +198,7 @@ class TestReport:
         file.write_bytes(report(store, "trip", "trip-hotels"))
         with Visit(browser) as visit:
             page = visit.page
-            page.goto(f"file://{file}")
+            visit.turn(file, "/")
             page.get_by_role("link", name="Two days in Lisbon").click()
             page.wait_for_selector("article.message")
             for seq in range(chat.info().head, 0, -1):
@@ -214,15 +214,15 @@ class TestReport:
                 ("context/22", ".region"),
                 ("usage", "svg.plot"),
             ):
-                page.goto(f"file://{file}#/t/trip/{view}")
-                page.wait_for_selector(shown)
-            page.goto(f"file://{file}#/e/trip/5")
-            page.wait_for_selector(f"text={chat.entry(seq=5).hash}")
-            page.goto(f"file://{file}#/search?q=tejo quietest")
+                visit.turn(file, f"/t/trip/{view}")
+                assert page.locator(shown).count() > 0
+            visit.turn(file, "/e/trip/5")
+            assert page.get_by_text(chat.entry(seq=5).hash).count() == 1
+            visit.turn(file, "/search?q=tejo%20quietest")
             page.locator(".hits a").first.click()
             page.wait_for_selector("article >> text=The Tejo is the quietest")
-            page.goto(f"file://{file}#/t/trip-hotels")
-            page.wait_for_selector("article >> text=Plan two days in Lisbon")
+            visit.turn(file, "/t/trip-hotels")
+            assert page.locator("article").get_by_text("Plan two days in Lisbon").count() == 1
 
     @heavy
     def test_a_long_one_opens_at_once_and_is_small(self, browser: Any, quick: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -132,8 +133,10 @@ def chromium() -> str:
 class Visit:
     """A page in a browser that knows the cookie of a site, and notes everything that should not happen."""
 
-    def __init__(self, browser: Any, site: Site | None = None, **options: Any) -> None:
+    def __init__(self, browser: Any, site: Site | None = None, *, refused: int | None = None, **options: Any) -> None:
+        """Open an empty page; the status ``refused`` is one that the test has the server answer with."""
         self.site = site
+        self._refused = None if refused is None else f"the server responded with a status of {refused} "
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
         if site is not None:
             name, value = site.cookie.split("=", 1)
@@ -160,7 +163,7 @@ class Visit:
             assert (self.wrong, violations) == ([], [])
 
     def _said(self, message: Any) -> None:
-        if message.type == "error":
+        if message.type == "error" and not (self._refused and self._refused in message.text):
             self.wrong.append(message.text)
 
     def _asked(self, dialog: Any) -> None:
@@ -173,8 +176,23 @@ class Visit:
             self.wrong.append(f"asked for {request.url}")
 
     def go(self, address: str) -> Any:
-        """Open an address of the site and return the page once it is drawn."""
+        """Open an address of the site and return the page once it is ready."""
         assert self.site is not None
         self.page.goto(self.site.url + address)
-        self.page.wait_for_function("() => performance.getEntriesByName('drawn').length > 0")
+        return self.ready()
+
+    def ready(self) -> Any:
+        """Return the page once it has all that it asked for, and has drawn it."""
+        self.page.wait_for_function("() => 'ready' in document.documentElement.dataset")
         return self.page
+
+    def arrive(self, pattern: str) -> Any:
+        """Return the page once it has this address and is ready."""
+        self.page.wait_for_url(pattern)
+        return self.ready()
+
+    def turn(self, file: Path, address: str) -> Any:
+        """Open an address within a report and return the page once that address is drawn."""
+        self.page.goto(f"file://{file}#{address}")
+        self.page.wait_for_function("(address) => document.documentElement.dataset.shown === address", arg=address)
+        return self.ready()

@@ -11,6 +11,7 @@ import { tapes } from "./tapes.js";
 const VIEWS = { tapes, conversation, log, graph, context, diff, search, entry, usage, health };
 
 export function draw(page) {
+  source.hold();
   Object.assign(list, { move: null, end: null, enter: null, fail: null });
   source.base = page.base;
   top(page);
@@ -20,6 +21,7 @@ export function draw(page) {
   else put(main, h("pre", {}, JSON.stringify(page, null, 2)));
   document.title = `${page.title} · tape`;
   performance.mark("drawn");
+  source.release();
 }
 
 const block = one("#page");

@@ -100,7 +100,7 @@ export function conversation(page, main) {
   async function travel(seq) {
     wanted = seq;
     wish += 1;
-    clearTimeout(settling);
+    stay();
     if (running) return;
     running = true;
     try {
@@ -112,16 +112,27 @@ export function conversation(page, main) {
         source.moved(address);
         arrived();
         performance.mark("scrubbed");
-        if (shown.quick) settling = setTimeout(settle, SETTLED);
+        if (shown.quick) {
+          source.hold();
+          settling = setTimeout(settle, SETTLED);
+        }
       }
     } finally {
       running = false;
     }
   }
 
+  function stay() {
+    if (!settling) return;
+    clearTimeout(settling);
+    settling = 0;
+    source.release();
+  }
+
   // Where the slider stops, the rest is asked for: what was counted then, and the branches.
   async function settle() {
     const mine = wish;
+    stay();
     const whole = await source.load(`/t/${shown.tape.ref}@${shown.seq}`);
     if (mine !== wish) return;
     shown = whole;

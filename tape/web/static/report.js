@@ -258,6 +258,7 @@ async function show(address) {
   } catch (error) {
     put(one("#main"), h("h1", {}, "Not here"), h("p", {}, error.message), h("p", {}, h("a", { href: "#/" }, "All tapes of this report")));
   }
+  document.documentElement.dataset.shown = address;
 }
 
 const data = one("#report");

@@ -8,8 +8,32 @@ export const source = {
     return this.report ? `#${address}` : this.base + address;
   },
 
+  // A page is ready (`data-ready` on its root) when nothing is asked for any more, and what came was drawn.
+  waiting: 0,
+
+  hold() {
+    this.waiting += 1;
+    delete document.documentElement.dataset.ready;
+  },
+
+  release() {
+    // Whoever awaits the answer draws it before the next task begins.
+    setTimeout(() => {
+      this.waiting -= 1;
+      if (!this.waiting) document.documentElement.dataset.ready = "";
+    });
+  },
+
   async load(address, signal) {
-    if (this.report) return this.report.load(address);
+    this.hold();
+    try {
+      return await (this.report ? this.report.load(address) : this.fetched(address, signal));
+    } finally {
+      this.release();
+    }
+  },
+
+  async fetched(address, signal) {
     const response = await fetch(this.base + address, { headers: { accept: "application/json" }, signal });
     if (!response.ok) {
       const told = await response.json().catch(() => ({}));
