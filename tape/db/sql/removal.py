@@ -134,6 +134,13 @@ class Removal(Feeds):
         return sa.insert(self.tables.entries).from_select([*ENTRY_COLUMNS, "xid"], waiting)
 
     @statement
+    def arrivals_after(self, t: Param, after: Param, most: Param) -> Any:
+        """On Citus: a page of the entries of a hidden tape, which come among the others through the client."""
+        ar = self.tables.arrivals.c
+        page = sa.select(*(ar[name] for name in ENTRY_COLUMNS)).where(ar.tape_id == t, ar.seq > after)
+        return page.order_by(ar.seq).limit(most).offset(ZERO)
+
+    @statement
     def drop_arrivals(self, t: Param) -> Any:
         """The entries of a hidden tape go."""
         return sa.delete(self.tables.arrivals).where(self.tables.arrivals.c.tape_id == t)
