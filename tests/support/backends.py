@@ -20,6 +20,7 @@ import sqlalchemy as sa
 import tape
 
 __all__ = [
+    "CITUS",
     "FILLED",
     "PROCESS",
     "Backend",
@@ -60,9 +61,13 @@ def folder_in_memory() -> str | None:
     return folder if roomy else None
 
 
+CITUS = "TAPE_TEST_CITUS_URL"
+"""The variable that names the coordinator of a Citus cluster, on which every schema of the tests lives on a worker."""
+
+
 def start_postgres() -> sa.URL:
     """Return the URL of a PostgreSQL: the given one, or one that this process starts and stops."""
-    given = os.environ.get("TAPE_TEST_POSTGRES_URL")
+    given = os.environ.get(CITUS) or os.environ.get("TAPE_TEST_POSTGRES_URL")
     return sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
 
 
@@ -182,6 +187,10 @@ def new_backend(folder: Path, postgres: sa.URL | None) -> Backend:
         file = sa.URL.create("sqlite", database=str(folder / f"tape{number}.db"))
         return Backend("sqlite", file, None, leave=lambda: None)
     schema = f"t{os.getpid()}_{PROCESS}_{number}"
+    if CITUS in os.environ:
+        with psycopg.connect(dsn(postgres), autocommit=True) as connection:
+            connection.execute("SET citus.enable_schema_based_sharding = on")
+            connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
 
     def leave() -> None:
         with psycopg.connect(dsn(postgres), autocommit=True) as connection:

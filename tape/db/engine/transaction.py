@@ -179,9 +179,8 @@ class Transaction:
 
     def take_arrivals(self, number: int) -> int:
         """Let the entries of an import come among the others; returns how many they are."""
-        if self.statements.sharded:
-            return citus.take_arrivals(self, number)
-        return self.run(self.statements.take_arrivals, (number,))
+        take = self.statements.take_arrivals
+        return citus.take_arrivals(self, number) if take is None else self.run(take, (number,))
 
     def say(self, *statements: str) -> None:
         """Run statements without parameters, on PostgreSQL in one trip."""

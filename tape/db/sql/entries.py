@@ -47,7 +47,7 @@ class Entries(Heads, Lineages):
     @derived
     def insert_bare(self) -> Insert:
         """An entry without actor, source and meta."""
-        return self._insert(self.tables.entries, BARE_COLUMNS, self._in_transaction)
+        return self._insert(self.tables.entries, BARE_COLUMNS, self._in_transaction, drawn=True)
 
     @query(EntryRow)
     def entry(self, t: Param, seq: Param) -> Any:
