@@ -68,7 +68,11 @@ CITUS = "TAPE_TEST_CITUS_URL"
 def start_postgres() -> sa.URL:
     """Return the URL of a PostgreSQL: the given one, or one that this process starts and stops."""
     given = os.environ.get(CITUS) or os.environ.get("TAPE_TEST_POSTGRES_URL")
-    return sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
+    url = sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
+    if CITUS in os.environ:
+        # Whoever creates a schema, it then lives on a worker.
+        url = url.update_query_dict({"options": "-c citus.enable_schema_based_sharding=on"})
+    return url
 
 
 def new_server(at_exit: str) -> Any:
@@ -187,10 +191,6 @@ def new_backend(folder: Path, postgres: sa.URL | None) -> Backend:
         file = sa.URL.create("sqlite", database=str(folder / f"tape{number}.db"))
         return Backend("sqlite", file, None, leave=lambda: None)
     schema = f"t{os.getpid()}_{PROCESS}_{number}"
-    if CITUS in os.environ:
-        with psycopg.connect(dsn(postgres), autocommit=True) as connection:
-            connection.execute("SET citus.enable_schema_based_sharding = on")
-            connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
 
     def leave() -> None:
         with psycopg.connect(dsn(postgres), autocommit=True) as connection:
