@@ -74,8 +74,10 @@ def open(
     try:
         if database.read_only:
             require(database)
+            database.recognize()
         else:
             migrate(database)
+            database.recognize()
             rebase_restored(database)
     except BaseException:
         database.close()

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 import tape
 
 __all__ = [
+    "CITUS",
     "FILLED",
     "PROCESS",
     "Backend",
@@ -60,10 +61,18 @@ def folder_in_memory() -> str | None:
     return folder if roomy else None
 
 
+CITUS = "TAPE_TEST_CITUS_URL"
+"""The variable that names the coordinator of a Citus cluster, on which every schema of the tests lives on a worker."""
+
+
 def start_postgres() -> sa.URL:
     """Return the URL of a PostgreSQL: the given one, or one that this process starts and stops."""
-    given = os.environ.get("TAPE_TEST_POSTGRES_URL")
-    return sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
+    given = os.environ.get(CITUS) or os.environ.get("TAPE_TEST_POSTGRES_URL")
+    url = sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
+    if CITUS in os.environ:
+        # Whoever creates a schema, it then lives on a worker.
+        url = url.update_query_dict({"options": "-c citus.enable_schema_based_sharding=on"})
+    return url
 
 
 def new_server(at_exit: str) -> Any:

@@ -7,6 +7,8 @@ which anything but rows was changed is dropped.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 import tape
-from support.backends import FILLED, PROCESS, Backend, drop, dsn, new_backend
+from support.backends import CITUS, FILLED, PROCESS, Backend, drop, dsn, new_backend
 
 __all__ = ["EmptyFile", "LeftBehind", "SchemaPool"]
 
@@ -76,7 +78,7 @@ class SchemaPool:
         self._end_sessions(schema)
         fresh = self._fresh[schema]
         if not self._roll_back_prepared(schema) and fresh.holds(self._connection):
-            self._connection.execute(fresh.sweep, prepare=True)
+            fresh.sweep(self._connection)
             self._free.append(schema)
         else:
             del self._fresh[schema]
@@ -128,23 +130,32 @@ class Fingerprint:
     """What a schema looked like with a new store in it."""
 
     def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
-        self._query = _catalog(schema)
-        self._was = connection.execute(self._query).fetchone()
-        self.sweep = _sweep(connection, schema)
-        """The statement that deletes everything that tests write."""
+        self._queries = _catalog(schema)
+        self._was = self._found(connection)
+        self._sweep = _sweep(connection, schema)
+
+    def _found(self, connection: psycopg.Connection[Any]) -> list[Any]:
+        return [connection.execute(query).fetchone() for query in self._queries]
+
+    def sweep(self, connection: psycopg.Connection[Any]) -> None:
+        """Delete everything that tests write."""
+        with connection.transaction() if len(self._sweep) > 1 else contextlib.nullcontext():
+            for statement in self._sweep:
+                connection.execute(statement, prepare=True)
 
     def holds(self, connection: psycopg.Connection[Any]) -> bool:
         """Tell whether nothing but rows was changed since, and not too many of them."""
         try:
-            return connection.execute(self._query).fetchone() == self._was
+            return self._found(connection) == self._was
         except psycopg.Error:
             return False
 
 
-def _catalog(schema: str) -> bytes:
+def _catalog(schema: str) -> list[bytes]:
     """Return the query that asks how many objects a schema has and which transaction changed one last.
 
-    It also asks for the rows that a new store has, and whether the schema has grown large.
+    It also asks for the rows that a new store has, and whether the schema has grown large. Citus answers for catalogs
+    and for rows on workers in queries of their own.
     """
     space = f"'{schema}'::regnamespace"
     tables = f"(SELECT oid FROM pg_class WHERE relnamespace = {space})"
@@ -167,17 +178,28 @@ def _catalog(schema: str) -> bytes:
         f"(SELECT (count(*), max(xmin::text::bigint))::text FROM {table} WHERE {condition})"
         for table, condition in catalogs.items()
     ]
-    parts += [f"(SELECT string_agg(t::text, '') FROM \"{schema}\".{table} t)" for table in FILLED]
+    filled = [f"(SELECT string_agg(t::text, '') FROM \"{schema}\".{table} t)" for table in FILLED]
     # Asking for the total, with indexes and maps, takes as long as all of the rest.
     large = f"sum(pg_relation_size(oid) + coalesce(pg_relation_size(nullif(reltoastrelid, 0)), 0)) > {ROOMY}"
     parts += [f"(SELECT {large} FROM pg_class WHERE relnamespace = {space} AND relkind = 'r')"]
-    return f"SELECT {', '.join(parts)}".encode()
+    if CITUS in os.environ:
+        return [f"SELECT {', '.join(parts)}".encode(), *(f"SELECT {part}".encode() for part in filled)]
+    return [f"SELECT {', '.join(parts + filled)}".encode()]
 
 
-def _sweep(connection: psycopg.Connection[Any], schema: str) -> bytes:
-    """Return the statement that leaves a schema as a new store has it; being one, it is planned only once."""
+def _sweep(connection: psycopg.Connection[Any], schema: str) -> list[bytes]:
+    """Return the statement that leaves a schema as a new store has it; being one, it is planned only once.
+
+    On Citus there is one for each table, since it would run the parts of one by one anyhow.
+    """
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema]).fetchall()
     counters = connection.execute("SELECT sequencename FROM pg_sequences WHERE schemaname = %s", [schema]).fetchall()
     deleting = [f'of_{name} AS (DELETE FROM "{schema}".{name})' for (name,) in tables if name not in FILLED]
     resetting = [f"setval('\"{schema}\".{name}', 1, false)" for (name,) in counters]
-    return f"WITH {', '.join(deleting)} SELECT {', '.join(resetting)}".encode()
+    if CITUS in os.environ:
+        # What the session says of triggers does not reach the worker.
+        told = ["citus.propagate_set_commands = 'local'", "session_replication_role = replica"]
+        deletes = [f'DELETE FROM "{schema}".{name}' for (name,) in tables if name not in FILLED]
+        statements = [*(f"SET LOCAL {setting}" for setting in told), *deletes, f"SELECT {', '.join(resetting)}"]
+        return [statement.encode() for statement in statements]
+    return [f"WITH {', '.join(deleting)} SELECT {', '.join(resetting)}".encode()]

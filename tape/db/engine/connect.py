@@ -231,8 +231,8 @@ def postgresql_engine(url: sa.URL, durability: str, timeout: float, *, read_only
             "SET enable_seqscan = off",
             # A body is looked up once; to remember all of them takes a third of the time of a long path.
             "SET enable_memoize = off",
-            # Before PostgreSQL 18 a table without an index, that of the epoch, then counts as so expensive to read
-            # that the server would compile the statement.
+            # Of a table without statistics PostgreSQL guesses, and where the guess is high it compiles the statement,
+            # which takes longer than any of them runs.
             "SET jit = off",
         ]
         if durability == "normal":

@@ -7,10 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tape.db.engine.citus import Shards, hot_append, recognized
 from tape.db.engine.connect import Unreachable
 from tape.db.engine.failures import READ_ONLY_STATES, Again, Broken, Collision, Denied, Lost
 from tape.db.engine.sharing import Gate, Named, Together, run_together, share
@@ -33,10 +35,13 @@ _KNOCKS = 3
 """How often a connection is tried before the database counts as away."""
 _TOGETHER = 1_000
 """How many rows one statement inserts."""
+_VALUES = 100
+"""How many rows of values one statement inserts, where it cannot be given columns."""
 _IDLE = 0
 """What libpq calls a connection outside a transaction and without a statement under way."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 """Said in full: with another default the reads after the lock would see what was there before it."""
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _DAMAGE = {"42P01": False, "42703": False, "XX001": True, "XX002": True}
 """What PostgreSQL calls a missing table or column, and a damaged table or index; whether the disk is at fault."""
 
@@ -52,7 +57,14 @@ class PostgresDatabase(Database):
         super().__init__(engine, schema, timeout, prefix)
         self.driver_error = psycopg.Error
         self._announce_after = 0.0
+        self._shards: Shards | None = None
         self._reset()
+
+    def recognize(self) -> None:
+        """Find out whether the store is on a worker of a Citus cluster."""
+        self._shards = self.read(lambda tx: recognized(tx, self.tables.schema, self.timeout))
+        if self._shards is not None:
+            self._compile(sharded=True)
 
     @property
     def _channel(self) -> str:
@@ -188,7 +200,7 @@ class PostgresDatabase(Database):
         connection = self._take()
         broken = True
         try:
-            transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements)
+            transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements, self._shards)
             try:
                 result = work(transaction)
                 if transaction.begun:
@@ -226,8 +238,12 @@ class PostgresDatabase(Database):
             broken = True
             try:
                 cursor = connection.cursor(binary=True)
-                cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                result = work(Transaction(cursor, self.statements, postgres=True))
+                transaction = Transaction(cursor, self.statements, postgres=True)
+                if self._shards is None:
+                    cursor.execute(_BEGIN_READING)
+                else:
+                    transaction.say(_BEGIN_READING, *self._shards.settings)
+                result = work(transaction)
                 cursor.execute("COMMIT")
                 broken = False
                 return result
@@ -289,10 +305,11 @@ def _owned(lock: threading.RLock) -> bool:
 class _PostgresTransaction(Transaction):
     """A transaction that begins when it has to, so that a single statement can do without."""
 
-    __slots__ = ("begun", "deciding")
+    __slots__ = ("_shards", "begun", "deciding")
 
-    def __init__(self, cursor: Any, statements: Statements) -> None:
+    def __init__(self, cursor: Any, statements: Statements, shards: Shards | None = None) -> None:
         super().__init__(cursor, statements, postgres=True)
+        self._shards = shards
         self.begun = False
         self.deciding = False
         """Whether something was sent that the server may have committed."""
@@ -318,6 +335,11 @@ class _PostgresTransaction(Transaction):
         if not isinstance(statement, Insert) or len(rows) < 2:
             return super().many(statement, rows)
         count = 0
+        if not statement.arrays:
+            for start in range(0, len(rows), _VALUES):
+                part = rows[start : start + _VALUES]
+                count += self._insert(statement.times(len(part)), list(chain.from_iterable(part)))
+            return count
         for start in range(0, len(rows), _TOGETHER):
             part = rows[start : start + _TOGETHER]
             columns = columns_of(part, statement.types)
@@ -334,11 +356,13 @@ class _PostgresTransaction(Transaction):
             return
         self.begun = True
         with _on_standby():
-            super().say(_BEGIN, *statements)
+            super().say(_BEGIN, *(() if self._shards is None else self._shards.settings), *statements)
 
     def hot(self, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row) -> bool:
         from tape.db.engine.arrays import columns_of
 
+        if self._shards is not None:
+            return self._hot_on_shards(self._shards, head, entries, opened, lookup)
         sql = self.statements
         if len(entries) == 1:
             statement = sql.append_hot_forked if lookup else sql.append_hot
@@ -353,11 +377,30 @@ class _PostgresTransaction(Transaction):
         self.deciding = not self.begun
         return statement is not None and self.one(statement, (*head, *given)) is not None
 
+    def _hot_on_shards(
+        self, shards: Shards, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row
+    ) -> bool:
+        if len(entries) > _VALUES:
+            return False
+        alone = not self.begun
+        # If it fails, the transaction that it began is still there.
+        self.deciding = self.begun = True
+        if not alone:
+            self.deciding = False
+        whole = (_BEGIN, *shards.brief) if alone else ()
+        hot_append(self, shards, head, entries, opened, lookup, whole=whole)
+        self.begun = not alone
+        return True
+
     def _begin(self) -> None:
-        if not self.begun:
-            self.begun = True
-            with _on_standby():
-                self._cursor.execute(_BEGIN)
+        if self.begun:
+            return
+        if self._shards is not None:
+            self.say()
+            return
+        self.begun = True
+        with _on_standby():
+            self._cursor.execute(_BEGIN)
 
     def commit(self) -> None:
         self.deciding = True

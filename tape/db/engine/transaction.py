@@ -20,12 +20,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
+from tape.db.engine import citus
 from tape.db.engine.failures import Again, Lost, Undone
 from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import PREFIX, Tables
 from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import Insert
+from tape.db.sql.rows.feed import Snapshot
 from tape.errors import ReadOnly, StoreFailed
 
 __all__ = ["Database", "Transaction", "Unit", "Wrote", "inherited_connections", "lock_key"]
@@ -42,6 +44,8 @@ _BRIEFLY = 100
 """Milliseconds for which a transaction waits for a tape that it locks out of order: an append takes a few."""
 _NO_LOCK = "55P03"
 """What PostgreSQL calls a lock that was not to be had in time."""
+_ASKED_THERE = Snapshot(0, 0)
+"""Stands for the running transactions where each statement of the feed asks for them itself."""
 
 
 class Wrote(NamedTuple):
@@ -86,7 +90,7 @@ class Unit:
 class Transaction:
     """Statements run on one cursor, inside one transaction."""
 
-    __slots__ = ("_cursor", "after_commit", "execute", "postgres", "statements", "unit")
+    __slots__ = ("_cursor", "_xids", "after_commit", "execute", "postgres", "statements", "unit")
 
     def __init__(self, cursor: Any, statements: Statements, *, postgres: bool) -> None:
         self._cursor = cursor
@@ -97,6 +101,14 @@ class Transaction:
         """Called once the transaction is committed, before the next writer begins."""
         self.unit: Unit | None = None
         """What several calls of the caller's have done in it, if it is one for several."""
+        self._xids: dict[int, int] | None = None
+
+    @property
+    def xids(self) -> dict[int, int]:
+        """On Citus: the transaction ids that the entries of tapes, by their number, are given in this one."""
+        if self._xids is None:
+            self._xids = {}
+        return self._xids
 
     @property
     def connection(self) -> Any:
@@ -160,6 +172,15 @@ class Transaction:
             statement.sql, rest if statement.order is None else [statement.bind(row) for row in rest]
         )
         return count + int(self._cursor.rowcount)
+
+    def snapshot(self) -> Snapshot:
+        """Return the running transactions, for statements of the feed that cannot ask for them by themselves."""
+        return citus.snapshot(self) if self.statements.sharded else _ASKED_THERE
+
+    def take_arrivals(self, number: int) -> int:
+        """Let the entries of an import come among the others; returns how many they are."""
+        take = self.statements.take_arrivals
+        return citus.take_arrivals(self, number) if take is None else self.run(take, (number,))
 
     def say(self, *statements: str) -> None:
         """Run statements without parameters, on PostgreSQL in one trip."""
@@ -239,12 +260,13 @@ _ANY_SCHEMA = "tape any schema"
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(dialect: str, schema: str | None, prefix: str) -> tuple[Tables, Statements]:
+def _compiled(dialect: str, schema: str | None, prefix: str, sharded: bool = False) -> tuple[Tables, Statements]:
     """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
     tables = Tables(dialect, schema, prefix)
-    if schema in (None, _ANY_SCHEMA):
-        return tables, Statements(dialect, tables)
-    return tables, Statements(dialect, tables, _compiled(dialect, _ANY_SCHEMA, prefix)[1])
+    template = None
+    if schema not in (None, _ANY_SCHEMA):
+        _, template = _compiled(dialect, _ANY_SCHEMA, prefix, sharded)
+    return tables, Statements(dialect, tables, template, sharded=sharded)
 
 
 class Database(ABC):
@@ -263,7 +285,8 @@ class Database(ABC):
         self.engine = engine
         self.timeout = timeout
         """Seconds that a call waits for another writer before it is StoreBusy."""
-        self.tables, self.statements = _compiled(engine.dialect.name, schema, prefix)
+        self.tables = Tables(engine.dialect.name, schema, prefix)
+        self._compile()
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
         self.heads: dict[tuple[str | None, str], Any] = {}
@@ -271,6 +294,11 @@ class Database(ABC):
         self.wakeup = WakeUp(self._watch if self._watched else None)
         self._closed = False
         _open_databases.add(self)
+
+    def _compile(self, *, sharded: bool = False) -> None:
+        """Take the statements that the database needs; they are compiled once for all stores."""
+        tables = self.tables
+        self.tables, self.statements = _compiled(self.engine.dialect.name, tables.schema, tables.prefix, sharded)
 
     @abstractmethod
     def write(
@@ -308,6 +336,9 @@ class Database(ABC):
     def transact(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` in a transaction that locks tapes as it goes, and commit it."""
         return self.write("", work)
+
+    def recognize(self) -> None:  # noqa: B027
+        """Find out, once the store is there, on what it is, and speak to it accordingly from then on."""
 
     def touch(self, tapes: Sequence[str]) -> None:  # noqa: B027
         """Lock tapes that are about to be written, if the transaction is one of several calls."""

@@ -65,11 +65,11 @@ class Feed:
 
         def work(tx: Transaction) -> tuple[list[Entry], int, bool]:
             try:
-                rows = tx.all(self._sql.feed_page, (*self.at(after), most))
+                rows = tx.all(self._sql.feed_page, (*self.at(after), most, tx.snapshot().oldest))
             except sqlite3.OperationalError:
                 # A damaged text fails the whole page; whatever else it was fails again.
                 with any_text(tx):
-                    rows = tx.all(self._sql.feed_page, (*self.at(after), most))
+                    rows = tx.all(self._sql.feed_page, (*self.at(after), most, tx.snapshot().oldest))
             entries = [entry for entry in (self._entry(tx, row) for row in rows) if entry is not None]
             reached = join_position(rows[-1].entry.xid, rows[-1].entry.position) if rows else after
             return entries, reached, len(rows) == most
@@ -188,13 +188,13 @@ def rebase_restored(database: Database) -> None:
     sql = database.statements
 
     def behind(tx: Transaction) -> bool:
-        xids = tx.one(sql.xid_state, ())
+        xids = tx.one(sql.xid_state, tx.snapshot())
         return xids is not None and xids.newest is not None and xids.newest >= xids.next
 
     def raise_base(tx: Transaction) -> None:
         tx.lock("\0schema")
         if behind(tx):
-            tx.run(sql.rebase, ())
+            tx.run(sql.rebase, (tx.snapshot().oldest,))
             log.info("tape.rebased")
 
     if database.read(behind):

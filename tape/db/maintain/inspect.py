@@ -165,5 +165,5 @@ def feed_now(database: Database) -> int:
     if not database.postgres:
         end = database.read(lambda tx: tx.one(tx.statements.feed_end, ()))
         return 0 if end is None else end.position
-    xids = database.read(lambda tx: tx.one(tx.statements.xid_state, ()))
+    xids = database.read(lambda tx: tx.one(tx.statements.xid_state, tx.snapshot()))
     return 0 if xids is None else join_position(xids.oldest, 0)

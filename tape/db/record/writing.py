@@ -24,6 +24,7 @@ from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
+from tape.db.engine import citus
 from tape.db.engine.failures import Stale
 from tape.db.engine.transaction import Database, Transaction, Wrote, lock_key
 from tape.db.record.projection import apply, tape_of
@@ -337,6 +338,9 @@ class Writing:
 
     def send(self, entries: Sequence[tuple[Any, ...]]) -> None:
         """Send rows of entries in their order, which is that of the feed."""
+        if self.tx.statements.sharded:
+            citus.insert_entries(self.tx, entries)
+            return
         for width, rows in groupby(entries, len):
             self.tx.many(inserts(self.tx, width), list(rows))
 
@@ -354,7 +358,7 @@ class Writing:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
         tx, sql, database = self.tx, self.tx.statements, self.shared.database
         opened = self.opened(self._ops) if len(self._entries) == 1 else ()
-        if len(opened) != 1 or database.fault is not None:
+        if len(opened) != 1 or database.fault is not None or sql.sharded:
             self.flush()
             database.point("head")
             moved = tx.run(sql.move_head, self.head_row())

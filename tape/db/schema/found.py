@@ -12,7 +12,7 @@ from tape.db.schema.guards import in_schema
 from tape.db.schema.tables import Tables
 from tape.errors import TablesTaken
 
-__all__ = ["found_version", "taken_names"]
+__all__ = ["found_version", "is_sharded", "taken_names"]
 
 Run = Callable[[str, tuple[Any, ...]], Any]
 """Runs a statement with its parameters and returns what can be fetched from."""
@@ -54,6 +54,16 @@ def _columns(run: Run, tables: Tables, name: str) -> set[str]:
         query = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
         rows = run(f"{query} AND NOT attisdropped", (f"{in_schema(tables.schema)}{name}",))
     return {column for (column,) in rows.fetchall()}
+
+
+def is_sharded(run: Run, schema: str | None) -> bool:
+    """Whether PostgreSQL is the coordinator of a Citus cluster, and the schema is one that lives on a worker."""
+    (there,) = run("SELECT to_regclass('pg_catalog.pg_dist_schema') IS NOT NULL", ()).fetchone()
+    if not there:
+        return False
+    query = "SELECT count(*) > 0 FROM pg_catalog.pg_dist_schema JOIN pg_catalog.pg_namespace n ON n.oid = schemaid"
+    (sharded,) = run(f"{query} WHERE nspname = coalesce(%s, current_schema())", (schema,)).fetchone()
+    return bool(sharded)
 
 
 def taken_names(run: Run, tables: Tables) -> list[str]:

@@ -17,14 +17,14 @@ from sqlalchemy import event
 from tape.db.engine.failures import READ_ONLY_STATES
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
-from tape.db.schema.found import found_version, taken_names
+from tape.db.schema.found import found_version, is_sharded, taken_names
 from tape.db.schema.guards import guards, renamed, run_ddl
 from tape.db.schema.tables import PREFIX, REVISION, Tables
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
 __all__ = ["migrate", "require", "schema_version", "scripts"]
 
-KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every revision this release can upgrade from, oldest first."""
 
 _LOCK = "\0schema"
@@ -110,6 +110,9 @@ def _lock(connection: sa.Connection, tables: Tables) -> None:
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock_key(_LOCK, tables.lock_space))))
     if tables.schema is not None:
         connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
+    if is_sharded(connection.exec_driver_sql, tables.schema):
+        # The guards read only tables that are on the same worker as the entries.
+        connection.exec_driver_sql("SET LOCAL citus.enable_unsafe_triggers = on")
 
 
 def _create(connection: sa.Connection, database: Database) -> None:

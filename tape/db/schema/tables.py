@@ -23,7 +23,7 @@ from tape.db.schema.lazy import PREFIX, Named, rowid_table, table
 
 __all__ = ["PREFIX", "REVISION", "Tables"]
 
-REVISION = "0010"
+REVISION = "0011"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -420,7 +420,8 @@ class Tables(Named):
     def epoch(self) -> list[SchemaItem]:
         """What is added to every transaction id, so that they go on rising in a database that was restored."""
         return [
-            _number("base"),
+            # There is one row; the key is for Citus, which cannot move a table without one while it is written to.
+            _number("base", primary_key=self.postgres),
         ]
 
     @rowid_table

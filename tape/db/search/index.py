@@ -106,7 +106,7 @@ class Index:
     def _batch(self, tx: Transaction) -> tuple[int, list[TextRow], list[Indexed]]:
         """Read the next entries and cut their bodies into words, until there are too many words to keep."""
         place = self.place(tx)
-        rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH))
+        rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH, tx.snapshot().oldest))
         ready = []
         count = 0
         for at, row in enumerate(rows, 1):

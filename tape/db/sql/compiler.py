@@ -102,7 +102,8 @@ class Insert(Statement[Any]):
     """The insert of a row, and how several rows go in one statement: it is checked, planned and undone as one.
 
     Each engine has its own way. SQLite is given all values of so many rows. PostgreSQL is given each column as an
-    array, so that one text does for any number of rows.
+    array, so that one text does for any number of rows; but not the entries on Citus, whose numbers have to be drawn on
+    the coordinator, which it does for plain values only.
     """
 
     __slots__ = ("_texts", "arrays", "types")
@@ -112,7 +113,7 @@ class Insert(Statement[Any]):
     ) -> None:
         super().__init__(name, construct, dialect, params)
         self.arrays = "" if arrays is None else str(arrays.compile(dialect=dialect))
-        """The text that takes columns."""
+        """The text that takes columns, if there is one."""
         self.types = tuple(types)
         """The type in which Python has the values of each column."""
         self._texts: dict[int, str] = {}
@@ -208,11 +209,13 @@ def _above(lanes: Any) -> Any:
 class Compiler:
     """What all statements of one engine are made with: its tables, its dialect, and the parts that several share."""
 
-    def __init__(self, dialect: str, tables: Tables, template: Any = None) -> None:
+    def __init__(self, dialect: str, tables: Tables, template: Any = None, *, sharded: bool = False) -> None:
         self.own: Any = importlib.import_module(f"sqlalchemy.dialects.{dialect}")
         """What SQLAlchemy has for this engine alone; that of the other is not loaded, which takes long."""
         self.tables = tables
         self.postgres = dialect == "postgresql"
+        self.sharded = sharded
+        """Whether the tables are on a worker of a Citus cluster, and statements go through its coordinator."""
         self.dialect: sa.Dialect = self.own.dialect(paramstyle="format" if self.postgres else "qmark")
         self.template = template
         """The same statements on tables of another schema: compiling takes far longer than renaming."""
@@ -231,13 +234,18 @@ class Compiler:
         table: sa.Table,
         names: Sequence[str] = (),
         further: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda new: {},
+        *,
+        drawn: bool = False,
     ) -> Insert:
-        """Return the insert that takes these columns, or all; ``further`` makes others of them."""
+        """Return the insert that takes these columns, or all; ``further`` makes others of them.
+
+        With ``drawn`` the database gives each row a number.
+        """
         names = names or [column.name for column in table.c]
         given: dict[str, Any] = {name: param(name) for name in names}
         one, several = sa.insert(table).values({**given, **further(given)}), None
         types = [table.c[name].type.python_type for name in names]
-        if self.postgres:
+        if self.postgres and not (drawn and self.sharded):
             new = self._unnested(table, names)
             columns = {**{name: new.c[name] for name in names}, **further(new.c)}
             # Rows are numbered for the feed as they come.

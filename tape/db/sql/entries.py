@@ -10,9 +10,11 @@ import sqlalchemy as sa
 from tape.core.entries.payloads import UNSEEN
 from tape.db.sql.catalog import PURGED
 from tape.db.sql.compiler import ZERO, Insert, Param, Statement, derived, only_first, param, query, statement
+from tape.db.sql.feeds import OWN_XID
 from tape.db.sql.heads import _NEW_HEAD, Heads
 from tape.db.sql.lineages import Lineages
 from tape.db.sql.rows.entries import BARE_COLUMNS, ENTRY_COLUMNS, BodyRow, EntryRow, Holder, OwnPlace
+from tape.db.sql.rows.tapes import HEAD_COLUMNS
 from tape.db.sql.rows.view import LIVE_COLUMNS
 
 __all__ = ["Entries"]
@@ -30,19 +32,22 @@ class Entries(Heads, Lineages):
         The head moves after the entries are written: its row alone would give the transaction before this one,
         which readers of the feed have long passed.
         """
+        if self.sharded:
+            return {}
         h = self.tables.heads.c
         last = sa.select(h.xid).where(h.tape_id == new["tape_id"]).scalar_subquery()
         return {"xid": sa.func.greatest(last, self._own_xid()) if self.postgres else ZERO}
 
     @derived
     def insert_entry(self) -> Insert:
-        """An entry with everything that one can have."""
-        return self._insert(self.tables.entries, ENTRY_COLUMNS, self._in_transaction)
+        """An entry with everything that one can have; on Citus with its transaction, which was asked for before."""
+        columns = (*ENTRY_COLUMNS, "xid") if self.sharded else ENTRY_COLUMNS
+        return self._insert(self.tables.entries, columns, self._in_transaction, drawn=True)
 
     @derived
     def insert_bare(self) -> Insert:
         """An entry without actor, source and meta."""
-        return self._insert(self.tables.entries, BARE_COLUMNS, self._in_transaction)
+        return self._insert(self.tables.entries, BARE_COLUMNS, self._in_transaction, drawn=True)
 
     @query(EntryRow)
     def entry(self, t: Param, seq: Param) -> Any:
@@ -202,22 +207,29 @@ class Entries(Heads, Lineages):
         """Exclude other writers of a tape, unless one is there already."""
         return "SELECT pg_try_advisory_xact_lock(%s)" if self.postgres else ""
 
+    # -- plain appends behind a head that is known
+
+    @property
+    def _whole(self) -> bool:
+        """Whether such an append is one statement; Citus would run its parts one by one, each with a plan."""
+        return self.postgres and not self.sharded
+
     @derived
     def append_hot(self) -> Statement[Any] | None:
         """The whole of a plain append on PostgreSQL."""
-        return self._append_hot("append_hot", self._new_row) if self.postgres else None
+        return self._append_hot("append_hot", self._new_row) if self._whole else None
 
     @derived
     def append_hot_forked(self) -> Statement[Any] | None:
         """The same on a fork, unless its lineage has a message of that id."""
         further = ("lineage", "own_key", "own_id")
         taken = self._taken(*(param(name) for name in further))
-        return self._append_hot("append_hot_forked", self._new_row, taken, further) if self.postgres else None
+        return self._append_hot("append_hot_forked", self._new_row, taken, further) if self._whole else None
 
     @derived
     def extend_hot(self) -> Statement[Any] | None:
         """The whole of a plain batch on PostgreSQL, of whose rows each column is an array."""
-        return self._append_hot("extend_hot", self._new_rows) if self.postgres else None
+        return self._append_hot("extend_hot", self._new_rows) if self._whole else None
 
     def _new_row(self, table: sa.Table, names: Sequence[str], prefix: str, *further: Any) -> Any:
         """Return the row of a table whose values are given, as a query."""
@@ -267,3 +279,48 @@ class Entries(Heads, Lineages):
         whole = sa.select(moved.c.xid).add_cte(entry, row)
         rows = [_ROW + column for column in LIVE_COLUMNS]
         return Statement(name, whole, self.dialect, ["lock", *_NEW_HEAD, "of", "was", *ENTRY_COLUMNS, *rows, *further])
+
+    # -- the same on Citus, as statements that are sent together
+
+    def _drawn_xid(self) -> Any:
+        """Return this transaction's id, as Citus' coordinator works it out for a change before it sends that on."""
+        own: sa.ColumnClause[int] = sa.literal_column(OWN_XID)
+        return own + sa.cast(param("base"), sa.BigInteger)
+
+    def _moved(self, *unless: Any) -> Any:
+        """Return the change of a head that is the expected one, in a transaction that no greater one came before."""
+        h = self.tables.heads
+        # The base is compared as well: rows without a head in between have to be given it as a parameter.
+        same = (h.c.xid <= self._drawn_xid(), self._base() == sa.cast(param("base"), sa.BigInteger))
+        values = {name: param(f"new_{name}") for name in HEAD_COLUMNS} | {"xid": self._drawn_xid()}
+        return sa.update(h).where(h.c.tape_id == param("of"), h.c.hash == param("was"), *same, *unless).values(values)
+
+    @derived
+    def hot_head(self) -> Statement[Any]:
+        """Move the head, if it is the expected one."""
+        return Statement("hot_head", self._moved(), self.dialect, [*_NEW_HEAD, "of", "was", "base"])
+
+    @derived
+    def hot_head_forked(self) -> Statement[Any]:
+        """The same on a fork, unless its lineage has a message of that id."""
+        further = ("lineage", "own_key", "own_id")
+        moved = self._moved(sa.not_(self._taken(*(param(name) for name in further))))
+        return Statement("hot_head_forked", moved, self.dialect, [*_NEW_HEAD, "of", "was", "base", *further])
+
+    @derived
+    def hot_entry(self) -> Insert:
+        """An entry of this transaction, which moved the head."""
+        columns = (*ENTRY_COLUMNS, "base")
+        values = {name: param(name) for name in ENTRY_COLUMNS} | {"xid": self._drawn_xid()}
+        entry = sa.insert(self.tables.entries).values(values)
+        return Insert("hot_entry", entry, self.dialect, columns, None, ())
+
+    @derived
+    def hot_row(self) -> Statement[Any]:
+        """The row that an entry opens. If the head was not moved it has no tape, which is refused, and all with it."""
+        h, live = self.tables.heads, self.tables.live
+        names = LIVE_COLUMNS[1:]
+        new = [sa.cast(param(name), live.c[name].type) for name in names]
+        row = sa.select(sa.func.max(h.c.tape_id), *new).where(h.c.tape_id == param("of"), h.c.hash == param("now"))
+        insert = sa.insert(live).from_select(["tape_id", *names], row)
+        return Statement("hot_row", insert, self.dialect, ["of", *names, "now"])

@@ -125,13 +125,26 @@ class Removal(Feeds):
         ar = self.tables.arrivals.c
         return sa.select(ar.hash).where(ar.tape_id == t, ar.seq == seq)
 
-    @statement
-    def take_arrivals(self, t: Param) -> Any:
-        """Show the entries of a hidden tape, in the order of their seqs, which is the feed's order from now on."""
+    @derived
+    def take_arrivals(self) -> Statement[Any] | None:
+        """Show the entries of a hidden tape, in the order of their seqs, which is the feed's order from now on.
+
+        None on Citus, where the worker would give them its own numbers.
+        """
+        if self.sharded:
+            return None
         ar = self.tables.arrivals.c
         xid = self._own_xid() if self.postgres else ZERO
-        waiting = sa.select(*(ar[name] for name in ENTRY_COLUMNS), xid).where(ar.tape_id == t).order_by(ar.seq)
-        return sa.insert(self.tables.entries).from_select([*ENTRY_COLUMNS, "xid"], waiting)
+        waiting = sa.select(*(ar[name] for name in ENTRY_COLUMNS), xid).where(ar.tape_id == param("t"))
+        taken = sa.insert(self.tables.entries).from_select([*ENTRY_COLUMNS, "xid"], waiting.order_by(ar.seq))
+        return Statement("take_arrivals", taken, self.dialect, ["t"])
+
+    @statement
+    def arrivals_after(self, t: Param, after: Param, most: Param) -> Any:
+        """On Citus: a page of the entries of a hidden tape, which come among the others through the client."""
+        ar = self.tables.arrivals.c
+        page = sa.select(*(ar[name] for name in ENTRY_COLUMNS)).where(ar.tape_id == t, ar.seq > after)
+        return page.order_by(ar.seq).limit(most).offset(ZERO)
 
     @statement
     def drop_arrivals(self, t: Param) -> Any:

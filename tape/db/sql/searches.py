@@ -70,10 +70,10 @@ class Searches(Feeds):
         return self._texts().where(self._past(e, x, p)).order_by(*self._order(e)).limit(most).offset(ZERO)
 
     @query(TextRow)
-    def unindexed(self, x: Param, p: Param, most: Param) -> Any:
+    def unindexed(self, x: Param, p: Param, most: Param, oldest: Param) -> Any:
         """A page of entries behind the index's place that may be indexed."""
         e = self.tables.entries.c
-        page = self._texts().where(self._past(e, x, p), self._gate(e))
+        page = self._texts().where(self._past(e, x, p), self._gate(e, oldest))
         return page.order_by(*self._order(e)).limit(most).offset(ZERO)
 
     @query(IndexedBody)

@@ -176,7 +176,7 @@ class _Arrival(Copy):
             raise Moved
         set_status(tx, number, head)
         tx.run(self.tx.statements.create_head, (number, *values))
-        if tx.run(self.tx.statements.take_arrivals, (number,)) != head.seq:
+        if tx.take_arrivals(number) != head.seq:
             raise Moved
         tx.run(self.tx.statements.drop_arrivals, (number,))
         # Once more, behind the entries: on PostgreSQL the row notes the transaction that wrote them.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tape.db.sql.rows.entries import EntryRow
 
-__all__ = ["AskedRow", "ConsumerRow", "FeedPlace", "FeedRow", "XidState"]
+__all__ = ["AskedRow", "ConsumerRow", "FeedPlace", "FeedRow", "Snapshot", "XidState"]
 
 
 class FeedRow(NamedTuple):
@@ -44,6 +44,13 @@ class FeedPlace(NamedTuple):
 
     xid: int
     position: int
+
+
+class Snapshot(NamedTuple):
+    """On PostgreSQL: the oldest transaction that is running, and the next one."""
+
+    oldest: int
+    next: int
 
 
 class XidState(NamedTuple):
