@@ -94,7 +94,7 @@ class _AsyncTapePort:
         self._tape = tape
 
     def write(self, fact: Fact) -> Any:
-        return self._tape.event(fact.name, fact.data, key=fact.key)
+        return self._tape._event_of_run(fact.name, fact.data, fact.key)
 
     def find(self, key: str) -> Any:
         return self._tape.find_entry(key=key)

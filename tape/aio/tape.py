@@ -108,6 +108,7 @@ class AsyncTape(AsyncSnapshot):
     anchor = hop_write(Tape.anchor)
     handoff = hop_write(Tape.handoff)
     event = hop_write(Tape.event)
+    _event_of_run = hop_write(Tape._event_of_run)
     complete = hop_write(Tape.complete)
     abandon = hop_write(Tape.abandon)
     end = hop_write(Tape.end)

@@ -23,11 +23,12 @@ from tape.core.memory.state import (
 )
 from tape.core.messages.tokens import estimate
 from tape.core.plan.intents import AddAnchor, Plain
+from tape.core.plan.keys import GIVEN, Key
 from tape.core.records import Receipt
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 from tape.handles.options import WriteOptions, call_of, list_options
-from tape.handles.recorded import Request, recorded
+from tape.handles.recorded import Request, composed, recorded
 from tape.handles.snapshot import Snapshot
 
 __all__ = ["MemoryWriter"]
@@ -91,12 +92,27 @@ class MemoryWriter(Snapshot):
     def event(self, name: str, data: Any = None, **options: Unpack[WriteOptions]) -> Request:
         """Record a fact that never enters context: a run, a score, a label, a note."""
         call = call_of(self._id, **options)
-        strict.encode(data, "data")
+        raw = strict.encode(data, "data")
         if isinstance(name, str) and name.startswith("tape."):
             raise InvalidEntry("name", "must not begin with 'tape.', which marks the store's own events")
-        payload = payloads.Event(name=strict.identifier(name, "name"), data=data)
+        payload = payloads.Event(name=strict.identifier(name, "name"), data=None if data is None else msgspec.Raw(raw))
         intent = Plain(key=self._services.keyed(call.key), payload=payload)
         return Request(call, [intent])
+
+    @recorded
+    def _event_of_run(self, name: str, data: dict[str, Any], key: str) -> Request:
+        """Record an event of a run's journal, whose data is strict JSON and whose key is an identifier already.
+
+        That is not found out once more. Only what is nested so deep that it may be too deep is looked at closely.
+        """
+        try:
+            raw = payloads.encode(data)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+            raw = None
+        if raw is None or raw.count(b"[") + raw.count(b"{") > strict.MAX_DEPTH:
+            return composed(MemoryWriter.event, self, name, data, key=key)
+        payload = payloads.Event(name=name, data=msgspec.Raw(raw))
+        return Request(Call(self._id, key=key), [Plain(key=Key(key, GIVEN), payload=payload)])
 
     # -- state
 

@@ -39,12 +39,12 @@ _LONGEST_LANE = 140
 
 def key_of(run: str, *parts: object) -> str:
     """Return the key of an entry of a run. A lane that is too long for a key stands in it by its digest."""
-    words = [str(part) for part in parts]
-    if words and len(words[0]) > _LONGEST_LANE:
+    words = ["run", run, *map(str, parts)]
+    if len(words) > 2 and len(words[2]) > _LONGEST_LANE:
         import hashlib
 
-        words[0] = hashlib.sha256(words[0].encode()).hexdigest()[:32]
-    return ":".join(["run", run, *words])
+        words[2] = hashlib.sha256(words[2].encode()).hexdigest()[:32]
+    return ":".join(words)
 
 
 class RecordedCall(Struct, kw_only=True):

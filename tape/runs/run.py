@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
+from tape.core import strict
 from tape.core.context.build import Context
 from tape.core.records import Receipt
 from tape.errors import Diverged, InvalidEntry, ProvenanceConflict
@@ -112,7 +113,7 @@ class RunBase:
 
         Threads and tasks get theirs without being asked. Name them where two begin with the same request.
         """
-        if not name or name.isdigit() or set(name) & set("./:~") or len(name) > 60:
+        if not strict.is_identifier(name) or name.isdigit() or set(name) & set("./:~") or len(name) > 60:
             raise InvalidEntry("name", "must be a short name without any of . / : ~, and no number")
         with self._journal.lanes.entered(self._journal.lanes.named(name)):
             yield
@@ -195,7 +196,7 @@ class _TapePort:
         self._tape = tape
 
     def write(self, fact: Fact) -> Receipt:
-        return self._tape.event(fact.name, fact.data, key=fact.key)
+        return self._tape._event_of_run(fact.name, fact.data, fact.key)
 
     def find(self, key: str) -> Any:
         return self._tape.find_entry(key=key)

@@ -24,6 +24,9 @@ __all__ = ["Calls", "Port"]
 Operation = tuple[str, Any]
 Conduct = Generator[Operation, Any, Any]
 
+_VALUES = frozenset({str, bytes, int, float, bool, dict, list, tuple, type(None)})
+"""Types of results that are neither awaited nor iterated."""
+
 
 class Port(Protocol):
     """Where the events of a run are written: a tape of one kind or the other."""
@@ -138,15 +141,16 @@ class Calls:
             return (yield from self._settled_elsewhere(step))
         except BaseException as error:
             return (yield from self._failed(step, error))
-        if inspect.isawaitable(value):
-            step.awaited = True
-            return self.drive_async(self._conclude(step, ("await", (step, value))))
-        if isinstance(value, Iterator) and self._port.waits:
-            value = _in_threads(value)
-        if isinstance(value, AsyncIterator | Iterator):
-            if step.mode != "compare":
+        if type(value) not in _VALUES:
+            if inspect.isawaitable(value):
+                step.awaited = True
+                return self.drive_async(self._conclude(step, ("await", (step, value))))
+            if isinstance(value, Iterator) and self._port.waits:
+                value = _in_threads(value)
+            if isinstance(value, AsyncIterator | Iterator):
+                if step.mode == "compare":
+                    return (yield from self._conclude(step, ("drain", (step, value))))
                 return AsyncStream(value, step, self) if isinstance(value, AsyncIterator) else Stream(value, step, self)
-            return (yield from self._conclude(step, ("drain", (step, value))))
         if step.mode == "compare":
             journal.compare(step, journal.live_fact(step, value))
             return (yield from self._answered(step))

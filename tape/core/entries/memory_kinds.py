@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from tape.core import strict
@@ -152,8 +153,19 @@ class Event(Payload):
     compared = ("name", "data")
     name: str
     data: Any = None
+    """JSON; of an event that is about to be recorded, its bytes, if they were checked already."""
     settled: dict[str, int] = {}
     """What was decided when it was recorded: until when a request or a lease holds, and the token of a lease."""
+
+    @property
+    def takes_slot(self) -> bool:
+        """Whether it changes more than the list of events."""
+        return self.name in (COMPACTION, REQUEST, DECISION, LEASE)
+
+    def content(self) -> dict[str, Any]:
+        """Return its name and its data."""
+        data = msgspec.json.decode(self.data) if type(self.data) is msgspec.Raw else self.data
+        return {"kind": self.kind, "name": self.name, "data": data}
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Note the event under its name, and take the slot of what it tells: a compaction, a request, a lease."""

@@ -142,6 +142,8 @@ def recordable(payload: Payload) -> bytes:
         raw = encode(payload)
         if type(payload) is Append and _is_plain(payload):
             return raw
+        if type(payload) is Event and type(payload.data) is msgspec.Raw and type(payload.name) is str:
+            return raw
         if isinstance(payload, _WITH_MESSAGES) and is_encoded(payload.message):
             message, payload.message = payload.message, {}
             try:

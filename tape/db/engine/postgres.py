@@ -358,21 +358,21 @@ class _PostgresTransaction(Transaction):
         with _on_standby():
             super().say(_BEGIN, *(() if self._shards is None else self._shards.settings), *statements)
 
-    def hot(self, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row) -> bool:
+    def hot(self, head: Row, entries: Sequence[Row], rows: Sequence[Row], lookup: Row, *, event: bool = False) -> bool:
         from tape.db.engine.arrays import columns_of
 
         if self._shards is not None:
-            return self._hot_on_shards(self._shards, head, entries, opened, lookup)
+            return not event and self._hot_on_shards(self._shards, head, entries, rows, lookup)
         sql = self.statements
         if len(entries) == 1:
-            statement = sql.append_hot_forked if lookup else sql.append_hot
-            given: Row = (*entries[0], *opened[0], *lookup)
+            statement = sql.event_hot if event else sql.append_hot_forked if lookup else sql.append_hot
+            given: Row = (*entries[0], *rows[0], *lookup)
         else:
             statement = sql.extend_hot
-            columns, rows = columns_of(entries, sql.insert_entry.types), columns_of(opened, sql.open_row.types)
-            if columns is None or rows is None:
+            columns, opened = columns_of(entries, sql.insert_entry.types), columns_of(rows, sql.open_row.types)
+            if columns is None or opened is None:
                 return False
-            given = columns + rows
+            given = columns + opened
         # As a part of a transaction it decides nothing.
         self.deciding = not self.begun
         return statement is not None and self.one(statement, (*head, *given)) is not None

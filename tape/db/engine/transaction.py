@@ -237,11 +237,11 @@ class Transaction:
         (locked,) = self._cursor.execute(self.statements.try_lock, (self._lock_key(tape),)).fetchone()
         return bool(locked)
 
-    def hot(self, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row) -> bool:
-        """Write entries and the rows that they open by one statement, if the head is the expected one; tells if it is.
+    def hot(self, head: Row, entries: Sequence[Row], rows: Sequence[Row], lookup: Row, *, event: bool = False) -> bool:
+        """Write entries and the rows of their messages by one statement, if the head is the expected one; tells if so.
 
         The statement is a transaction by itself. With a ``lookup`` there is one entry, whose id no tape of its lineage
-        may have.
+        may have. If it is an ``event``, its row is that of an event.
         """
         raise AssertionError("PostgreSQL's own transactions can")
 

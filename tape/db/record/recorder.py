@@ -16,7 +16,8 @@ from functools import partial
 from typing import TypeVar
 
 from tape import new_ids
-from tape.core.plan.intents import Intent
+from tape.core.entries.memory_kinds import Event
+from tape.core.plan.intents import Intent, Plain
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import CHAIN, HEAD, AddMessage
 from tape.core.records import Receipt
@@ -210,7 +211,10 @@ def record_all(
 
 
 def _hot(intents: Sequence[Intent]) -> bool:
-    """Whether these are likely plain appends behind the head, which need nothing but the kept head."""
+    """Whether these are likely plain appends behind the head, or an event, which need nothing but the kept head."""
+    if len(intents) == 1 and type(intents[0]) is Plain:
+        payload = intents[0].payload
+        return type(payload) is Event and not payload.takes_slot
     return all(
         type(one) is AddMessage
         and one.parent is (CHAIN if index else HEAD)

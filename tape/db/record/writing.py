@@ -23,12 +23,12 @@ from tape.core.plan.intents import Intent, Planned
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
-from tape.core.view.fold import CLOSED, Head, Op, OpenRow, fold
+from tape.core.view.fold import CLOSED, EventRow, Head, Op, OpenRow, fold
 from tape.db.engine import citus
 from tape.db.engine.failures import Stale
 from tape.db.engine.transaction import Database, Transaction, Wrote, lock_key
 from tape.db.record.projection import apply, tape_of
-from tape.db.sql.compiler import Statement
+from tape.db.sql.compiler import Insert, Statement
 from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.tape_view import NOW, TapeView
@@ -357,8 +357,8 @@ class Writing:
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
         tx, sql, database = self.tx, self.tx.statements, self.shared.database
-        opened = self.opened(self._ops) if len(self._entries) == 1 else ()
-        if len(opened) != 1 or database.fault is not None or sql.sharded:
+        rows = self._only_row()
+        if rows is None or database.fault is not None or sql.sharded:
             self.flush()
             database.point("head")
             moved = tx.run(sql.move_head, self.head_row())
@@ -368,11 +368,21 @@ class Writing:
             insert, head = inserts(tx, len(entry)), self.head_row()
             self._entries, self._ops = [], []
             tx.run(insert, entry)
-            tx.run(sql.open_row, *opened)
+            tx.run(*rows)
             moved = tx.run(sql.move_head, head)
         if moved != 1:
             raise Stale
         self._was = self.head.hash
+
+    def _only_row(self) -> tuple[Insert, tuple[Any, ...]] | None:
+        """Return the row that the only entry adds to the view, and its statement; None if something else changes."""
+        if len(self._entries) != 1 or len(self._ops) != 1:
+            return None
+        (op,) = self._ops
+        if type(op) is EventRow:
+            return self.tx.statements.insert_event, (self.tape_id, op.name, op.seq)
+        opened = self.opened(self._ops)
+        return (self.tx.statements.open_row, opened[0]) if opened else None
 
     def opened(self, ops: Sequence[Op]) -> Sequence[tuple[int, ...]]:
         """Return the rows that bodies open at places of this tape; none if something else changes as well."""
@@ -398,8 +408,12 @@ class Writing:
         self.shared.keep(self.tape, self.state)
 
     def _finish_hot(self) -> None:
-        """On PostgreSQL, write plain appends as one statement that compares the head; anything else needs the lock."""
-        tx, entries, opened = self.tx, self._entries, self.opened(self._ops)
+        """On PostgreSQL, write plain appends or an event as one statement that compares the head.
+
+        Anything else needs the lock.
+        """
+        tx, entries, only = self.tx, self._entries, self._only_row()
+        opened = self.opened(self._ops) if only is None else only[1:]
         if not entries or len(opened) != len(entries):
             raise Stale
         self.shared.database.point("entry")
@@ -408,7 +422,8 @@ class Writing:
         lookup: tuple[Any, ...] = ()
         if self.deferred is not None:
             lookup = (self.view().whole_lineage(), ids.message_key(self.deferred), self.deferred)
-        if not tx.hot(head, entries, opened, lookup):
+        event = only is not None and only[0] is tx.statements.insert_event
+        if not tx.hot(head, entries, opened, lookup, event=event):
             raise Stale
 
 

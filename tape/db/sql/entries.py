@@ -227,6 +227,12 @@ class Entries(Heads, Lineages):
         return self._append_hot("append_hot_forked", self._new_row, taken, further) if self._whole else None
 
     @derived
+    def event_hot(self) -> Statement[Any] | None:
+        """The whole of an event on PostgreSQL; a key that is taken makes it collide."""
+        events = self.tables.events
+        return self._append_hot("event_hot", self._new_row, table=events) if self.postgres else None
+
+    @derived
     def extend_hot(self) -> Statement[Any] | None:
         """The whole of a plain batch on PostgreSQL, of whose rows each column is an array."""
         return self._append_hot("extend_hot", self._new_rows) if self._whole else None
@@ -242,9 +248,16 @@ class Entries(Heads, Lineages):
         return sa.select(*(new.c[name] for name in names), *further).select_from(new).order_by(new.c.nth)
 
     def _append_hot(
-        self, name: str, new: Callable[..., Any], unless: Any = None, further: tuple[str, ...] = ()
+        self,
+        name: str,
+        new: Callable[..., Any],
+        unless: Any = None,
+        further: tuple[str, ...] = (),
+        table: sa.Table | None = None,
     ) -> Statement[Any]:
         """Return the whole of a plain append as one statement: lock, compare the head, write its entries and rows.
+
+        The rows are those of messages, or of another ``table``.
 
         Without BEGIN and COMMIT around it this is a single round trip. The lock comes before the transaction's xid is
         assigned, or xid order could contradict seq order; a head that moved makes it write nothing, as does anything
@@ -270,14 +283,15 @@ class Entries(Heads, Lineages):
             .returning(t.entries.c.seq)
             .cte("entry")
         )
+        view, columns = (t.live, LIVE_COLUMNS) if table is None else (table, tuple(table.c.keys()))
         row = (
-            sa.insert(t.live)
-            .from_select(list(LIVE_COLUMNS), new(t.live, LIVE_COLUMNS, _ROW).select_from(moved))
-            .returning(t.live.c.ordinal)
+            sa.insert(view)
+            .from_select(list(columns), new(view, columns, _ROW).select_from(moved))
+            .returning(view.c.tape_id)
             .cte("held")
         )
         whole = sa.select(moved.c.xid).add_cte(entry, row)
-        rows = [_ROW + column for column in LIVE_COLUMNS]
+        rows = [_ROW + column for column in columns]
         return Statement(name, whole, self.dialect, ["lock", *_NEW_HEAD, "of", "was", *ENTRY_COLUMNS, *rows, *further])
 
     # -- the same on Citus, as statements that are sent together

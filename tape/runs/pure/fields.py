@@ -65,34 +65,84 @@ class _NotPlain(Exception):
     """A value is no plain JSON."""
 
 
+class _Element:
+    """An element that is no plain JSON. It is compared by the JSON that it comes to, apart from the others."""
+
+    __slots__ = ("data",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
 class _Kept:
-    """A copy of a list, which nobody can change."""
+    """A copy of a list, which nobody can change. The copy of a longer list goes on where this one ends."""
 
-    def __init__(self, items: list[Any], exact: dict[int, bytes]) -> None:
-        self.items = items
+    __slots__ = ("_exact", "_items", "_places", "length")
+
+    def __init__(self, items: list[Any], places: list[int], exact: bytes) -> None:
+        self._items = items
+        """The elements, and behind them possibly those of a longer list."""
+        self._places = places
+        """The elements that are compared by their JSON: objects, and numbers, since 1 and True are equal."""
         self._exact = exact
-        """The JSON of those elements that hold numbers: 1 and True are equal, and not the same."""
+        """The JSON of those."""
+        self.length = len(items)
 
-    def begins(self, value: Any) -> bool:
-        """Whether a list begins with this one."""
-        length = len(self.items)
-        if type(value) is not list or len(value) < length or value[:length] != self.items:
-            return False
-        return all(encoded(value[index]) == raw for index, raw in self._exact.items())
-
-    def with_tail(self, tail: list[Any]) -> _Kept | None:
-        """Return a copy of this with more elements; None when they are no plain JSON."""
-        items, exact = list(self.items), dict(self._exact)
-        try:
-            for item in tail:
-                numbers: list[Any] = []
-                copy = _copied(item, numbers)
-                if numbers:
-                    exact[len(items)] = encoded(item)
-                items.append(copy)
-        except (_NotPlain, RecursionError):
+    def extended(self, value: Any) -> _Kept | None:
+        """Return the copy of a list that begins with this one; None if it does not."""
+        length, items = self.length, self._items
+        if type(value) is not list or len(value) < length or not self._may_begin(value):
             return None
-        return _Kept(items, exact)
+        if len(items) != length:
+            # Another list goes on there already.
+            items = items[:length]
+        places = self._copy(items, value)
+        # All at once, since any of them may have been changed in place. This takes longer than all the rest.
+        if not _equal(items, value) or (self._places and _exact(value, self._places) != self._exact):
+            del items[length:]
+            return None
+        if not places:
+            return _Kept(items, self._places, self._exact)
+        places = self._places + places
+        return _Kept(items, places, _exact(value, places))
+
+    def _may_begin(self, value: list[Any]) -> bool:
+        """Whether the ends are equal, which saves copying a list that has nothing to do with this one."""
+        return not self.length or all(_equal(self._items[at], value[at]) for at in (0, self.length - 1))
+
+    def _copy(self, items: list[Any], value: list[Any]) -> list[int]:
+        """Add what a list has behind this one to ``items``; return the places of what is compared by its JSON."""
+        places = []
+        for index in range(self.length, len(value)):
+            numbers: list[Any] = []
+            try:
+                copy = _copied(value[index], numbers)
+            except (_NotPlain, RecursionError):
+                copy, numbers = _Element(_decode(encoded(value[index]))), [None]
+            items.append(copy)
+            if numbers:
+                places.append(index)
+        return places
+
+    def items(self) -> list[Any]:
+        """Return the elements as plain JSON."""
+        return [item.data if type(item) is _Element else item for item in self._items[: self.length]]
+
+
+def _equal(items: Any, value: Any) -> bool:
+    try:
+        return bool(items == value)
+    except Exception:
+        # An object of the caller's that cannot be compared.
+        return False
+
+
+def _exact(value: list[Any], places: list[int]) -> bytes:
+    return encoded([value[place] for place in places])
 
 
 def _copied(value: Any, numbers: list[Any]) -> Any:
@@ -109,9 +159,6 @@ def _copied(value: Any, numbers: list[Any]) -> Any:
     raise _NotPlain
 
 
-_NOTHING = _Kept([], {})
-
-
 class Field:
     """One field of a request."""
 
@@ -122,25 +169,23 @@ class Field:
         """What it adds to the field before it, if it begins with that."""
         self._base: weakref.ref[Field] | None = None
         self._raw: bytes | None = None
-        self._kept: _Kept | None = None
-        if before is not None and before._kept is not None and before._kept.begins(value):
+        self._digest: bytes | None = None
+        kept = None if before is None or before._kept is None else before._kept.extended(value)
+        if before is not None and kept is not None:
+            self._kept: _Kept | None = kept
             self._extend(value[before.length :], before)
             return
         self._raw = raw = encoded(value)
         self.size = len(raw)
         # The closing bracket is left out, so that the hash of a longer list goes on from that of a shorter one.
         self._hash: Any = hashlib.sha256(memoryview(raw)[:-1] if self.length is not None else raw)
-        if type(value) is list:
-            self._kept = _NOTHING.with_tail(value)
+        self._kept = _Kept([], [], b"").extended(value)
 
     def _extend(self, tail: list[Any], before: Field) -> None:
         raw = encoded(tail)
         self.added = _decode(raw)
         self.size = before.size + len(raw) - 2
         self._base = weakref.ref(before)
-        self._kept = before._kept.with_tail(tail) if before._kept is not None else None
-        if self._kept is None:
-            self._raw = encoded(self.value)
         self._hash = before._hash.copy()
         if tail:
             self._hash.update((b"," if before.length else b"") + raw[1:-1])
@@ -149,13 +194,15 @@ class Field:
     def raw(self) -> bytes:
         """The field as JSON."""
         if self._raw is None:
-            self._raw = encoded(self._kept.items if self._kept is not None else None)
+            self._raw = encoded(self._kept.items() if self._kept is not None else None)
         return self._raw
 
     @property
     def digest(self) -> bytes:
         """The digest of the field."""
-        return bytes(self._hash.digest())
+        if self._digest is None:
+            self._digest = bytes(self._hash.digest())
+        return self._digest
 
     def json(self) -> Any:
         """Return the field as plain JSON."""

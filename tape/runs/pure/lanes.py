@@ -8,10 +8,9 @@ call does inside itself is in the lane of that call: ``0/3`` for the third call 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -25,10 +24,9 @@ _CURRENT: ContextVar[Mapping[str, Lane] | None] = ContextVar("tape_lanes", defau
 
 def _here() -> Any:
     """Return the task that is running, or the thread where there is none."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
+    # Asked for first, since current_task() raises where there is no loop, which takes longer than all the rest.
+    loop = asyncio._get_running_loop()
+    task = None if loop is None else asyncio.current_task(loop)
     return threading.current_thread() if task is None else task
 
 
@@ -67,6 +65,24 @@ class Lane:
         return lane
 
 
+class _Entered:
+    """A lane while calls in this context are in it."""
+
+    __slots__ = ("_before", "_lane", "_run")
+
+    def __init__(self, run: str, lane: Lane) -> None:
+        self._run = run
+        self._lane = lane
+
+    def __enter__(self) -> None:
+        self._before = _CURRENT.get()
+        _CURRENT.set({**(self._before or {}), self._run: self._lane})
+
+    def __exit__(self, *_: object) -> None:
+        # Not by a token: a generator may be closed from another context than it was started in.
+        _CURRENT.set(self._before)
+
+
 class Lanes:
     """The lanes of one run. Threads share it; its caller holds a lock."""
 
@@ -99,16 +115,9 @@ class Lanes:
         """Forget the run in this context."""
         _CURRENT.set({run: lane for run, lane in (_CURRENT.get() or {}).items() if run != self._run})
 
-    @contextlib.contextmanager
-    def entered(self, lane: Lane) -> Iterator[None]:
-        """Let calls in this context be in ``lane``."""
-        before = _CURRENT.get()
-        self._set(lane)
-        try:
-            yield
-        finally:
-            # Not by a token: a generator may be closed from another context than it was started in.
-            _CURRENT.set(before)
+    def entered(self, lane: Lane) -> _Entered:
+        """Let calls in this context be in ``lane``, inside a ``with`` statement."""
+        return _Entered(self._run, lane)
 
     def inside(self, lane: Lane, n: int) -> Lane:
         """Return the lane of what a call of ``lane`` does itself, in this thread or task."""
