@@ -22,7 +22,7 @@ from tape.errors import ImportFailed, InvalidEntry, TapeClosed, TapeNotFound
 from tape.transcripts.detecting import NATIVE, detect, find_files
 from tape.transcripts.formats import parser_of
 from tape.transcripts.formats.lines import Reading, digest
-from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare
+from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare, write_prepared
 from tape.transcripts.steps import ImportProblem, Start
 from tape.transcripts.writing import ImportedTranscript, candidate_ids
 
@@ -277,6 +277,6 @@ def _write(joined: Store, candidate: _Candidate, prepared: Prepared, tape: str |
         return ImportedFile(os.fspath(candidate.path), candidate.format, done, problems)
 
     try:
-        return joined.transaction(write)
+        return write_prepared(joined, prepared, write)
     except (ImportFailed, InvalidEntry, TapeClosed, TapeNotFound) as error:
         return ImportedFile(os.fspath(candidate.path), candidate.format, error=str(error))
