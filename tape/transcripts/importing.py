@@ -163,12 +163,12 @@ def prepare(path: Path, format: str, options: Options, known: Known | None = Non
                 begins[-1].take(step.key, step.message if isinstance(step, Message) and not step.lane else None)
             if kept is not None:
                 # Whether it is known already shows only when all that may be was read.
-                kept.append(step if known is not None else compose(step) or step)
+                kept.append(step if known is not None else _composed(step))
     if not begins:
         raise ImportFailed(1, "is empty")
     lines_known = known.lines if known is not None and lines.known_digest == known.digest else 0
     if known is not None and kept is not None:
-        kept = [step if step.line <= lines_known else compose(step) or step for step in kept]
+        kept = [step if step.line <= lines_known else _composed(step) for step in kept]
     return Prepared(
         path,
         format,
@@ -181,6 +181,10 @@ def prepare(path: Path, format: str, options: Options, known: Known | None = Non
         lines.complete,
         lines_known,
     )
+
+
+def _composed(step: Step | Composed) -> Step | Composed:
+    return step if isinstance(step, Composed) else compose(step) or step
 
 
 def read_steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:

@@ -86,4 +86,3 @@ def _restart(tape: Tape, step: Restart, ids: Mapping[str, str | None]) -> Receip
         if not last.items or last.items[-1].id != parent:
             tape.switch(parent, key=f"{step.key}/switch")
     return mark(None)
-
