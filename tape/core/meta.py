@@ -36,7 +36,8 @@ def encode(meta: Any, occurred_at: Any = None, field: str = "meta") -> bytes | N
     raw = strict.encode(given, field)
     if occurred_at is None:
         return raw
-    return msgspec.json.encode({**given, OCCURRED: told_stamp(occurred_at)})
+    stamp = b'"%b":%d}' % (OCCURRED.encode(), told_stamp(occurred_at))
+    return b"{" + stamp if raw == b"{}" else b"%b,%b" % (raw[:-1], stamp)
 
 
 def told_stamp(occurred_at: Any) -> int:

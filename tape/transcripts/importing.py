@@ -11,16 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from msgspec import Struct
 
 from tape.core.strict import identifier as check_identifier
 from tape.errors import ImportFailed, InvalidEntry
+from tape.transcripts.composing import Composed, compose
 from tape.transcripts.formats import FORMATS, parser_of
 from tape.transcripts.formats.lines import Reading
 from tape.transcripts.steps import Branch, ImportProblem, Message, Start, Step
-from tape.transcripts.writing import Beginning, ImportedTranscript, TapeTaken, Writer
+from tape.transcripts.writing import Beginning, ImportedTranscript, Refused, TapeTaken, Writer
 
 if TYPE_CHECKING:
     from tape.store import Store
@@ -35,8 +36,10 @@ __all__ = [
     "import_transcript",
     "prepare",
     "read_steps",
+    "write_prepared",
 ]
 
+R = TypeVar("R")
 Progress = Callable[[int, int], None]
 
 _REPORT_EVERY = 1 << 18
@@ -82,7 +85,7 @@ def import_transcript(
         raise InvalidEntry("path", f"there is no file {os.fspath(path)!r}")
     try:
         prepared = prepare(path, format, Options(strict, live, progress))
-        done, problems = store.transaction(lambda joined: prepared.write(joined, tape))
+        done, problems = write_prepared(store, prepared, lambda joined: prepared.write(joined, tape))
     except OSError as error:
         raise InvalidEntry("path", f"cannot be read: {error}") from error
     if report is not None:
@@ -107,11 +110,13 @@ class Prepared(Struct):
     """A file that was read once, and what is to be written of it."""
 
     path: Path
+    format: str
     options: Options
     size: int
     begins: list[Beginning]
-    reading: Reading
-    kept: list[Step] | None
+    problems: list[ImportProblem]
+    kept: list[Step | Composed] | None
+    """The steps; None if the file is to be read again."""
     digest: str
     """Of the bytes that were read."""
     lines: int
@@ -121,10 +126,10 @@ class Prepared(Struct):
 
     def write(self, store: Store, tape: str | None) -> tuple[list[ImportedTranscript], list[ImportProblem]]:
         """Write the steps to tapes of ``store``, in the transaction that it is in, and return what was done."""
-        reading, progress = self.options.reading(self.reading.format), self.options.progress
+        reading, progress = self.options.reading(self.format), self.options.progress
         writer = Writer(store, reading, self.path, tape, self.begins, self.known)
         if self.kept is not None:
-            reading.problems += self.reading.problems
+            reading.problems += self.problems
             writer.take_all(_counted(self.kept, self.size, progress))
         else:
             with self.path.open("rb") as file:
@@ -134,35 +139,52 @@ class Prepared(Struct):
         return writer.done(), reading.problems
 
 
+def write_prepared(store: Store, prepared: Prepared, work: Callable[[Store], R]) -> R:
+    """Run ``work``, which writes a file, in a transaction: once more, from the file, if a step is refused."""
+    try:
+        return store.transaction(work)
+    except Refused:
+        prepared.kept = None
+        return store.transaction(work)
+
+
 def prepare(path: Path, format: str, options: Options, known: Known | None = None) -> Prepared:
     """Read a file without writing anything; raises ImportFailed unless it is a transcript of that format."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        kept: list[Step] | None = [] if size <= _KEPT else None
+        kept: list[Step | Composed] | None = [] if size <= _KEPT else None
         begins: list[Beginning] = []
         reading = options.reading(format)
         lines = _Lines(file, size, 0, options.progress, reading, known)
         for step in read_steps(lines, reading):
-            if kept is not None:
-                kept.append(step)
             if isinstance(step, Start):
                 begins.append(Beginning())
             elif not isinstance(step, Branch):
                 begins[-1].take(step.key, step.message if isinstance(step, Message) and not step.lane else None)
+            if kept is not None:
+                # Whether it is known already shows only when all that may be was read.
+                kept.append(step if known is not None else _composed(step))
     if not begins:
         raise ImportFailed(1, "is empty")
-    same = lines.known_digest is not None and known is not None and lines.known_digest == known.digest
+    lines_known = known.lines if known is not None and lines.known_digest == known.digest else 0
+    if known is not None and kept is not None:
+        kept = [step if step.line <= lines_known else _composed(step) for step in kept]
     return Prepared(
         path,
+        format,
         options,
         size,
         begins,
-        reading,
+        reading.problems,
         kept,
         lines.digest.hexdigest(),
         lines.complete,
-        known.lines if same and known is not None else 0,
+        lines_known,
     )
+
+
+def _composed(step: Step | Composed) -> Step | Composed:
+    return step if isinstance(step, Composed) else compose(step) or step
 
 
 def read_steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
@@ -179,7 +201,7 @@ def read_steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
         yield from reading.aside()
 
 
-def _counted(steps: list[Step], size: int, progress: Progress | None) -> Iterator[Step]:
+def _counted(steps: list[Step | Composed], size: int, progress: Progress | None) -> Iterator[Step | Composed]:
     """Yield kept steps, and report how far the writing is as if the file were read again."""
     every = max(1, len(steps) * _REPORT_EVERY // max(size, 1))
     for index, step in enumerate(steps):

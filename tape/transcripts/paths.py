@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,8 @@ from tape.errors import ImportFailed, InvalidEntry, TapeClosed, TapeNotFound
 from tape.transcripts.detecting import NATIVE, detect, find_files
 from tape.transcripts.formats import parser_of
 from tape.transcripts.formats.lines import Reading, digest
-from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare
+from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare, write_prepared
+from tape.transcripts.reading_process import answered, processes
 from tape.transcripts.steps import ImportProblem, Start
 from tape.transcripts.writing import ImportedTranscript, candidate_ids
 
@@ -33,8 +33,6 @@ __all__ = ["ImportedFile", "import_paths", "watch_paths"]
 
 _TOGETHER = 16 << 20
 """Bytes of the files that share a transaction."""
-_AHEAD = 2
-"""How many files are read while another is written."""
 
 
 class ImportedFile(Struct, frozen=True):
@@ -115,11 +113,10 @@ def import_paths(
             meter.add(_size(path))
             if outcome is not None:
                 yield outcome
-    with ThreadPoolExecutor(1) as pool:
-        for batch in _batches(_read_ahead(pool, candidates, options)):
-            for candidate, imported in _write_batch(store, batch, tape):
-                meter.add(candidate.size)
-                yield imported
+    for batch in _batches(_read_ahead(candidates, options)):
+        for candidate, imported in _write_batch(store, batch, tape):
+            meter.add(candidate.size)
+            yield imported
 
 
 def watch_paths(
@@ -214,21 +211,19 @@ def _tape_ids(candidate: _Candidate) -> list[str]:
 
 
 Read = tuple[_Candidate, Prepared | ImportedFile]
+_Job = tuple[_Candidate, Options]
 
 
-def _read_ahead(pool: ThreadPoolExecutor, candidates: Iterable[_Candidate], options: Options) -> Iterator[Read]:
+def _read_ahead(candidates: Sequence[_Candidate], options: Options) -> Iterator[Read]:
     """Yield files that were read, while the next ones are being read."""
-    waiting: list[tuple[_Candidate, Future[Prepared | ImportedFile]]] = []
-    for candidate in candidates:
-        waiting.append((candidate, pool.submit(_read, candidate, options)))
-        if len(waiting) > _AHEAD:
-            first, future = waiting.pop(0)
-            yield first, future.result()
-    for first, future in waiting:
-        yield first, future.result()
+    jobs = [(candidate, options) for candidate in candidates]
+    count = min(processes(sum(candidate.size for candidate in candidates)), len(jobs) - 1)
+    for (candidate, _), read in answered(jobs, lambda job: job[0].size, _read, max(count, 0)):
+        yield candidate, read
 
 
-def _read(candidate: _Candidate, options: Options) -> Prepared | ImportedFile:
+def _read(job: _Job) -> Prepared | ImportedFile:
+    candidate, options = job
     known = candidate.known
     try:
         return prepare(
@@ -277,6 +272,6 @@ def _write(joined: Store, candidate: _Candidate, prepared: Prepared, tape: str |
         return ImportedFile(os.fspath(candidate.path), candidate.format, done, problems)
 
     try:
-        return joined.transaction(write)
+        return write_prepared(joined, prepared, write)
     except (ImportFailed, InvalidEntry, TapeClosed, TapeNotFound) as error:
         return ImportedFile(os.fspath(candidate.path), candidate.format, error=str(error))

@@ -11,11 +11,13 @@ from msgspec import Struct
 
 from tape.core import strict
 from tape.core.lenient import lenient
+from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.errors import ImportFailed, InvalidEntry, ProvenanceConflict, TapeNotFound, UnknownMessage
+from tape.transcripts.composing import Composed, compose
 from tape.transcripts.formats.lines import Reading, digest
-from tape.transcripts.steps import Branch, Event, Message, Start, Step, Title, Used
-from tape.transcripts.write_step import Ids, compose_step, write_step
+from tape.transcripts.steps import Branch, Message, Start, Step, Title
+from tape.transcripts.write_step import Ids, write_step
 
 if TYPE_CHECKING:
     from tape.handles.recorded import Request
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 _TOGETHER = 2000
 """How many steps are written together."""
 
-__all__ = ["Beginning", "ImportedTranscript", "TapeTaken", "Writer", "candidate_ids"]
+__all__ = ["Beginning", "ImportedTranscript", "Refused", "TapeTaken", "Writer", "candidate_ids"]
 
 
 class TapeTaken(ImportFailed):
@@ -34,6 +36,10 @@ class TapeTaken(ImportFailed):
     def __init__(self, line: int, fact: str, remedy: str) -> None:
         super().__init__(line, f"{fact}; {remedy}")
         self.fact = fact
+
+
+class Refused(Exception):
+    """A tape refuses one of the steps that were composed: each has to be written by itself, from the file."""
 
 
 class ImportedTranscript(Struct, frozen=True):
@@ -85,10 +91,22 @@ class _Lane(Struct):
 
     tape: Tape
     ids: Ids
-    waiting: dict[str, tuple[Step, Request]] = {}
-    """The steps that are to be written together, by key."""
+    waiting: dict[str, tuple[Step | None, Request]] = {}
+    """The steps that are to be written together, by key; None for one that was composed elsewhere."""
     added: int = 0
     known: int = 0
+
+
+def _request(lane: _Lane, composed: Composed) -> Request:
+    """Return what is to be recorded on a tape, behind the message that the tape knows as the parent."""
+    from tape.db.record.writing import Call
+    from tape.handles.recorded import Request
+
+    intent = composed.intent
+    if isinstance(intent, AddMessage):
+        intent.parent = None if composed.parent is None else lane.ids[composed.parent]
+        lane.ids[composed.key] = intent.id
+    return Request(Call(lane.tape.id, composed.actor, composed.meta, key=composed.key), [intent])
 
 
 class Writer:
@@ -115,8 +133,8 @@ class Writer:
         self._branches: dict[str, Branch] = {}
         """Where side conversations begin."""
 
-    def take_all(self, steps: Iterable[Step]) -> None:
-        """Write the steps of a file."""
+    def take_all(self, steps: Iterable[Step | Composed]) -> None:
+        """Write the steps of a file; raises Refused if a tape takes one not as it was composed elsewhere."""
         for step in steps:
             if isinstance(step, Start):
                 self._start = step
@@ -137,40 +155,34 @@ class Writer:
             if isinstance(step, Message) and step.id is not None:
                 lane.ids[step.key] = step.id
             return
-        if isinstance(step, Message | Event | Used) and step.key not in lane.waiting:
-            try:
-                request = compose_step(lane.tape, step, lane.ids)
-            except InvalidEntry:
-                pass
-            else:
-                if isinstance(step, Message):
-                    lane.ids[step.key] = request.intents[0].id  # type: ignore[attr-defined]
-                lane.waiting[step.key] = (step, request)
-                if len(lane.waiting) >= _TOGETHER:
-                    self._flush(lane)
-                return
-        self._flush(lane)
-        self._take_alone(lane, step)
+        composed = step if isinstance(step, Composed) else compose(step)
+        if composed is None:
+            self._flush(lane)
+            self._take_alone(lane, step)
+            return
+        if len(lane.waiting) >= _TOGETHER or step.key in lane.waiting:
+            self._flush(lane)
+        lane.waiting[step.key] = (None if step is composed else step, _request(lane, composed))
 
     def _flush(self, lane: _Lane) -> None:
         """Write the steps that wait. If one of them is refused, each is written by itself."""
-        from tape.handles.recorded import record_in_order
-
         waiting, lane.waiting = lane.waiting, {}
         if not waiting:
             return
-        try:
-            # Not at the top: help and completion name the formats without loading a database.
-            from tape.handles.recorded import record_in_order
+        # Not at the top: help and completion name the formats without loading a database.
+        from tape.handles.recorded import record_in_order
 
+        try:
             receipts = record_in_order(lane.tape, [request for _, request in waiting.values()])
-        except (ProvenanceConflict, InvalidEntry, UnknownMessage):
+        except (ProvenanceConflict, InvalidEntry, UnknownMessage) as error:
             for step, _ in waiting.values():
+                if step is None:
+                    raise Refused from error
                 self._take_alone(lane, step)
             return
-        for (step, _), receipt in zip(waiting.values(), receipts, strict=True):
-            if isinstance(step, Message):
-                lane.ids[step.key] = receipt.message_id
+        for (key, (_, request)), receipt in zip(waiting.items(), receipts, strict=True):
+            if isinstance(request.intents[0], AddMessage):
+                lane.ids[key] = receipt.message_id
             self._count(lane, receipt)
 
     def _take_alone(self, lane: _Lane, step: Any) -> None:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from tape.core.records import FIRST_STAMP, LAST_STAMP, micros
 from tape.errors import ImportFailed
 from tape.transcripts.steps import Event, ImportProblem
 
-__all__ = ["Digests", "Reading", "count", "decode", "digest", "documents", "records", "said", "stamp"]
+__all__ = ["Digests", "Reading", "count", "decode", "digest", "documents", "fingerprint", "records", "said", "stamp"]
 
 _BOM = b"\xef\xbb\xbf"
 _BYTE = re.compile(r"\(byte (\d+)\)")
@@ -289,7 +289,14 @@ def _whole(top: bytes, rest: bytes, first: int) -> Any:
 
 def digest(value: Any, before: str = "") -> str:
     """Return a digest of a JSON value, and of all that came before it if that is told."""
-    return blake2b(before.encode() + _canonical(value), digest_size=16).hexdigest()
+    hash = blake2b(before.encode(), digest_size=16)
+    hash.update(_canonical(value))
+    return hash.hexdigest()
+
+
+def fingerprint(value: Any) -> bytes:
+    """Return what tells a JSON value from others while a file is read; nothing keeps it."""
+    return sha256(_canonical(value)).digest()
 
 
 class Digests:

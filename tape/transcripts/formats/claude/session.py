@@ -29,7 +29,7 @@ from tape.core.records import Entry
 from tape.errors import ImportFailed
 from tape.transcripts.formats.claude.agents import Agents
 from tape.transcripts.formats.claude.prompt_queue import Queue, Queued, prompt_text
-from tape.transcripts.formats.lines import Digests, Reading, count, digest, records, said, stamp
+from tape.transcripts.formats.lines import Digests, Reading, count, digest, fingerprint, records, said, stamp
 from tape.transcripts.steps import Event, Message, Restart, Start, Step, Title, Used
 
 __all__ = ["PREFIX", "Reader", "parse", "record_of"]
@@ -81,10 +81,10 @@ class Reader:
         self.recognised = False
         self._line = 0
         self._digests = Digests()
-        self._seen: dict[str, str] = {}
-        """The digest of every record that has a uuid."""
-        self._rewritten: set[str] = set()
-        """The digests of those that came later, with a known uuid and other content."""
+        self._seen: dict[str, bytes] = {}
+        """The fingerprint of every record that has a uuid."""
+        self._rewritten: set[bytes] = set()
+        """The fingerprints of those that came later, with a known uuid and other content."""
         self._behind: dict[str, str | None] = {}
         """For every uuid, the message that a child of it follows."""
         self._run: dict[str, tuple[str, str]] = {}
@@ -110,8 +110,8 @@ class Reader:
         uuid = said(record.get("uuid"))
         if uuid is None or uuid not in self._seen:
             return False
-        told = digest(record)
-        return self._seen[uuid] == told or told in self._rewritten
+        known = fingerprint(record)
+        return self._seen[uuid] == known or known in self._rewritten
 
     def leave_out(self) -> None:
         """Take the last message as one that is none: what continues it continues the message before."""
@@ -138,11 +138,11 @@ class Reader:
             if kind == "queue-operation" and not lane:
                 self._queue.note(key, record)
             return
-        told = digest(record)
-        if self._seen.setdefault(uuid, told) != told:
+        known = fingerprint(record)
+        if self._seen.setdefault(uuid, known) != known:
             # Written again with other content: the first one holds, and the other is kept beside it.
-            self._rewritten.add(told)
-            yield Event(line=line, key=PREFIX + told, name=REWRITTEN, data=record, at=at)
+            self._rewritten.add(known)
+            yield Event(line=line, key=PREFIX + digest(record), name=REWRITTEN, data=record, at=at)
             return
         if uuid in self._lanes:
             # Written again as it was.
