@@ -40,13 +40,15 @@ _WIDTH = 118
 
 def opening() -> str:
     """Return the part on opening stores."""
-    return _part("Opening a store", [_function("tape.open", tape.open), _function("tape.open_async", tape.open_async)])
+    functions = {name: getattr(tape, name) for name in ("open", "open_async", "open_pool", "open_pool_async")}
+    return _part("Opening a store", [_function(f"tape.{name}", function) for name, function in functions.items()])
 
 
 HANDLES: list[type] = [tape.Store, tape.Tape, tape.Snapshot, tape.Fork, tape.Consumer, tape.Toolset, tape.Tool]
+HANDLES += [tape.Pool, tape.PoolFeed]
 RUNS: list[type] = [tape.Run, tape.Effect, tape.Recording]
 TWINS: list[type] = [tape.AsyncStore, tape.AsyncTape, tape.AsyncSnapshot, tape.AsyncFork, tape.AsyncConsumer]
-TWINS += [tape.AsyncRun]
+TWINS += [tape.AsyncRun, tape.AsyncPool, tape.AsyncPoolFeed]
 
 _TWINS = """### The async twins
 

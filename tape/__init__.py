@@ -14,12 +14,15 @@ TYPE_CHECKING = False
 __version__ = "0.1.0"
 
 __all__ = [
+    "Across",
     "AlreadySettled",
     "Ancestor",
     "Anchor",
     "AsyncConsumer",
     "AsyncFork",
     "AsyncLease",
+    "AsyncPool",
+    "AsyncPoolFeed",
     "AsyncRun",
     "AsyncSnapshot",
     "AsyncStore",
@@ -28,8 +31,8 @@ __all__ = [
     "Block",
     "BlockSpec",
     "BudgetExceeded",
-    "Change",
     "CallState",
+    "Change",
     "Check",
     "CheckReport",
     "Checked",
@@ -38,6 +41,7 @@ __all__ = [
     "Consumer",
     "Context",
     "Corrupt",
+    "DatabaseDown",
     "Descendant",
     "Diff",
     "Difference",
@@ -63,10 +67,14 @@ __all__ = [
     "MergeConflict",
     "MergeReceipt",
     "Message",
+    "Move",
     "NotAStore",
     "NotInTransaction",
+    "OwnerMoved",
     "Page",
     "Policy",
+    "Pool",
+    "PoolFeed",
     "Price",
     "Prices",
     "Problem",
@@ -75,10 +83,11 @@ __all__ = [
     "ReadOnly",
     "Recalled",
     "Receipt",
-    "Region",
     "RecordedCall",
     "RecordedError",
     "Recording",
+    "Region",
+    "ReplicaBehind",
     "Report",
     "Request",
     "RequestClosed",
@@ -126,6 +135,8 @@ __all__ = [
     "new_id",
     "open",
     "open_async",
+    "open_pool",
+    "open_pool_async",
     "record",
     "recover",
     "replay",
@@ -135,6 +146,7 @@ __all__ = [
 if TYPE_CHECKING:
     from tape import payloads as payloads
     from tape.aio import AsyncConsumer, AsyncFork, AsyncLease, AsyncSnapshot, AsyncStore, AsyncTape, open_async
+    from tape.aio.pool import AsyncPool, AsyncPoolFeed, open_pool_async
     from tape.aio.runs import AsyncRun
     from tape.core.context.build import Context
     from tape.core.context.explain import Difference, Explanation, Region
@@ -176,6 +188,7 @@ if TYPE_CHECKING:
         BudgetExceeded,
         CommitUnknown,
         Corrupt,
+        DatabaseDown,
         Diverged,
         EffectRefused,
         EffectUnknown,
@@ -187,9 +200,11 @@ if TYPE_CHECKING:
         MergeConflict,
         NotAStore,
         NotInTransaction,
+        OwnerMoved,
         ProvenanceConflict,
         ReadOnly,
         RecordedError,
+        ReplicaBehind,
         RequestClosed,
         SchemaTooNew,
         SchemaTooOld,
@@ -214,6 +229,10 @@ if TYPE_CHECKING:
     from tape.handles.tape import Fork, Tape
     from tape.new_ids import new_id
     from tape.opening import open
+    from tape.pool.following import PoolFeed
+    from tape.pool.listing import Across
+    from tape.pool.moving import Move
+    from tape.pool.pool import Pool, open_pool
     from tape.prices import load_prices
     from tape.runs.bisecting import Bisection, bisect
     from tape.runs.checking import Checked, CheckReport, check
@@ -231,6 +250,7 @@ else:
     # the imports above.
     _HOMES = {
         "tape.aio": "AsyncConsumer AsyncFork AsyncLease AsyncSnapshot AsyncStore AsyncTape open_async",
+        "tape.aio.pool": "AsyncPool AsyncPoolFeed open_pool_async",
         "tape.aio.runs": "AsyncRun",
         "tape.core.context.build": "Context",
         "tape.core.context.explain": "Difference Explanation Region",
@@ -250,11 +270,11 @@ else:
         "tape.core.summaries.compaction": "Summary SummaryRequest",
         "tape.db.read.recall": "Recalled",
         "tape.errors": (
-            "AlreadySettled BudgetExceeded CommitUnknown Corrupt Diverged EffectRefused EffectUnknown HeadMoved "
-            "ImportFailed InvalidEntry LeaseHeld LeaseLost MergeConflict NotAStore NotInTransaction "
-            "ProvenanceConflict ReadOnly RecordedError RequestClosed SchemaTooNew SchemaTooOld StoreBusy StoreFailed "
-            "SummaryMoved TablesTaken TapeClosed TapeError TapeExists TapeHidden TapeInUse TapeNotFound UnknownEntry "
-            "UnknownMessage ViewMoved"
+            "AlreadySettled BudgetExceeded CommitUnknown Corrupt DatabaseDown Diverged EffectRefused EffectUnknown "
+            "HeadMoved ImportFailed InvalidEntry LeaseHeld LeaseLost MergeConflict NotAStore NotInTransaction "
+            "OwnerMoved ProvenanceConflict ReadOnly RecordedError ReplicaBehind RequestClosed SchemaTooNew "
+            "SchemaTooOld StoreBusy StoreFailed SummaryMoved TablesTaken TapeClosed TapeError TapeExists TapeHidden "
+            "TapeInUse TapeNotFound UnknownEntry UnknownMessage ViewMoved"
         ),
         "tape.handles.consumer": "Consumer",
         "tape.handles.journal.leases": "Lease",
@@ -263,6 +283,10 @@ else:
         "tape.handles.tape": "Fork Tape",
         "tape.new_ids": "new_id",
         "tape.opening": "open",
+        "tape.pool.following": "PoolFeed",
+        "tape.pool.listing": "Across",
+        "tape.pool.moving": "Move",
+        "tape.pool.pool": "Pool open_pool",
         "tape.prices": "load_prices",
         "tape.runs.checking": "CheckReport Checked check",
         "tape.runs.bisecting": "Bisection bisect",
@@ -276,7 +300,20 @@ else:
         "tape.tools": "Tool ToolResult Toolset",
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-    _ROOMS = ("aio", "core", "db", "errors", "handles", "new_ids", "opening", "payloads", "runs", "store", "tools")
+    _ROOMS = (
+        "aio",
+        "core",
+        "db",
+        "errors",
+        "handles",
+        "new_ids",
+        "opening",
+        "payloads",
+        "pool",
+        "runs",
+        "store",
+        "tools",
+    )
     """The modules that are attributes of the package without being imported."""
 
     def __getattr__(name: str) -> object:

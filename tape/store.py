@@ -30,7 +30,7 @@ from tape.errors import InvalidEntry
 from tape.handles.consumer import Consumer, check_timeout
 from tape.handles.journal.requests import RequestLister
 from tape.handles.messages import say_beside
-from tape.handles.options import WriteOptions, call_of, called, list_options
+from tape.handles.options import WriteOptions, call_of, called, list_filters, list_options
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
 from tape.handles.tape import Tape, difference, difference_by_content, family
@@ -63,6 +63,7 @@ class Store(Upkeep, RequestLister):
         new_id: Callable[[], str] | None = None,
         bound: bool = False,
         shared: bool = False,
+        fenced: bool = False,
     ) -> None:
         self._db = database
         self._bound = bound
@@ -70,8 +71,15 @@ class Store(Upkeep, RequestLister):
         self._owner = owner
         self._clock = clock
         self._slow = slow
+        self._fenced = fenced
         self._recorder = Recorder(
-            database, owner=owner, clock=clock, keep_heads=not bound, slow=slow, new_id=new_id or new_ids.new_id
+            database,
+            owner=owner,
+            clock=clock,
+            keep_heads=not bound,
+            slow=slow,
+            new_id=new_id or new_ids.new_id,
+            fenced=fenced,
         )
         self._reader = Reader(database, owner=owner, settings=settings)
         self._feed = Feed(database, owner=owner)
@@ -179,24 +187,7 @@ class Store(Upkeep, RequestLister):
         recently changed first; there each page is true for itself, and a tape written to in between moves to the front.
         ``prefix`` is how the id begins. ``hidden=True`` lists the tapes that are hidden, and no others.
         """
-        filters = {
-            "owner": owner,
-            "agent": agent,
-            "status": status,
-            "parent": parent,
-            "label": label,
-            "name": None if name is None else strict.text(name, "name"),
-            "id_from": prefix,
-            "id_below": None,
-            "updated_before": updated_before,
-            "updated_after": updated_after,
-        }
-        for field in ("owner", "agent", "status", "parent", "label"):
-            if filters[field] is not None:
-                filters[field] = strict.identifier(filters[field], field)
-        if prefix is not None:
-            # Ids compare bytewise, and none can begin with the last of all characters.
-            filters["id_below"] = strict.identifier(prefix, "prefix") + chr(0x10FFFF)
+        filters = list_filters(owner, agent, status, parent, label, name, prefix, updated_before, updated_after)
         self._services.log_administrative("list", owner=owner)
         return self._services.catalog.page(filters, limit, cursor, order, hidden=strict.flag(hidden, "hidden"))
 
@@ -391,6 +382,7 @@ class Store(Upkeep, RequestLister):
         new_id: Callable[[], str] | None = None,
         bound: bool = False,
         shared: bool = False,
+        fenced: bool | None = None,
     ) -> Store:
         """Return a store with the settings of this one on another database object, or for one owner."""
         return Store(
@@ -402,6 +394,7 @@ class Store(Upkeep, RequestLister):
             settings=self._reader.settings,
             bound=bound,
             shared=shared,
+            fenced=self._fenced if fenced is None else fenced,
         )
 
     def close(self) -> None:

@@ -233,7 +233,7 @@ class TestTwins:
 
     def test_every_handle_has_a_twin(self) -> None:
         """What a program reads, writes and follows with is there for both."""
-        handles = {"Consumer", "Fork", "Lease", "Run", "Snapshot", "Store", "Tape"}
+        handles = {"Consumer", "Fork", "Lease", "Pool", "PoolFeed", "Run", "Snapshot", "Store", "Tape"}
         assert {sync.__name__ for sync, _ in TWINS} == handles
 
     @pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda cls: cls.__name__)
@@ -260,11 +260,16 @@ class TestTwins:
         other = dict(inspect.signature(tape.open_async).parameters)
         assert list(other) == [*one, "threads"]
         assert [other[name].default for name in one] == [parameter.default for parameter in one.values()]
+        one = dict(inspect.signature(tape.open_pool).parameters)
+        other = dict(inspect.signature(tape.open_pool_async).parameters)
+        assert sorted(other) == sorted([*one, "threads"])
+        assert [other[name].default for name in one] == [parameter.default for parameter in one.values()]
 
     def test_what_does_not_wait_is_no_coroutine(self) -> None:
         """Handles are made without waiting; everything that asks the database is awaited or iterated."""
         at_once = {"tape", "bind", "scoped", "fork", "entries", "feed", "follow", "consumer", "lease", "tools"}
         at_once |= {"holder", "id", "name", "owner", "position", "read_only", "remaining", "token"}
+        at_once |= {"cursor", "down", "names"}
         # What a run wraps is awaited when it is called.
         at_once |= {"model", "tool", "value", "lane", "begun", "input", "recording", "report"}
         plain = set()
@@ -311,6 +316,9 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "EffectRefused": ("r", "t"),
     "EffectUnknown": ("r", "t", "k", 3),
     "AlreadySettled": ("r", "t", "k"),
+    "DatabaseDown": ("north", "refused"),
+    "OwnerMoved": ("ann", "north"),
+    "ReplicaBehind": ("t", 3, 1.5),
 }
 
 

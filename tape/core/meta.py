@@ -9,7 +9,8 @@ import msgspec
 
 from tape.core import strict
 from tape.core.records import FIRST_STAMP, LAST_STAMP, micros
-from tape.errors import InvalidEntry, shown
+from tape.errors import InvalidEntry
+from tape.errors.base import shown
 
 __all__ = ["CLOCK", "OCCURRED", "Told", "encode", "joined", "of_entry", "of_message", "told_stamp"]
 

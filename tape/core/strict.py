@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from tape.errors import InvalidEntry, shown
+from tape.errors import InvalidEntry
+from tape.errors.base import shown
 
 __all__ = [
     "ATOMS",

@@ -13,7 +13,7 @@ from tape.core.records import micros
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 
-__all__ = ["WriteOptions", "arguments_of", "call_of", "called", "list_options", "moment_before"]
+__all__ = ["WriteOptions", "arguments_of", "call_of", "called", "list_filters", "list_options", "moment_before"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,6 +100,29 @@ def list_options(cls: Class) -> Class:
             own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
             member.__signature__ = signature.replace(parameters=[*own, *_OPTIONS])  # type: ignore[attr-defined]
     return cls
+
+
+def list_filters(
+    owner: str | None,
+    agent: str | None,
+    status: str | None,
+    parent: str | None,
+    label: str | None,
+    name: str | None,
+    prefix: str | None,
+    updated_before: datetime | None,
+    updated_after: datetime | None,
+) -> dict[str, Any]:
+    """Return the filters of a list as the catalog takes them, each checked."""
+    filters: dict[str, Any] = {"owner": owner, "agent": agent, "status": status, "parent": parent, "label": label}
+    for field, value in filters.items():
+        if value is not None:
+            filters[field] = strict.identifier(value, field)
+    filters["name"] = None if name is None else strict.text(name, "name")
+    filters["id_from"] = prefix
+    # Ids compare bytewise, and none can begin with the last of all characters.
+    filters["id_below"] = None if prefix is None else strict.identifier(prefix, "prefix") + chr(0x10FFFF)
+    return {**filters, "updated_before": updated_before, "updated_after": updated_after}
 
 
 def arguments_of(

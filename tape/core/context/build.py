@@ -25,7 +25,8 @@ from tape.core.records import Anchor, Message
 from tape.core.render import requests
 from tape.core.strict import MAX_INT
 from tape.core.summaries.compaction import Summary, newest_summary
-from tape.errors import BudgetExceeded, InvalidEntry, shown
+from tape.errors import BudgetExceeded, InvalidEntry
+from tape.errors.base import shown
 
 __all__ = ["Context", "ContextInputs", "build", "check_budget", "fixed_cost", "price"]
 

@@ -12,7 +12,8 @@ from tape.core.context.turns import Reading, steps, turn_starts
 from tape.core.messages.shapes import is_plain
 from tape.core.records import Message
 from tape.core.strict import RESERVED
-from tape.errors import BudgetExceeded, InvalidEntry, shown
+from tape.errors import BudgetExceeded, InvalidEntry
+from tape.errors.base import shown
 
 __all__ = ["STANDARD", "Excluded", "Item", "Policy", "Shaped", "Standard", "check_policy"]
 __all__ += ["readings_of", "tokens_of"]

@@ -15,7 +15,8 @@ from tape.core.memory.loading import Provider
 from tape.core.memory.state import BlockSpec, Slot, provider_of, whole_number
 from tape.core.messages.tokens import Counter
 from tape.core.records import LAST_STAMP
-from tape.errors import InvalidEntry, shown
+from tape.errors import InvalidEntry
+from tape.errors.base import shown
 
 __all__ = ["checked_clock", "counting", "declared_blocks", "declared_slots"]
 

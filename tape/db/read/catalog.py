@@ -23,7 +23,7 @@ from tape.db.view.opening import head_row
 from tape.db.view.values import info_from_facts
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
-__all__ = ["Candidate", "Catalog", "Use"]
+__all__ = ["Candidate", "Catalog", "Listed", "Use"]
 
 ORDERS = ("created", "updated")
 MOST = 1_000
@@ -41,6 +41,13 @@ class Use(NamedTuple):
     turn: str = ""
 
 
+class Listed(NamedTuple):
+    """A tape of a list, and the cursor that continues the list behind it."""
+
+    cursor: str
+    info: TapeInfo
+
+
 class Catalog:
     """Answers questions about the tapes of one owner, or of all."""
 
@@ -54,6 +61,13 @@ class Catalog:
         self, filters: dict[str, Any], limit: int, cursor: str | None, order: str, *, hidden: bool
     ) -> Page[TapeInfo]:
         """Return a page of tapes: of those that are hidden, or of those that are not."""
+        listed, more = self.listed(filters, limit, cursor, order, hidden=hidden)
+        return Page([info for _, info in listed], listed[-1].cursor if more else None, more)
+
+    def listed(
+        self, filters: dict[str, Any], limit: int, cursor: str | None, order: str, *, hidden: bool
+    ) -> tuple[list[Listed], bool]:
+        """Return a page of tapes, each with the cursor that continues behind it, and whether there are more."""
         order = strict.one_of(order, ORDERS, "order")
         if type(limit) is not int or not 0 < limit <= MOST:
             raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
@@ -62,7 +76,7 @@ class Catalog:
             if name in given:
                 given[name] = _moment(given[name], name)
         if self._owner is not None and given.setdefault("owner", self._owner) != self._owner:
-            return Page([])
+            return [], False
         if cursor is not None:
             given["cursor"], moment_of = _cursor(cursor, order)
         statement = self._sql.listing(frozenset(given), order, hidden)
@@ -70,13 +84,7 @@ class Catalog:
         if cursor is not None and order == "updated":
             params.append(moment_of)
         rows = self._db.read(lambda tx: tx.all(statement, (*params, limit + 1)))
-        more, rows = len(rows) > limit, rows[:limit]
-        found = [_listed(row) for row in rows]
-        following = None
-        if more:
-            number, stamp = rows[-1].info.id, rows[-1].info.head_stamp
-            following = str(number) if order == "created" else f"{stamp}.{number}"
-        return Page([info for _, info in found], following, more)
+        return [_with_cursor(row, order) for row in rows[:limit]], len(rows) > limit
 
     def oldest_first(self, filters: dict[str, Any], page: int = 200) -> Iterator[list[Candidate]]:
         """Yield pages of all tapes, hidden ones as well, oldest first, each read by itself."""
@@ -182,6 +190,12 @@ class Catalog:
             return sqlite3.sqlite_version
         version = getattr(self._db.engine.dialect, "server_version_info", None) or ()
         return ".".join(str(part) for part in version)
+
+
+def _with_cursor(row: ListedRow, order: str) -> Listed:
+    _, info = _listed(row)
+    number = row.info.id
+    return Listed(str(number) if order == "created" else f"{row.info.head_stamp}.{number}", info)
 
 
 def _listed(row: ListedRow) -> Candidate:

@@ -183,7 +183,7 @@ class _Group:
         if writing is not None and writing.written:
             writing.move_head()
             self._heads[shared.owner, tape] = writing.state
-        inner = Shared(database, shared.owner, shared.clock, self._heads, shared.new_id)
+        inner = Shared(database, shared.owner, shared.clock, self._heads, shared.new_id, shared.fenced)
         try:
             return Joined(self._tx, database).write(tape, partial(_afresh, inner, task))
         except Exception as refusal:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from tape import new_ids
 from tape.core.entries.memory_kinds import Event
-from tape.core.plan.intents import Intent, Plain
+from tape.core.plan.intents import Intent, Plain, SetHidden
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import CHAIN, HEAD, AddMessage
 from tape.core.records import Receipt
@@ -52,8 +52,9 @@ class Recorder:
         keep_heads: bool,
         slow: float,
         new_id: Callable[[], str] = new_ids.new_id,
+        fenced: bool = False,
     ) -> None:
-        self.shared = Shared(database, owner, clock, database.heads if keep_heads else None, new_id)
+        self.shared = Shared(database, owner, clock, database.heads if keep_heads else None, new_id, fenced)
         self.slow = slow
 
     def record(self, call: Call, intents: Sequence[Intent]) -> list[Receipt]:
@@ -75,6 +76,8 @@ class Recorder:
         """Return a call as a task to record."""
         shared = self.shared
         fresh = shared.heads is None or call.create is not None or (shared.database.postgres and not _hot(intents))
+        # To show a hidden tape is the one write that a move cannot keep out by an entry of its own.
+        fresh = fresh or (shared.fenced and any(isinstance(intent, SetHidden) for intent in intents))
         return Task(shared, call, intents, fresh)
 
     def go_on(self, task: Task, error: Exception) -> list[Receipt]:

@@ -19,6 +19,7 @@ from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
 from tape.core.meta import CLOCK
+from tape.core.places import owner_record, read_reason
 from tape.core.plan.intents import Intent, Planned
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
@@ -33,7 +34,7 @@ from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.tape_view import NOW, TapeView
 from tape.db.view.values import head_from_row
-from tape.errors import HeadMoved, TapeClosed, TapeExists, TapeHidden, TapeNotFound, ViewMoved
+from tape.errors import HeadMoved, OwnerMoved, TapeClosed, TapeExists, TapeHidden, TapeNotFound, ViewMoved
 
 __all__ = [
     "Call",
@@ -42,6 +43,7 @@ __all__ = [
     "Shared",
     "TapeState",
     "Writing",
+    "check_here",
     "head_values",
     "keep",
     "load",
@@ -88,6 +90,8 @@ class Shared(Struct):
     """The heads as the last writes left them; None on a caller's connection, who may roll them back."""
     new_id: Callable[[], str] = new_ids.new_id
     """Where generated ids and keys come from."""
+    fenced: bool = False
+    """Whether owners may be moved to another database: then whoever reads a tape to write it looks for that."""
 
     def kept(self, tape: str) -> TapeState | None:
         """Return what is kept of a tape, if this owner has written it."""
@@ -118,6 +122,7 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
         return None
     if shared.owner is not None and row.owner != shared.owner:
         raise TapeNotFound(call.tape)
+    check_here(shared, tx, row.owner)
     if row.tape_status == "purged":
         if call.create is None:
             raise TapeNotFound(call.tape)
@@ -127,6 +132,22 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
         tx.run(tx.statements.rename_tape, (f"{strict.RESERVED}{row.number}:{call.tape}", row.number))
         return None
     return head_from_row(row)
+
+
+def check_here(shared: Shared, tx: Transaction, owner: str | None, *, creating: bool = False) -> None:
+    """Raise OwnerMoved if the owner's tapes are no longer to be written in this database.
+
+    Whoever creates a tape locks the record, so that a move sees either the new tape or none after it. To write one that
+    is there needs no lock: a move adds an entry to each, after which every writer reads the tape anew and comes here.
+    """
+    if not shared.fenced or owner is None:
+        return
+    record = owner_record(owner)
+    if creating:
+        tx.lock(record)
+    row = tx.one(tx.statements.head, (record,))
+    if row is not None and row.tape_status in CLOSED:
+        raise OwnerMoved(owner, read_reason(row.reason).database)
 
 
 def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
@@ -280,6 +301,7 @@ class Writing:
     def create(self) -> None:
         """Make the tape and its first entry."""
         opening = self.call.create or payloads.Open(owner=self.shared.owner)
+        check_here(self.shared, self.tx, opening.owner, creating=True)
         stamp = max(self.shared.clock(), 0)
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         # What the row says of the tape, the first entry says as well: only entries are covered by hashes.

@@ -10,7 +10,7 @@ from tape.core.transfer.export_format import Checker, EntryLine
 from tape.core.view.fold import fold
 from tape.db.engine.transaction import Transaction
 from tape.db.record.projection import tape_of
-from tape.db.record.writing import Call, Shared, TapeState, Writing, head_values
+from tape.db.record.writing import Call, Shared, TapeState, Writing, check_here, head_values
 from tape.db.view.ancestry import Ancestry, Layer
 from tape.db.view.values import head_from_row
 
@@ -78,6 +78,7 @@ class Copy(Writing):
             self.flush()
 
     def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
+        check_here(self.shared, self.tx, opening.owner, creating=True)
         self.tape_id = self._create(line, opening, self.tape, "active", line.stamp)
         self._inherit(opening)
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.ancestry)))

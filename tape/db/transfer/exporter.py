@@ -47,9 +47,15 @@ class Exporter:
         self._sql = database.statements
         self._owner = owner
 
-    def export(self, tape: str, file: File, *, family: bool, progress: Progress | None = None) -> Transfer:
-        """Write a tape and its ancestors up to the fork points, or the whole family, to a file."""
-        parts = self._db.read(lambda tx: self._whole(tx, tape) if family else self._line(tx, tape))
+    def export(
+        self, tape: str, file: File, *, family: bool, progress: Progress | None = None, hidden: bool = False
+    ) -> Transfer:
+        """Write a tape and its ancestors up to the fork points, or the whole family, to a file.
+
+        The tape that is named may be a ``hidden`` one only if that is said.
+        """
+        read = self._whole if family else self._line
+        parts = self._db.read(lambda tx: read(tx, tape, hidden=hidden))
         with writing(file) as write:
             digest = blake2b(digest_size=32)
 
@@ -85,9 +91,9 @@ class Exporter:
             parts.append(_Part(layer.tape, layer.number, upto, bytes(row.hash).hex(), above.ancestry))
         return [*parts, _part(view)]
 
-    def _whole(self, tx: Transaction, tape: str) -> list[_Part]:
+    def _whole(self, tx: Transaction, tape: str, *, hidden: bool) -> list[_Part]:
         """Return the root of a family and all that descends from it, parents first, each to its end."""
-        queue = [self._line(tx, tape)[0].tape]
+        queue = [self._line(tx, tape, hidden=hidden)[0].tape]
         parts = []
         for name in queue:
             view = view_of(tx, name, self._owner, hidden=True)

@@ -20,7 +20,7 @@ from tape.core.view.slots import beginning_with
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.projection import set_status
 from tape.db.record.recorder import Recorder
-from tape.db.record.writing import Call, head_values, load
+from tape.db.record.writing import Call, check_here, head_values, load
 from tape.db.sql.removal import BATCH
 from tape.db.sql.rows.upkeep import HiddenTape
 from tape.db.transfer.copy import Above, Copy
@@ -91,6 +91,7 @@ class Arriving:
                 raise Moved from error
             if kept is not None:
                 raise Moved
+            check_here(self.recorder.shared, tx, one.owner, creating=True)
             one.show(tx)
         return sum(one.head.seq for one in self._tapes.values())
 

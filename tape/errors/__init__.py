@@ -20,7 +20,10 @@
     ├── SchemaTooOld         the database was written by an older release, and is only to be read
     ├── NotInTransaction     the call can have no part in a transaction
     ├── StoreBusy            another writer held the lock for too long
+    ├── OwnerMoved           the owner's tapes are in another database of the pool, or on their way there
+    ├── ReplicaBehind        a replica has not seen a write in time
     ├── StoreFailed          the database refused for a reason of its own
+    │   ├── DatabaseDown     a database of the pool cannot be reached
     │   ├── NotAStore        there is no store to read at this address
     │   ├── ReadOnly         the store is only to be read
     │   └── TablesTaken      the database has tables of these names that are not the store's
@@ -43,11 +46,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tape.errors.base import TapeError, shown
+from tape.errors.places import DatabaseDown, OwnerMoved, ReplicaBehind, StoreFailed
+
 __all__ = [
     "AlreadySettled",
     "BudgetExceeded",
     "CommitUnknown",
     "Corrupt",
+    "DatabaseDown",
     "Diverged",
     "EffectRefused",
     "EffectUnknown",
@@ -59,9 +66,11 @@ __all__ = [
     "MergeConflict",
     "NotAStore",
     "NotInTransaction",
+    "OwnerMoved",
     "ProvenanceConflict",
     "ReadOnly",
     "RecordedError",
+    "ReplicaBehind",
     "RequestClosed",
     "SchemaTooNew",
     "SchemaTooOld",
@@ -79,32 +88,6 @@ __all__ = [
     "UnknownMessage",
     "ViewMoved",
 ]
-
-
-def shown(value: Any) -> str:
-    """Return any value as an error can show it: not at any length, and without failing over a repr that fails."""
-    try:
-        text = repr(value)
-    except Exception:
-        # An integer of more than 4 300 digits has none, nor have some objects of callers.
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= 300 else f"{text[:300]}…"
-
-
-def _revive(cls: type[TapeError], message: str, facts: dict[str, Any]) -> TapeError:
-    error = cls.__new__(cls)
-    Exception.__init__(error, message)
-    error.__dict__.update(facts)
-    return error
-
-
-class TapeError(Exception):
-    """Any error of this library. Nothing was written unless the class says otherwise."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The default rebuilds from ``args``, which holds only the text: an error that crosses a process
-        # boundary would lose its facts or fail to load.
-        return _revive, (type(self), str(self), dict(self.__dict__))
 
 
 class InvalidEntry(TapeError):
@@ -328,13 +311,6 @@ class StoreBusy(TapeError):
     def __init__(self, waited: float) -> None:
         super().__init__(f"the store was busy for {waited:.1f} s")
         self.waited = waited
-
-
-class StoreFailed(TapeError):
-    """The database refused for a reason of its own (disk full, connection refused); see ``__cause__``.
-
-    Nothing was written. A retry is safe once the cause is gone.
-    """
 
 
 class NotAStore(StoreFailed):
