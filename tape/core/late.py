@@ -14,11 +14,11 @@ class _LatePattern:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(re.compile(self._text), name)
-        # From now on it has this method itself, at no further cost.
+        # Set as an attribute of its own, so that later calls skip __getattr__.
         setattr(self, name, value)
         return value
 
 
 def late_pattern(text: str) -> re.Pattern[str]:
-    """Return what can be used as the compiled pattern."""
+    """Return a stand-in for the compiled pattern, which is compiled on first use."""
     return cast("re.Pattern[str]", _LatePattern(text))

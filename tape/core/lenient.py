@@ -22,7 +22,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 _DEEPEST = strict.MAX_DEPTH - 8
 """Some levels are left for what the value is put into."""
 _LONGEST = 10_000
-"""Characters that are kept of what an object that is no data says of itself."""
+"""Characters kept of the ``str()`` of an object that is no data."""
 _CONSTANTS = {None: "null", True: "true", False: "false"}
 
 
@@ -60,12 +60,12 @@ class _Cleaning:
         if id(value) in self._above:
             return self._report(path, "contains itself", None)
         if depth >= _DEEPEST:
-            return self._report(path, "is nested too deeply and is now a text", _told(value))
+            return self._report(path, "is nested too deeply and is now a text", _as_text(value))
         self._above.add(id(value))
         try:
             return self._whole(value, path, depth)
         except Exception as error:
-            # Whatever an object of the caller's does when it is asked what it holds.
+            # An object of the caller may raise anything when its content is read.
             return self._report(path, f"is a {type(value).__name__} that cannot be read ({type(error).__name__})", None)
         finally:
             self._above.discard(id(value))
@@ -83,11 +83,11 @@ class _Cleaning:
             if not isinstance(value, list):
                 self._report(path, f"is a {type(value).__name__}")
             cleaned = [self.clean(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-            # The order of a set is that of its hashes: another one in every process.
+            # The order of a set depends on its hashes, which differ in every process.
             return sorted(cleaned, key=msgspec.json.encode) if isinstance(value, Set) else cleaned
         self._report(path, f"is a {type(value).__name__}")
         fields = _fields(value)
-        return self.clean(_told(value) if fields is value else fields, path, depth + 1)
+        return self.clean(_as_text(value) if fields is value else fields, path, depth + 1)
 
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class _Cleaning:
             return self._text(str.__str__(key), f"{path}.{key}".lstrip("."), "key ")
         if isinstance(key, Enum) and isinstance(key.value, str):
             key = key.value
-        name = _CONSTANTS[key] if key is None or isinstance(key, bool) else key if type(key) is str else _told(key)
+        name = _CONSTANTS[key] if key is None or isinstance(key, bool) else key if type(key) is str else _as_text(key)
         self._report(f"{path}.{name}".lstrip("."), f"is a key of type {type(key).__name__}")
         return _HALF.sub("\N{REPLACEMENT CHARACTER}", name)
 
@@ -132,7 +132,7 @@ class _Cleaning:
 
 
 def _fields(value: Any) -> Any:
-    """Return what an object holds as a dict or another plain value; the object itself if nothing tells that."""
+    """Return an object's content as a dict or another plain value; the object itself if there is no way to get it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime | date | time):
@@ -145,7 +145,7 @@ def _fields(value: Any) -> Any:
     try:
         made = dumped(value)
     except Exception:
-        # Pydantic cannot write everything as JSON, but can always tell what is there.
+        # Pydantic cannot write everything as JSON, but it can always dump to Python values.
         made = value.model_dump() if callable(getattr(type(value), "model_dump", None)) else None
     if made is not None:
         return made
@@ -156,8 +156,8 @@ def _fields(value: Any) -> Any:
     return value
 
 
-def _told(value: Any) -> str:
-    """Return what an object says of itself."""
+def _as_text(value: Any) -> str:
+    """Return an object's ``str()``, or its type's name if that fails."""
     try:
         text = str(value)
     except Exception:

@@ -1,8 +1,8 @@
 """Word by word, what changed from one text to another. Pure, and close to linear in the length of the texts.
 
 Lines that occur once in both texts are matched first, then words between them, and the little that is left is
-compared by Myers' algorithm. There is one allowance of work for all of it. Where that is used up, a stretch is shown as
-replaced whole, which is always right and only longer.
+compared by Myers' algorithm. The total work is limited. Where the limit is reached, a stretch is shown as replaced
+whole, which is always right and only longer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SMALL = 400
 """Up to so many tokens are compared exactly at once; longer stretches are divided first."""
 _RUN = 8
 _MOST_EDITS = 400
-"""With more edits than this, two stretches have so little in common that showing it would only confuse."""
+"""With more edits than this, two stretches have too little in common for their common words to help a reader."""
 
 
 def spans(before: str, after: str) -> list[Span]:
@@ -52,25 +52,25 @@ def spans(before: str, after: str) -> list[Span]:
         return [Span("equal", before)] if before else []
     allowance = _Allowance(500_000 + len(before) + len(after))
     a, b = _LINE.findall(before), _LINE.findall(after)
-    found: list[Span] = []
+    changes: list[Span] = []
     for equal, left, right in _divide(a, b, allowance):
         if equal:
-            found.append(Span("equal", "".join(left)))
+            changes.append(Span("equal", "".join(left)))
         else:
-            found += _words("".join(left), "".join(right), allowance)
-    return _readable(_joined(found))
+            changes += _words("".join(left), "".join(right), allowance)
+    return _readable(_joined(changes))
 
 
 class _Allowance:
     """How much work may still be done."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, steps: int) -> None:
+        self.remaining = steps
 
     def spend(self, steps: int) -> bool:
         """Take so many steps; False when there are not that many left."""
-        self.left -= steps
-        return self.left >= 0
+        self.remaining -= steps
+        return self.remaining >= 0
 
 
 def _words(before: str, after: str, allowance: _Allowance) -> Iterator[Span]:
@@ -147,7 +147,7 @@ def _anchors(
 ) -> list[tuple[int, int]]:
     """Return where the stretches have a token in common that occurs once in each, or else a run of tokens.
 
-    As many as stand in the same order in both.
+    Only tokens that are in the same order in both count, as many as possible.
     """
     low, high, start, end = bounds
     both = high - low + end - start
@@ -235,7 +235,7 @@ def _trace(a: Sequence[str], b: Sequence[str], allowance: _Allowance) -> list[di
     return None
 
 
-def _joined(found: Iterable[Span]) -> list[Span]:
+def _joined(parts: Iterable[Span]) -> list[Span]:
     """Return spans with what was removed before what was added, and neighbours of one kind as one."""
     joined: list[Span] = []
     texts: dict[Kind, list[str]] = {"removed": [], "added": [], "equal": []}
@@ -246,41 +246,41 @@ def _joined(found: Iterable[Span]) -> list[Span]:
                 joined.append(Span(kind, text))
             texts[kind] = []
 
-    for kind, text in found:
+    for kind, text in parts:
         close(*(("removed", "added") if kind == "equal" else ("equal",)))
         texts[kind].append(text)
     close("equal", "removed", "added")
     return joined
 
 
-def _readable(found: list[Span]) -> list[Span]:
+def _readable(parts: list[Span]) -> list[Span]:
     """Return spans without words that two rewritten passages only happen to share.
 
     An equal stretch within a line, no longer than the changes on both of its sides, counts as changed with them.
     """
-    kept: list[Span] = []
+    readable: list[Span] = []
     changed = {"removed": 0, "added": 0}
     """How much has changed since the last equal stretch that was kept."""
-    for index, span in enumerate(found):
+    for index, span in enumerate(parts):
         if span.kind != "equal":
             changed[span.kind] += len(span.text)
-            kept.append(span)
+            readable.append(span)
             continue
         size = len(span.text.strip())
-        behind = max((len(after.text) for after in found[index + 1 : index + 3] if after.kind != "equal"), default=0)
+        behind = max((len(after.text) for after in parts[index + 1 : index + 3] if after.kind != "equal"), default=0)
         if "\n" not in span.text and behind and size <= min(behind, max(changed.values())):
-            kept += [Span("removed", span.text), Span("added", span.text)]
+            readable += [Span("removed", span.text), Span("added", span.text)]
             changed = {kind: length + len(span.text) for kind, length in changed.items()}
         else:
-            kept.append(span)
+            readable.append(span)
             changed = {"removed": 0, "added": 0}
-    return _joined(kept)
+    return _joined(readable)
 
 
-def lines(found: Iterable[Span]) -> Iterator[list[Span]]:
+def lines(diff: Iterable[Span]) -> Iterator[list[Span]]:
     """Yield spans line by line; a span that goes over a line break is divided there and keeps the break."""
     line: list[Span] = []
-    for kind, text in found:
+    for kind, text in diff:
         for part in _LINE.findall(text):
             line.append(Span(kind, part))
             if part.endswith("\n"):
@@ -290,7 +290,7 @@ def lines(found: Iterable[Span]) -> Iterator[list[Span]]:
         yield line
 
 
-def hunks(found: Iterable[Span], context: int = 3) -> Iterator[list[Span] | Skipped]:
+def hunks(diff: Iterable[Span], context: int = 3) -> Iterator[list[Span] | Skipped]:
     """Yield the lines in which something changed, ``context`` lines around them, and how many are left out between.
 
     Only equal lines are ever left out.
@@ -299,7 +299,7 @@ def hunks(found: Iterable[Span], context: int = 3) -> Iterator[list[Span] | Skip
     skipped = 0
     shown = 0
     """How many more lines are shown after the last change."""
-    for line in lines(found):
+    for line in lines(diff):
         if all(span.kind == "equal" for span in line):
             if shown:
                 shown -= 1
@@ -319,10 +319,10 @@ def hunks(found: Iterable[Span], context: int = 3) -> Iterator[list[Span] | Skip
         yield Skipped(skipped + len(held))
 
 
-def count_words(found: Iterable[Span]) -> tuple[int, int]:
+def count_words(diff: Iterable[Span]) -> tuple[int, int]:
     """Return how many words were removed and how many were added."""
     totals = {"removed": 0, "added": 0, "equal": 0}
-    for kind, text in found:
+    for kind, text in diff:
         if kind != "equal":
             totals[kind] += sum(not token.isspace() for token in _TOKEN.findall(text))
     return totals["removed"], totals["added"]

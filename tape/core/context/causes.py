@@ -1,4 +1,4 @@
-"""What an entry did to a context, in a word and in a sentence. Pure."""
+"""What an entry changed in a context: its cause as one word, and as a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _ANCHORS = (payloads.Anchor, payloads.Handoff)
 
 
 def replaces(shown: Entry | None, moved: Entry | None) -> bool:
-    """Whether an entry did again what another had done, so that the other is no longer seen."""
+    """Whether an entry supersedes another, so that the other is no longer shown."""
     if shown is None or moved is None or shown.payload is None or moved.payload is None:
         return False
-    one, other = shown.payload, moved.payload
-    if isinstance(one, payloads.Revise):
-        return isinstance(other, payloads.Revise) and one.id == other.id
-    if isinstance(one, _ANCHORS):
-        return isinstance(other, _ANCHORS)
-    return isinstance(one, payloads.Block | payloads.Compact) and type(one) is type(other)
+    shown_payload, moved_payload = shown.payload, moved.payload
+    if isinstance(shown_payload, payloads.Revise):
+        return isinstance(moved_payload, payloads.Revise) and shown_payload.id == moved_payload.id
+    if isinstance(shown_payload, _ANCHORS):
+        return isinstance(moved_payload, _ANCHORS)
+    return isinstance(shown_payload, payloads.Block | payloads.Compact) and type(shown_payload) is type(moved_payload)
 
 
 def why_moved(entry: Entry | None, manifest: Manifest) -> tuple[str, str]:
-    """Return what moved a byte in a word and in a sentence."""
+    """Return what moved a byte: the cause as one word, and as a sentence."""
     if entry is None:
         return "settings", "the entry that moved it cannot be read"
     payload, kind = entry.payload, entry.kind

@@ -1,7 +1,7 @@
 """What a context is made of and why, and what moved in it since the one before. Pure.
 
-A provider keeps the beginning of a request in its cache. So what matters between two requests is the first byte that
-differs: everything behind it is read, and paid, again.
+A provider caches the beginning of a request. So what matters between two requests is the first byte that differs:
+everything after it is read, and paid for, again.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as JSON values."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
 
 class Piece(NamedTuple):
@@ -129,7 +129,7 @@ class Piece(NamedTuple):
 def pieces_of(request: Any, count: Counter) -> list[Piece]:
     """Return a rendered request in pieces, in the order in which a provider reads it.
 
-    A message with several blocks is several pieces, so that a block that is added to it changes nothing before.
+    A message with several blocks is several pieces, so that adding a block changes none of the pieces before it.
     """
 
     def piece(value: Any, shown: dict[str, Any]) -> Piece:
@@ -138,49 +138,49 @@ def pieces_of(request: Any, count: Counter) -> list[Piece]:
     if isinstance(request, list):
         return [piece(message, message) for message in request]
     system = request["instructions"] if "input" in request else request["system"]
-    found = [piece(system, {"role": "system", "content": system})] if system else []
+    pieces = [piece(system, {"role": "system", "content": system})] if system else []
     if "input" in request:
-        return [*found, *(piece(item, item) for item in request["input"])]
+        return [*pieces, *(piece(item, item) for item in request["input"])]
     for message in request["messages"]:
         role = message["role"]
-        found += [piece([role, block], {"role": role, "content": [block]}) for block in message["content"]]
-    return found
+        pieces += [piece([role, block], {"role": role, "content": [block]}) for block in message["content"]]
+    return pieces
 
 
-def common_prefix(one: Sequence[Piece], other: Sequence[Piece]) -> int:
+def common_prefix(before: Sequence[Piece], after: Sequence[Piece]) -> int:
     """Return how many bytes two requests have in common at their beginning."""
     same = 0
-    for a, b in zip(one, other, strict=False):
+    for a, b in zip(before, after, strict=False):
         if a.raw != b.raw:
             return same + _same_bytes(a.raw, b.raw)
         same += len(a.raw)
     return same
 
 
-def _same_bytes(one: bytes, other: bytes) -> int:
+def _same_bytes(before: bytes, after: bytes) -> int:
     """Return how many bytes two texts that differ have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(before), len(after))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+        low, high = (middle, high) if before[:middle] == after[:middle] else (low, middle - 1)
     return low
 
 
 def kept_of(pieces: Sequence[Piece], offset: int) -> int:
     """Return about how many tokens of a request lie before a byte of it."""
-    kept = 0
+    tokens_before = 0
     for raw, tokens in pieces:
         if offset < len(raw):
-            return kept + tokens * offset // len(raw)
+            return tokens_before + tokens * offset // len(raw)
         offset -= len(raw)
-        kept += tokens
-    return kept
+        tokens_before += tokens
+    return tokens_before
 
 
 def same_until(before: Sequence[tuple[str, Any]], now: Sequence[tuple[str, Any]]) -> int | None:
-    """Return the index in ``now`` of the first part that is another than before; None when nothing stands there.
+    """Return the index in ``now`` of the first part that differs from before; None when ``now`` ends there.
 
-    Each part is its kind and what it shows. Prompt, documents and checkpoint have one place each, there or not.
+    Each part is its kind and its content. Prompt, documents and checkpoint have fixed places and may be absent.
     """
     fixed = ("prompt", "documents", "anchor")
     old, new = dict(before), dict(now)
@@ -212,7 +212,7 @@ def excerpt(pieces: Sequence[Piece], offset: int) -> str:
 
 
 def moved_at(agrees: Callable[[int], bool], first: int, last: int) -> int:
-    """Return the entry behind which a byte was no longer the same: the last such one, if it is near the end."""
+    """Return the entry after which a byte was no longer the same: the last such entry, if it is near the end."""
     near = max(first, last - _NEAR)
     for seq in range(last, near, -1):
         if agrees(seq - 1):

@@ -28,7 +28,7 @@ def fenced(title: str, body: str, cap: int = _CAP) -> str:
 
 
 def checkpoint(anchor: Anchor) -> str:
-    """Return what an anchor tells the model: its summary, phase, next steps and state, and nothing else of it."""
+    """Return what the model sees of an anchor: its summary, phase, next steps and state."""
     shown: dict[str, Any] = {}
     for name in ("summary", "phase", "next_steps", "state"):
         value = getattr(anchor, name)
@@ -42,9 +42,9 @@ def checkpoint(anchor: Anchor) -> str:
 
 
 def summary_message(summary: Summary, stamp: int) -> Message:
-    """Return a summary as the message that stands for what it covers. Its id is the view's own."""
+    """Return a summary as the message that replaces what it covers. Its id is reserved for the view."""
     stale = " A message it covers has changed since." if summary.stale else ""
-    # As long as a summarizer may be: its open items come last, and are what the model needs most.
+    # The cap is that of summarizers: open items come last, and the model needs them most.
     text = fenced(f"Summary of {len(summary.covers)} earlier messages.{stale}", summary.text, MOST_CHARACTERS)
     data = {"role": "user", "content": text}
     # An inherited summary is named with its tape.

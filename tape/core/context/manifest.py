@@ -1,4 +1,4 @@
-"""Manifests: what a context shows, what it leaves out and why, and what its rendering mends. Pure."""
+"""Manifests: what a context shows, what it leaves out and why, and what its rendering repairs. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Manifest(Struct, frozen=True):
 
 
 def joined(excluded: Sequence[Excluded]) -> list[Excluded]:
-    """Return the same with ranges that follow each other directly as one."""
+    """Return the ranges with adjacent ones merged."""
     ranges: list[Excluded] = []
     for following in excluded:
         last = ranges[-1] if ranges else None
@@ -85,38 +85,38 @@ def joined(excluded: Sequence[Excluded]) -> list[Excluded]:
 
 
 def repairs_of(items: Sequence[Item]) -> list[Repair]:
-    """Return what the rendered output mends, and what not every API takes as it is."""
+    """Return what the rendered output repairs, and what not every API accepts as it is."""
     neutrals = [shapes.read(item.message.data) for item in items]
-    found = [Repair(fix.what, fix.call, items[fix.at].message.id) for fix in requests.mend(neutrals).fixes]
+    repairs = [Repair(fix.what, fix.call, items[fix.at].message.id) for fix in requests.mend(neutrals).fixes]
     for item, neutral in zip(items, neutrals, strict=True):
         if all(isinstance(part, shapes.Text) for part in neutral.parts):
             if not any(part.text.strip() for part in neutral.parts if isinstance(part, shapes.Text)):
-                # Blank text is something to OpenAI and nothing to Anthropic.
-                found.append(Repair("empty message", "", item.message.id, ("anthropic",) if neutral.parts else ()))
+                # OpenAI accepts blank text, Anthropic does not.
+                repairs.append(Repair("empty message", "", item.message.id, ("anthropic",) if neutral.parts else ()))
             continue
         for word, apis in requests.untaken(neutral).items():
-            found.append(Repair(f"{word} not shown", "", item.message.id, tuple(apis)))
-    return found
+            repairs.append(Repair(f"{word} not shown", "", item.message.id, tuple(apis)))
+    return repairs
 
 
 def included(items: Sequence[Item]) -> list[Any]:
-    """Return what is shown, in order: entries as ranges, and whatever is not as it was recorded by itself."""
-    found: list[Any] = []
+    """Return what is shown, in order: recorded entries as ranges, and altered messages in full."""
+    shown: list[Any] = []
     for item in items:
         tape, seq = item.entry
         if _in_full(item):
-            found.append(copied(item.message.data))
+            shown.append(copied(item.message.data))
             continue
-        before = found[-1] if found and isinstance(found[-1], list) else None
+        before = shown[-1] if shown and isinstance(shown[-1], list) else None
         if before is not None and before[0] == tape and before[2] + 1 == seq:
             before[2] = seq
         else:
-            found.append([tape, seq, seq])
-    return found
+            shown.append([tape, seq, seq])
+    return shown
 
 
 def altered(items: Sequence[Item]) -> list[Altered]:
-    """Return what is shown otherwise than it was recorded, in order."""
+    """Return the messages that are not shown as they were recorded, in order."""
     return [Altered(*item.entry, _why_altered(item)) for item in items if _in_full(item)]
 
 

@@ -13,8 +13,8 @@ __all__ = ["shorten"]
 def shorten(message: dict[str, Any], limit: int, where: str = "") -> dict[str, Any]:
     """Return a message with its tool results cut to about ``limit`` characters each, their shape kept.
 
-    With ``where``, the address of what is cut, the marks tell it, and a limit of 0 leaves nothing but a mark of each
-    result. The message given is not changed; it comes back itself when there was nothing to cut.
+    ``where`` is the address of what is cut, and the marks show it. With it, a limit of 0 leaves only a mark of each
+    result. The message passed in is not changed; it is returned itself when there was nothing to cut.
     """
     changed = False
     address = f"; recorded at {where}" if where else ""
@@ -48,9 +48,9 @@ def shorten(message: dict[str, Any], limit: int, where: str = "") -> dict[str, A
 
 
 def _marked(value: Any, address: str) -> Any:
-    """Return the mark that stands for a whole result, in the shape that its API gives results; small ones stay."""
+    """Return the mark that replaces a whole result, in the shape of its API; a small result stays."""
     if isinstance(value, dict) and isinstance(value.get("type"), str) and "value" in value:
-        # The AI SDK says beside what a tool gave what it is.
+        # The AI SDK stores the type of a tool's output beside the output.
         mark = _marked(value["value"], address)
         kind = "error-text" if value["type"].startswith("error") else "text"
         return value if mark is value["value"] else {"type": kind, "value": mark}
@@ -69,7 +69,7 @@ def _has_types(value: Any) -> bool:
 
 
 def _shorten(value: Any, limit: int, address: str) -> Any:
-    # Media are shown whole or not at all: half of a picture is none.
+    # Media are shown whole or not at all: a truncated image cannot be decoded.
     media = read_data_url(value) if isinstance(value, str) else read_media(value) if isinstance(value, dict) else None
     if media is not None and media.text is None:
         mark = f"[{label(media)}, cut{address}]"

@@ -1,9 +1,9 @@
-"""Turns: the stretches of a conversation that are shown or left out as a whole, and the steps of a turn. Pure.
+"""Turns: the ranges of a conversation that are shown or left out as a whole, and the steps of a turn. Pure.
 
-A turn begins with something that a user said. A tool result may come after the next user message; then the turn of the
-call, that of the result and all between them are one, so that no call is ever parted from its result.
+A turn begins with a user message. A tool result may come after the next user message. Then the turn of the call, the
+turn of the result and all turns between them count as one, so that no call is ever separated from its result.
 
-A step is what an agent does at once: its reasoning, the calls that it makes in parallel, and all of their results.
+A step is one round of an agent: its reasoning, the calls that it makes in parallel, and all of their results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Reading", "Said", "said", "steps", "turn_starts"]
 
 
 class Said(Struct, frozen=True, gc=False):
-    """What of a message matters to turns: whether it begins one, the calls it makes, those it answers."""
+    """The facts of a message that decide turns: whether it begins one, the calls it makes, the calls it answers."""
 
     begins: bool
     calls: frozenset[str]
@@ -32,7 +32,7 @@ _BEGINS, _GOES_ON = Said(True, _NONE, _NONE), Said(False, _NONE, _NONE)
 
 
 def said(data: dict[str, Any]) -> Said:
-    """Return what of a message matters to turns."""
+    """Return the facts of a message that decide turns."""
     return _said(shapes.read(data))
 
 
@@ -46,13 +46,13 @@ def _said(neutral: shapes.Neutral) -> Said:
 
 
 class Reading(Struct, eq=False, gc=False):
-    """What is known of a message of a context. Each is found out once, for all who ask."""
+    """A message of a context with what is derived from it. Each property is computed once."""
 
     data: dict[str, Any]
     plain: bool
-    """Whether it is nothing but a text: then nothing else in a context changes what it costs."""
+    """Whether it is only a text. Then its cost does not depend on other messages."""
     alone: int = -1
-    """What it costs as if no other message were there; -1 when it was not weighed."""
+    """Its cost without any other message; -1 before it was weighed."""
     _neutral: shapes.Neutral | None = None
     _said: Said | None = None
     _short: tuple[int, str, dict[str, Any]] | None = None
@@ -60,27 +60,27 @@ class Reading(Struct, eq=False, gc=False):
     @property
     def neutral(self) -> shapes.Neutral:
         """The message in the neutral shape."""
-        found = self._neutral
-        if found is None:
-            found = self._neutral = shapes.read(self.data)
-        return found
+        neutral = self._neutral
+        if neutral is None:
+            neutral = self._neutral = shapes.read(self.data)
+        return neutral
 
     @property
     def said(self) -> Said:
-        """What of it matters to turns."""
-        found = self._said
-        if found is None:
+        """The facts that decide turns."""
+        facts = self._said
+        if facts is None:
             if self.plain:
                 role = self.data.get("role")
-                found = _BEGINS if role == "user" or not isinstance(role, str) else _GOES_ON
+                facts = _BEGINS if role == "user" or not isinstance(role, str) else _GOES_ON
             else:
-                found = _said(self.neutral)
-            self._said = found
-        return found
+                facts = _said(self.neutral)
+            self._said = facts
+        return facts
 
     @property
     def leads(self) -> bool:
-        """Whether what follows belongs to it: it makes calls, or is a model's reasoning, which APIs want followed."""
+        """Whether the next message belongs to the same step: it makes calls, or is reasoning that must be followed."""
         if self.plain or self.said.begins or self.said.results:
             return False
         return bool(self.said.calls) or any(isinstance(part, shapes.Other) for part in self.neutral.parts)
@@ -100,13 +100,13 @@ def turn_starts(
     """Return the indexes at which turns begin.
 
     ``whole`` says that nothing comes before the first message, which then begins a turn whatever it is. Otherwise
-    ``made`` tells whether a call is made by a message before it; it is asked only where that decides something.
+    ``made`` says whether an earlier message makes a call. It is called only where the answer matters.
     """
     starts = [index for index, message in enumerate(messages) if message.begins or (whole and index == 0)]
     if all(message is _BEGINS or message is _GOES_ON for message in messages):
         return starts
     makers: dict[str, int] = {}
-    # Of every raw turn, the earliest one that makes a call which it answers; -1 is one before all of these.
+    # For every raw turn, the earliest turn with a call that it answers; -1 is a turn before all of these.
     earliest = [turn for turn, _ in enumerate(starts)]
     turn = -1
     for index, message in enumerate(messages):
@@ -119,22 +119,22 @@ def turn_starts(
             if maker is None:
                 maker = -1 if earliest[turn] < 0 or made(call) else turn
             earliest[turn] = min(earliest[turn], maker)
-    found: list[int] = []
+    merged_starts: list[int] = []
     reach = len(starts)
     for turn in range(len(starts) - 1, -1, -1):
         reach = min(reach, earliest[turn])
         if reach >= turn:
-            found.append(starts[turn])
-    return found[::-1]
+            merged_starts.append(starts[turn])
+    return merged_starts[::-1]
 
 
 def steps(
     messages: Sequence[Reading], *, whole: bool = True, made: Callable[[str], bool] = lambda call: False
 ) -> list[int]:
-    """Return of each message of a turn where its step begins: the index of the first message of it.
+    """Return, for each message of a turn, the index of the first message of its step.
 
     A step has the results of all its calls, also those that come after later steps. Without ``whole`` there are
-    messages before these, and ``made`` tells whether one of them makes a call. A step that begins there, or may, is -1.
+    messages before these, and ``made`` says whether one of them makes a call. A step that may begin there is -1.
     """
     own: list[int] = []
     for index, message in enumerate(messages):
@@ -160,7 +160,7 @@ def steps(
                 maker = waiting[call].pop()
             else:
                 maker = -1 if not whole and made(call) else makers.get(call, own[index])
-            one, other = sorted((first(own[index]), first(maker)))
-            if one != other:
-                joined[other] = one
+            earlier, later = sorted((first(own[index]), first(maker)))
+            if earlier != later:
+                joined[later] = earlier
     return [first(step) for step in own]

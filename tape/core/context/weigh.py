@@ -1,7 +1,7 @@
 """How many tokens the messages of a context take once they are rendered. Pure.
 
-A plain text costs what was counted when it was recorded. Calls, results and media cost what the API costs most in which
-they cost most, with the marks and synthetic results that stand for what is missing.
+A plain text costs what was counted when it was recorded. Calls, results and media are counted for every API, and the
+largest count is their cost. It includes the marks and synthetic results that replace what is missing.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ __all__ = ["Scale", "Weighed"]
 
 
 Rates = dict[type, list[tuple[int, int]]]
-"""What each API puts around one call or result of a message, and around each further one."""
+"""The tokens that each API adds around one call or result of a message, and around each further one."""
 _RATES: Rates = {}
-"""Those by the standard estimate."""
+"""The rates by the standard estimate."""
 
 
 class Weighed(Struct):
-    """Messages that were weighed together, and what each costs among the others, with what has to be added for it."""
+    """Messages that were weighed together, and the cost of each among the others, including repairs."""
 
     readings: list[Reading]
     weights: list[int]
     mended: Mended | None
-    """How they are shown, if some of them are not plain."""
+    """The messages as rendered, if some of them are not plain."""
 
     def least(self) -> list[int]:
-        """Return what each message costs at least, whatever else is shown with these."""
+        """Return the least that each message costs, whatever else is shown with these."""
         if self.mended is None:
             return self.weights
-        # A result that is left out without its call costs nothing, a call without a result more than by itself.
+        # A result that is left out without its call costs nothing. A call without a result costs more than alone.
         return [min(weight, reading.alone) for reading, weight in zip(self.readings, self.weights, strict=True)]
 
     def begins_with_assistant(self) -> bool:
-        """Whether a user has to speak before them."""
+        """Whether a user message has to be added before them."""
         shown = (reading.neutral for reading in self.readings) if self.mended is None else self.mended.messages
         return requests.begins_with_assistant(shown)
 
 
 class Scale:
-    """Weighs messages with one counter. What it read and counted once it does not read and count again."""
+    """Weighs messages with one counter, and caches what it read and counted."""
 
     def __init__(self, counter: Counter | None) -> None:
         self.count: Counter = estimate if counter is None else counter
         self._own = counter is not None
         self._texts: dict[str, int] = {}
         self._known: dict[int, Reading] = {}
-        """By the address of its data, which the reading keeps, so that no other can come to have it."""
+        """By the ``id()`` of its data. The reading keeps the data alive, so the id cannot be reused."""
         self._unnoted: list[list[Reading]] = []
         self._last: Weighed | None = None
         self._rates: Rates = {} if counter is not None else _RATES
 
     def alone(self, message: dict[str, Any]) -> int:
-        """Return the tokens of one message as if no other were there."""
+        """Return the tokens of one message without any other."""
         while self._unnoted:
             for reading in self._unnoted.pop():
                 self._known[id(reading.data)] = reading
@@ -89,7 +89,7 @@ class Scale:
             if reading.alone < 0:
                 known = self._known.get(id(reading.data))
                 if known is not None:
-                    # What a policy made and asked the cost of was read and weighed then.
+                    # A message that a policy made was read and weighed when the policy asked for its cost.
                     readings[index] = items[index].reading = known
                 else:
                     recorded = 0 if self._own else items[index].tokens
@@ -104,7 +104,7 @@ class Scale:
         return self._last
 
     def _among(self, readings: Sequence[Reading], alone: Sequence[int], mended: Mended) -> list[int]:
-        """Return what messages cost that are mended because of each other."""
+        """Return the costs of messages that are repaired because of each other."""
         if not _written_alike(mended.messages):
             return self._weigh_each(readings)
         return [
@@ -121,7 +121,7 @@ class Scale:
         return max(self._rendered(shapes.Neutral(shown.role, [*shown.parts, *missing], shown.name)))
 
     def _weigh_each(self, readings: Sequence[Reading]) -> list[int]:
-        """Return the weights where the APIs write the ids of calls each in its own way."""
+        """Return the weights where the APIs write the ids of calls differently."""
         neutrals = [reading.neutral for reading in readings]
         weights = [0] * len(readings)
         for api, tidy in enumerate(requests.TIDY):
@@ -137,7 +137,7 @@ class Scale:
         return weights
 
     def counted(self, text: str) -> int:
-        """Count a text once, though every API's rendering has it."""
+        """Count a text once, though the rendering for every API contains it."""
         known = self._texts.get(text)
         if known is None:
             known = self._texts[text] = self.count(text)
@@ -146,13 +146,13 @@ class Scale:
     def _rendered(self, message: shapes.Neutral) -> tuple[int, ...]:
         return self._simple(message) or requests.tokens(message, self.counted)
 
-    # Most messages with tools are calls of functions or results of text. One of each is rendered to learn what every
-    # API puts around it; of the others only the texts are counted.
+    # Most messages with tools are calls of functions or results of text. One of each is rendered to learn how many
+    # tokens every API adds around it. For the others only the texts are counted.
 
     def _simple(self, message: shapes.Neutral) -> tuple[int, ...] | None:
         """Return what ``render.tokens`` does, or None for a message that has to be rendered."""
         counted, parts = self.counted, message.parts
-        said: str | None = None
+        text_part: str | None = None
         calls: list[shapes.Call] = []
         results: list[shapes.Result] = []
         for part in parts:
@@ -160,8 +160,8 @@ class Scale:
                 calls.append(part)
             elif type(part) is shapes.Result and _is_text(part):
                 results.append(part)
-            elif type(part) is shapes.Text and said is None:
-                said = part.text
+            elif type(part) is shapes.Text and text_part is None:
+                text_part = part.text
             else:
                 return None
         if results:
@@ -172,8 +172,8 @@ class Scale:
         if not calls or message.name is not None:
             return None
         text = 0
-        if said is not None:
-            text = counted(said) if said.strip() else 0
+        if text_part is not None:
+            text = counted(text_part) if text_part.strip() else 0
             if not text:
                 return None
         chat, responses, anthropic = self._around(_CALL, len(calls))
@@ -184,22 +184,24 @@ class Scale:
             chat += openai
             responses += openai
             anthropic += named + counted(to_anthropic)
-        # An item of the Responses API is a call or says something, not both.
-        return chat + text, responses + text + (MESSAGE_TOKENS if said else 0), anthropic + text
+        # An item of the Responses API is a call or a text, not both.
+        return chat + text, responses + text + (MESSAGE_TOKENS if text_part else 0), anthropic + text
 
     def _around(self, sample: shapes.Call | shapes.Result, number: int) -> list[int]:
-        """Return what each API puts around so many calls, or results, in one message."""
+        """Return the tokens that each API adds around so many calls, or results, in one message."""
         rates = self._rates.get(type(sample))
         if rates is None:
-            one = requests.tokens(shapes.Neutral("tool", [sample]), self.counted)
-            two = requests.tokens(shapes.Neutral("tool", [sample, sample]), self.counted)
+            single = requests.tokens(shapes.Neutral("tool", [sample]), self.counted)
+            double = requests.tokens(shapes.Neutral("tool", [sample, sample]), self.counted)
             texts = (
                 (sample.id, sample.content)
                 if isinstance(sample, shapes.Result)
                 else (sample.id, *requests.as_sent(sample)[:2])
             )
             inside = sum(self.counted(text) for text in texts)
-            rates = self._rates[type(sample)] = [(a - (b - a), b - a - inside) for a, b in zip(one, two, strict=True)]
+            rates = self._rates[type(sample)] = [
+                (a - (b - a), b - a - inside) for a, b in zip(single, double, strict=True)
+            ]
         return [base + number * each for base, each in rates]
 
 

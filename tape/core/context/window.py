@@ -1,12 +1,11 @@
 """How much of a branch must be read for a budget: its end, its protected head, and nothing between them. Pure.
 
 The standard policy keeps the last turns that fit and a few messages at the beginning. So a branch is read from its end
-until what was read is more than the budget, plus the turns of its first messages. All that lies between would be
-dropped, whatever it is. What is given to the policy is then the same as the whole branch without those turns, and the
-policy makes the same of it.
+until what was read is more than the budget, plus the turns of its first messages. Everything between them would be
+dropped, whatever it is. So the policy gets the whole branch without those turns, and its result is the same.
 
 A last turn that is larger than the budget is read from its end until its steps do not fit at their shortest. Then only
-what the user asked for is read of it, however far back that is.
+the user's request is read of it, however far back that is.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ HEAD_STRETCH = 8
 
 
 class Spot(Struct, gc=False):
-    """A message of the window with its depth, and what was found out about it."""
+    """A message of the window with its depth, and its costs once they are computed."""
 
     item: Item
     depth: int
@@ -40,12 +39,12 @@ class Spot(Struct, gc=False):
 
     @property
     def said(self) -> Said:
-        """What of it matters to turns; not asked for when everything fits."""
+        """The facts that decide turns; not computed when everything fits."""
         return self.item.read().said
 
 
 class Unbounded(Exception):
-    """What lies between cannot be known without reading it."""
+    """The part between both ends cannot be skipped: its content must be read."""
 
 
 class Window(Protocol):
@@ -70,11 +69,11 @@ class Window(Protocol):
         """
 
     def request(self) -> Spot | None:
-        """Return the last message before those read from the end with which a user began something, or None."""
+        """Return the last message before those read from the end that begins a turn, or None."""
 
 
 class Reached(Struct):
-    """What is given to the policy: messages from both ends, and how many of them are from the beginning."""
+    """What the policy gets: messages from both ends, and how many of them are from the beginning."""
 
     spots: list[Spot]
     gap: int | None
@@ -84,9 +83,9 @@ class Reached(Struct):
     one_turn: bool = False
     """Whether all of them are of the last turn, which does not fit by itself."""
     request: bool = False
-    """Whether the first of them is what the turn answers, with other turns before it and other steps behind it."""
+    """Whether the first of them is the request of the turn, with turns left out before it and steps after it."""
     dropped: Sequence[Spot] = ()
-    """Messages between them that were read and are no part of them."""
+    """Messages between them that were read and are left out."""
 
 
 def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message], int]) -> Reached:
@@ -96,9 +95,9 @@ def reach(window: Window, policy: Standard, budget: int, cost: Callable[[Message
     while not window.whole():
         reading.tail[:0] = window.newest(count)
         if not window.whole():
-            found = reading.decided()
-            if found is not None:
-                return found
+            reached = reading.decided()
+            if reached is not None:
+                return reached
             count = reading.next_stretch(count)
     return Reached([*reading.head, *reading.tail], None)
 
@@ -129,7 +128,7 @@ class _Reading:
         tail, budget, recent = self.tail, self.budget, self.policy.recent
         uncut = _tokens(tail)
         if self.window.whole() or len(tail) < recent or uncut <= budget:
-            # It may all fit, or what is older may be among the messages that are never cut.
+            # Everything may fit, or older messages may be among those that are never cut.
             return None
         starts = turn_starts(_said(tail), whole=False, made=self.window.made)
         last = tail[starts[-1] :] if starts else tail
@@ -145,18 +144,18 @@ class _Reading:
         if not fits:
             return Reached(last, 0, self.head[0])
         if not self.head:
-            # Nothing is kept of the beginning, but it must be told where that which is out begins.
+            # The policy protects no messages at the beginning, but the manifest needs the first one that is left out.
             self.head += self.window.oldest(1)
             if self.window.whole():
                 return None
         first = None if head else self.head[0]
-        kept = sum(map(self._cut, head))
-        if kept + final > budget:
+        head_tokens = sum(map(self._cut, head))
+        if head_tokens + final > budget:
             return Reached([*head, *last], len(head), first)
         zone = min(starts[-1], len(tail) - recent)
-        used = kept + sum(map(self._cut, tail[:zone])) + _tokens(tail[zone:])
+        used = head_tokens + sum(map(self._cut, tail[:zone])) + _tokens(tail[zone:])
         if used > budget:
-            # The turn that was read in part does not fit, and so nothing before it does.
+            # The turn that was partly read does not fit, so nothing before it does.
             return Reached([*head, *tail[starts[0] :]], len(head), first)
         return None
 
@@ -169,28 +168,28 @@ class _Reading:
         if sum(map(self._shortest, tail)) <= self.budget:
             return None
         step = steps(readings_of([spot.item for spot in tail]), whole=False, made=self.window.made)
-        # Steps that begin before what was read are older than all others, and so the first to go.
-        kept = [spot for spot, first in zip(tail, step, strict=True) if first >= 0]
-        if step[-1] < 0 or sum(map(self._shortest, kept)) <= self.budget:
+        # Steps that begin before what was read are the oldest, so they are dropped first.
+        complete = [spot for spot, first in zip(tail, step, strict=True) if first >= 0]
+        if step[-1] < 0 or sum(map(self._shortest, complete)) <= self.budget:
             return None
         request = None if any(spot.said.begins for spot in tail) else self.window.request()
         self.head += self.window.oldest(1)
         if self.window.whole():
             return None
-        reached = Reached(kept, 0, self.head[0], True)
+        reached = Reached(complete, 0, self.head[0], True)
         reached.dropped = [
-            spot for spot, first in zip(tail, step, strict=True) if first < 0 and spot.depth > kept[0].depth
+            spot for spot, first in zip(tail, step, strict=True) if first < 0 and spot.depth > complete[0].depth
         ]
         if request is not None:
-            reached.spots, reached.gap, reached.request = [request, *kept], 1, True
+            reached.spots, reached.gap, reached.request = [request, *complete], 1, True
             reached.first = self.head[0] if self.head[0].depth < request.depth else None
         return reached
 
     def _guarded(self, room: int) -> tuple[list[Spot], bool] | None:
-        """Return the turns of the first messages, and whether the last of them may fit into the room left.
+        """Return the turns of the first messages, and whether the last of them may fit into the remaining budget.
 
-        When it cannot, it was not read further: everything but the last turn of all is dropped. None when the reading
-        met that from the end.
+        When it cannot, it is not read further, because everything but the last turn is dropped. None when both ends
+        met, so that the whole window was read.
         """
         wanted = self.policy.head
         while wanted > 0:

@@ -1,7 +1,7 @@
-"""Leases: one holder at a time for a name on a tape, until it lets go or its time is over. Pure.
+"""Leases: one holder at a time for a name on a tape, until it is released or expires. Pure.
 
-Each step of a lease is an event of the store's own, and the lease's slot holds the latest. Whether a lease is over is
-decided by one clock, the database's, in the transaction that takes it.
+Each step of a lease is an event with a reserved name, and the lease's slot holds the latest. Whether a lease expired is
+decided by the database's clock, in the transaction that takes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _LeaseStep(Intent, kw_only=True):
     data: dict[str, Any]
 
     def content(self) -> Any:
-        """Return what the holder wants, without what is settled when it is recorded."""
+        """Return what the holder asks for, without the fields that are set when it is recorded."""
         return payloads.Event(name=LEASE, data=self.data).content()
 
     def _planned(self, head: Head, **settled: int) -> Planned:
@@ -51,7 +51,7 @@ class TakeLease(_LeaseStep, kw_only=True):
 
 
 class RenewLease(_LeaseStep, kw_only=True):
-    """Hold a lease for longer. One that is over can be renewed as long as nobody else took it."""
+    """Extend a lease. An expired one can be renewed as long as nobody else took it."""
 
     token: int
     seconds: float
@@ -63,7 +63,7 @@ class RenewLease(_LeaseStep, kw_only=True):
 
 
 class EndLease(_LeaseStep, kw_only=True):
-    """Let go of a lease."""
+    """Release a lease."""
 
     token: int
 
@@ -74,7 +74,7 @@ class EndLease(_LeaseStep, kw_only=True):
 
 
 def period(seconds: Any) -> float:
-    """Return for how many seconds something holds; raises InvalidEntry for none."""
+    """Return the duration of a lease in seconds; raises InvalidEntry for 0."""
     length = strict.seconds(seconds, "seconds")
     if not length:
         raise InvalidEntry("seconds", "must be more than 0 seconds")
@@ -89,7 +89,7 @@ def check_held(event: payloads.Payload | None, tape: str, name: str, token: int,
 
 
 def _held(event: payloads.Payload | None) -> payloads.Event | None:
-    """Return the step by which a lease is held, over or not; None if nobody took it or its holder let go."""
+    """Return the step by which a lease is held, expired or not; None if nobody took it or it was released."""
     if isinstance(event, payloads.Event) and isinstance(event.data, dict) and event.data.get("state") != "released":
         return event
     return None

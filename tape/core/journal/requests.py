@@ -1,7 +1,7 @@
 """Requests: what an agent asks a person or a program to decide, and the one decision that counts. Pure.
 
-A request and its decision are events of the store's own. The request's slot holds while it is open, the decision's from
-then on. Both are decided in the transaction that records them, so that one decision wins.
+A request and its decision are events with reserved names. Each has a slot, and a decision is checked against both slots
+in the transaction that records it, so that one decision wins.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Request(Struct, frozen=True):
 
 
 class Closed(TapeError):
-    """The request is decided, withdrawn or expired; the caller reads how. A key that is known comes before it."""
+    """The request is decided, withdrawn or expired; the caller reads which. A repeated key is returned before this."""
 
 
 class AskDecision(Intent, kw_only=True):
@@ -96,10 +96,10 @@ class Decide(Intent, kw_only=True):
         """Refuse a request that is not there or not open. One that expired can still be withdrawn."""
         if look.slot(slots.DECIDED + self.request, inherited=False) is not None:
             raise Closed
-        asked = look.slot(slots.ASKED + self.request, inherited=False)
-        if not isinstance(asked, payloads.Event):
+        request = look.slot(slots.ASKED + self.request, inherited=False)
+        if not isinstance(request, payloads.Event):
             raise UnknownEntry(look.tape, key=self.request)
-        if self.state == "resolved" and (until := due(asked)) is not None and until <= look.clock():
+        if self.state == "resolved" and (until := due(request)) is not None and until <= look.clock():
             raise Closed
         return Planned(self._payload, head.place)
 
@@ -110,9 +110,9 @@ def due(event: payloads.Event) -> int | None:
     return until if type(until) is int else None
 
 
-def request_from(asked: Entry, decided: Entry | None, now: int) -> Request | None:
-    """Return a request as it stands now, or None if the entry asks for nothing."""
-    event = asked.payload
+def request_from(entry: Entry, decided: Entry | None, now: int) -> Request | None:
+    """Return a request with its current status, or None if the entry is no request."""
+    event = entry.payload
     if not isinstance(event, payloads.Event) or event.name != REQUEST or not isinstance(event.data, dict):
         return None
     until = due(event)
@@ -121,14 +121,14 @@ def request_from(asked: Entry, decided: Entry | None, now: int) -> Request | Non
         data = decided.payload.data if isinstance(decided.payload.data, dict) else {}
         status, decision = str(data.get("state")), data.get("decision")
     return Request(
-        id=asked.key,
-        tape=asked.tape,
-        seq=asked.seq,
+        id=entry.key,
+        tape=entry.tape,
+        seq=entry.seq,
         kind=str(event.data.get("kind")),
         payload=event.data.get("payload"),
         status=status,
-        actor=asked.actor,
-        requested_at=asked.recorded_at,
+        actor=entry.actor,
+        requested_at=entry.recorded_at,
         expires_at=None if until is None else moment(until),
         decision=decision,
         decided_by=None if decided is None else decided.actor,

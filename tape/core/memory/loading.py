@@ -1,8 +1,8 @@
-"""Blocks that are filled from outside: a provider lists keyed documents, and those that are loaded are shown. Pure.
+"""Blocks with a provider: it lists documents by key, and those that are loaded are shown. Pure.
 
 A loaded document is a block of its own, whose label is that of the provider's block, a slash, and the key. So it is
-kept, inherited, merged and exported like any other; only where it is shown differs: after the prompt, not in it, so
-that a frozen prompt stays as it is.
+stored, inherited, merged and exported like any other block. Only its place in a context differs: it is shown after the
+prompt, so that a frozen prompt stays as it is.
 """
 
 from __future__ import annotations
@@ -74,37 +74,37 @@ def label_of(label: str, key: str) -> str:
 
 
 def fetched(spec: BlockSpec, call: str, *arguments: Any) -> Any:
-    """Ask a provider; raises InvalidEntry for whatever goes wrong in it."""
+    """Call a method of a provider; raises InvalidEntry for whatever it raises."""
     try:
         return getattr(spec.provider, call)(*arguments)
     except Exception as error:
-        said = strict.shown(str(error)) if str(error) else ""
-        why = f"the provider of {spec.label!r} failed: {type(error).__name__} {said}".rstrip()
+        message = strict.shown(str(error)) if str(error) else ""
+        why = f"the provider of {spec.label!r} failed: {type(error).__name__} {message}".rstrip()
         raise InvalidEntry("document", why) from error
 
 
 def listed(spec: BlockSpec) -> list[tuple[str, str]]:
     """Return what a provider lists, checked; raises InvalidEntry when it fails or lists what cannot be shown."""
-    found = []
-    given = fetched(spec, "list")
+    documents = []
+    pairs = fetched(spec, "list")
     try:
-        for key, description in given:
+        for key, description in pairs:
             label_of(spec.label, key)
-            found.append((key, strict.text(description or "", "description", empty=True)))
+            documents.append((key, strict.text(description or "", "description", empty=True)))
     except InvalidEntry:
         raise
     except Exception as error:
         why = f"the provider of {spec.label!r} must list pairs of a key and a description: {error}"
         raise InvalidEntry("document", why) from error
-    return found
+    return documents
 
 
 def provided(specs: Sequence[BlockSpec], *, live: bool) -> list[BlockSpec]:
     """Return the declared blocks, those with a provider with the list of their documents as text.
 
-    One whose list cannot be had says so if the prompt is rendered ``live``; what is to be kept raises InvalidEntry.
+    If a list cannot be read, a ``live`` prompt says so. A prompt that is recorded raises InvalidEntry instead.
     """
-    found = []
+    blocks = []
     for spec in specs:
         if spec.provider is not None:
             try:
@@ -115,14 +115,14 @@ def provided(specs: Sequence[BlockSpec], *, live: bool) -> list[BlockSpec]:
                 lines = [f"(cannot be listed now: {error.why})"]
             text = "\n".join([*([spec.default] if spec.default else []), *lines])
             spec = msgspec.structs.replace(spec, default=text)
-        found.append(spec)
-    return found
+        blocks.append(spec)
+    return blocks
 
 
 def _line(key: str, description: str) -> str:
-    # One line each, so that no description can pass for another document's.
-    said = " ".join(description.split())
-    return f"- {key}: {said[:_LONGEST_LINE]}" if said else f"- {key}"
+    # One line each, so that a description cannot imitate another document.
+    line = " ".join(description.split())
+    return f"- {key}: {line[:_LONGEST_LINE]}" if line else f"- {key}"
 
 
 class LoadBlock(Intent, kw_only=True):
@@ -141,7 +141,7 @@ class LoadBlock(Intent, kw_only=True):
         return payloads.Block(label=label_of(self.label, self.name), op=op, text=self.text, read_only=True)
 
     def content(self) -> Any:
-        """Return the document and what is done: a retry may find that the provider has another text by now."""
+        """Return the document and the operation, without the text, which may have changed before a retry."""
         return self._payload().content()
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
@@ -154,7 +154,7 @@ class LoadBlock(Intent, kw_only=True):
             held = {slot: entry for slot, _, entry in look.slots(f"{slots.BLOCK}{self.label}/")}
             held[slots.BLOCK + payload.label] = payload
             tokens = sum(
-                self.counter(one.text) for one in held.values() if isinstance(one, payloads.Block) and one.text
+                self.counter(block.text) for block in held.values() if isinstance(block, payloads.Block) and block.text
             )
             if tokens > self.max_tokens:
                 why = f"takes {tokens} tokens with what is loaded; block {self.label!r} holds {self.max_tokens}"
@@ -162,10 +162,10 @@ class LoadBlock(Intent, kw_only=True):
         return Planned(payload, head.place)
 
 
-def loaded(specs: Sequence[BlockSpec], found: Mapping[str, tuple[int, Any]], counter: Counter) -> list[Loaded]:
+def loaded(specs: Sequence[BlockSpec], held: Mapping[str, tuple[int, Any]], counter: Counter) -> list[Loaded]:
     """Return the documents that are loaded, in the order in which they were."""
     documents = []
-    for label, (seq, payload) in sorted(found.items(), key=lambda one: one[1][0]):
+    for label, (seq, payload) in sorted(held.items(), key=lambda item: item[1][0]):
         spec = provider_of(label, specs)
         if (
             spec is not None
@@ -179,10 +179,10 @@ def loaded(specs: Sequence[BlockSpec], found: Mapping[str, tuple[int, Any]], cou
 
 
 def shown_documents(documents: Sequence[Loaded]) -> str:
-    """Return loaded documents as a model is shown them, each fenced so that its end cannot be mistaken."""
+    """Return loaded documents as the model sees them, each in a fence that its text cannot close."""
     parts = []
-    for one in documents:
-        longest = max((len(run) for run in re.findall("~+", one.text)), default=0)
+    for document in documents:
+        longest = max((len(run) for run in re.findall("~+", document.text)), default=0)
         fence = "~" * max(3, longest + 1)
-        parts.append(f"Loaded from {one.label}: {one.key}\n{fence}\n{one.text}\n{fence}")
+        parts.append(f"Loaded from {document.label}: {document.key}\n{fence}\n{document.text}\n{fence}")
     return "\n\n".join(parts)

@@ -249,8 +249,8 @@ class FreezePrompt(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Render the blocks as they are now."""
-        found = {slot.removeprefix(slots.BLOCK): (seq, entry) for slot, seq, entry in look.slots(slots.BLOCK)}
-        own = {label: held for label, held in found.items() if provider_of(label, self.specs) is None}
+        by_label = {slot.removeprefix(slots.BLOCK): (seq, entry) for slot, seq, entry in look.slots(slots.BLOCK)}
+        own = {label: held for label, held in by_label.items() if provider_of(label, self.specs) is None}
         blocks = assemble(self.specs, own, self.counter)
         text = render_prompt(blocks)
         payload = payloads.Block(label="", op="freeze", text=text, config=config_hash(blocks))
@@ -258,14 +258,14 @@ class FreezePrompt(Intent, kw_only=True):
 
 
 def assemble(
-    specs: Sequence[BlockSpec], found: Mapping[str, tuple[int, Any]], counter: Counter = estimate
+    specs: Sequence[BlockSpec], held: Mapping[str, tuple[int, Any]], counter: Counter = estimate
 ) -> list[Block]:
     """Return the blocks of a tape: declared ones first, in their order, then those made on the tape, oldest first."""
     declared = {spec.label: spec for spec in specs}
-    labels = [*declared, *(label for label in sorted(found, key=lambda one: found[one][0]) if label not in declared)]
+    labels = [*declared, *(label for label in sorted(held, key=lambda name: held[name][0]) if label not in declared)]
     blocks = []
     for label in labels:
-        seq, payload = found.get(label, (None, None))
+        seq, payload = held.get(label, (None, None))
         if label in declared and declared[label].provider is not None:
             spec = declared[label]
             tokens = counter(spec.default)

@@ -89,10 +89,10 @@ def compare(
 
 
 class Aligned(Struct, frozen=True):
-    """Two paths of tapes that share no ids, laid side by side by what their messages say."""
+    """Two paths of tapes that share no ids, aligned by the content of their messages."""
 
     parted: tuple[Message, Message] | None
-    """The last message of each before they part; None when they differ from the first on."""
+    """The last message of each before they diverge; None when they differ from the first on."""
     changes: list[tuple[str, Message]]
     """What only one has, in order: ``-`` is of the first path, ``+`` of the second."""
 
@@ -108,7 +108,7 @@ def align(before: Sequence[Message], after: Sequence[Message]) -> Aligned:
     while begun < min(len(old), len(new)) and old[begun] == new[begun]:
         begun += 1
     changes: list[tuple[str, Message]] = []
-    # What a heuristic takes for noise are the words that agents repeat, which do count here.
+    # The autojunk heuristic ignores items that repeat often, and repeated messages do count here.
     matcher = SequenceMatcher(None, old[begun:], new[begun:], autojunk=False)
     for what, a, b, c, d in matcher.get_opcodes():
         if what != "equal":
@@ -118,7 +118,7 @@ def align(before: Sequence[Message], after: Sequence[Message]) -> Aligned:
 
 
 def says(message: Message) -> bytes:
-    """Return what a message says, equal for messages that differ in ids only."""
+    """Return a message's content as bytes, equal for messages that differ in ids only."""
     read = shapes.read(message.data)
     parts = [_part(part) for part in read.parts]
     if not parts:
@@ -139,7 +139,7 @@ def _part(part: shapes.Part) -> Any:
 
 
 def _decoded(arguments: Any) -> Any:
-    """Return arguments as values: the same ones may be written with other spaces."""
+    """Return arguments as values, because equal ones may be written with different spaces."""
     if isinstance(arguments, str):
         try:
             return msgspec.json.decode(arguments)

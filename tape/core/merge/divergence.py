@@ -1,9 +1,9 @@
 """Merging: what a child did since it was forked or last merged, what of it conflicts, and what to write. Pure.
 
-It is a merge of three: how a message stands in the child, how it stands in the parent, and how it stood in each when
-the two last agreed. The shell gathers these of every message that the child changed and its parent has as well; the
-plan follows from them alone. A message stands with a body, or as None when it was retracted; that a tool result is
-hidden with its call follows from the call on both sides, and is never carried over by itself.
+It is a three-way merge of a message's state in the child, in the parent, and in each when the two last agreed. The
+shell reads these states for every message that the child changed and the parent has; the plan depends on nothing else.
+The state of a message is its body, or None when it was retracted. A tool result that is hidden with its call is hidden
+on both sides, so that is never merged by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLICIES = ("fail", "ours", "theirs")
 
 
 def check(strategy: str, on_conflict: str) -> None:
-    """Refuse what is no way to merge."""
+    """Refuse an unknown strategy or conflict policy."""
     strict.one_of(strategy, STRATEGIES, "strategy")
     strict.one_of(on_conflict, POLICIES, "on_conflict")
 
@@ -46,15 +46,15 @@ class Conflict(Struct, frozen=True):
 
 
 class Divergence(Struct, frozen=True):
-    """A message of the parent's that the child changed, by the parent's name for it."""
+    """A message of the parent that the child changed, by its id in the parent."""
 
     message_id: str
     seq: int
     written: int
-    """The child's last entry that names it, and the one that wrote what it says; 0 if that was no entry of its own."""
+    """The child's last entry that names it, and the one with its content; 0 if the child did not write the content."""
     base: dict[str, Any] | None
     theirs: dict[str, Any] | None
-    """How it stood in the child when the two last agreed, and how it stands there now."""
+    """Its state in the child when the two last agreed, and its state there now."""
     before: dict[str, Any] | None
     ours: dict[str, Any] | None
     """The same in the parent."""
@@ -74,12 +74,12 @@ class Plan(Struct, frozen=True):
 
 
 def plan(divergences: Sequence[Divergence], on_conflict: str) -> Plan:
-    """Return what the child's changes of common messages come to; conflicts are listed only with ``fail``."""
+    """Return what to write for the child's changes of common messages; conflicts are listed only with ``fail``."""
     outcome = Plan([], [], [], [], [])
     for change in sorted(divergences, key=lambda change: (change.seq, change.message_id)):
         if not differs(change):
             continue
-        # A retraction of what the parent hides already takes nothing away from it.
+        # Retracting a message that the parent hides already is no conflict.
         ours_changed = not _equal(change.before, change.ours) or change.was_hidden != change.hidden
         if ours_changed and not (change.theirs is None and change.hidden):
             if on_conflict == "fail":
@@ -95,13 +95,13 @@ def plan(divergences: Sequence[Divergence], on_conflict: str) -> Plan:
         if change.ours is None:
             outcome.restore.append(change)
         outcome.revise.append(change)
-    # A result can only be revised while its call is made: in the child's order, that was so.
+    # A result can only be revised while its call is visible. In the child's order, it was.
     outcome.revise.sort(key=lambda change: (change.written, change.seq, change.message_id))
     return outcome
 
 
 def differs(change: Divergence) -> bool:
-    """Whether the child changed a message, all in all, into something else than the parent has."""
+    """Whether the child changed a message, and the parent does not have the same change."""
     return not _equal(change.base, change.theirs) and not _equal(change.ours, change.theirs)
 
 
@@ -112,26 +112,25 @@ def _equal(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> bool:
 
 
 class OpenCalls:
-    """The calls still open at the end of a path, told from its messages last to first.
+    """The calls still open at the end of a path, found by reading its messages from the last to the first.
 
-    What counts is the last round of the path: results, and before them the messages that made the calls, of which there
-    may be many (the Responses API makes an item of each). A call that the conversation went on without is not waited
-    for.
+    Only the last round of the path counts: results, and before them the messages that made the calls. There may be many
+    such messages, because the Responses API makes an item of each call. A call from an earlier round is not open.
     """
 
     def __init__(self) -> None:
         self._answered: Counter[str] = Counter()
         self._made = False
         self.open: list[str] = []
-        """Those made by the messages told so far, in their order."""
+        """The open calls of the messages added so far, in their order."""
 
     def add(self, made: Sequence[str], answers: Sequence[str]) -> bool:
-        """Take the calls that the message before made, and those that it answers; False when no more are needed."""
+        """Add the next message towards the root: the calls it makes and answers. False when no more are needed."""
         if not made and (self._made or not answers):
             return False
         waiting = []
         for call in made:
-            # A result settles the call of that id that is nearest above it.
+            # A result answers the nearest call before it with that id.
             if self._answered[call]:
                 self._answered[call] -= 1
             else:

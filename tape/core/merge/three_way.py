@@ -1,4 +1,4 @@
-"""Merging state and blocks of a fork: what it changed, laid over what the parent has now. Pure."""
+"""Merging state and blocks of a fork: its changes are applied to what the parent has now. Pure."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Path = tuple[str, ...]
 
 
 def changes(before: Any, after: Any, path: Path = ()) -> dict[Path, Any]:
-    """Return the paths at which two JSON values differ, each with what the later one has there; UNSET where nothing."""
+    """Return the paths at which two JSON values differ, each with the later value there; UNSET for a missing one."""
     if isinstance(before, dict) and isinstance(after, dict):
-        found: dict[Path, Any] = {}
+        differences: dict[Path, Any] = {}
         for name in {**before, **after}:
-            found |= changes(before.get(name, UNSET), after.get(name, UNSET), (*path, name))
-        return found
+            differences |= changes(before.get(name, UNSET), after.get(name, UNSET), (*path, name))
+        return differences
     if before is UNSET or after is UNSET:
         return {} if before is after else {path: after}
     return {} if same(before, after) else {path: after}
@@ -53,10 +53,10 @@ def merge_values(
 ) -> tuple[Any, list[Conflict], list[str]]:
     """Return the parent's value with the fork's changes in it, the conflicts, and the paths that stayed as they were.
 
-    Two changes meet when one path leads through the other; equal changes never conflict.
+    Two changes overlap when one path is a prefix of the other. Equal changes never conflict.
     """
     conflicts: list[Conflict] = []
-    kept: list[str] = []
+    unmerged: list[str] = []
     for path, value in theirs.items():
         against = [other for other in ours if other[: len(path)] == path or path[: len(other)] == other]
         differing = [other for other in against if other != path or not _equal(ours[other], value)]
@@ -65,10 +65,10 @@ def merge_values(
             if on_conflict == "fail":
                 conflicts.append(Conflict(name, _shown(_at(now, path)), _shown(value), "state"))
             else:
-                kept.append(name)
+                unmerged.append(name)
             continue
         now = _put(now, path, value)
-    return now, conflicts, kept
+    return now, conflicts, unmerged
 
 
 class Versioned(Struct, frozen=True):
@@ -86,7 +86,7 @@ class StateSide(Struct, frozen=True):
 
 
 class MergedState(Struct, frozen=True):
-    """What the parent's slot comes to, what conflicts, and which paths stay as the parent has them."""
+    """The merged slot, the conflicts, and the paths that stay as the parent has them."""
 
     result: Versioned
     conflicts: list[Conflict]
@@ -94,9 +94,9 @@ class MergedState(Struct, frozen=True):
 
 
 def state_value(payload: Any, spec: Slot | None) -> Versioned:
-    """Return what an entry says that a slot holds, in the version that this program declares if migrators lead there.
+    """Return the value in an entry of a slot, migrated to the version that this program declares if that is possible.
 
-    A value that they do not lead there, or that a newer program wrote, keeps its own version.
+    A value that no migrator covers, or that a newer program wrote, keeps its own version.
     """
     if not isinstance(payload, payloads.State) or payload.value is UNSET:
         return Versioned(UNSET, 0)
@@ -104,13 +104,13 @@ def state_value(payload: Any, spec: Slot | None) -> Versioned:
 
 
 def merge_state(slot: str, theirs: StateSide, ours: StateSide, on_conflict: str, spec: Slot | None) -> MergedState:
-    """Return a slot of the parent's with the fork's changes in it, with the version of the value that it then holds.
+    """Return the parent's slot with the fork's changes in it, and the version of the merged value.
 
-    Values of one version are merged by path. Values of different versions have no paths in common, so they are taken or
-    left whole. A result that does not fit the declared type is a conflict of the whole slot.
+    Values of one version are merged by path. Values of different versions have no paths in common, so one of them is
+    used as a whole. A result that does not fit the declared type is a conflict of the whole slot.
     """
     values = (theirs.before, theirs.after, ours.before, ours.after)
-    versions = {one.version or 1 for one in values if one.value is not UNSET}
+    versions = {side.version or 1 for side in values if side.value is not UNSET}
     if len(versions) > 1:
         merged = _merge_whole(slot, theirs, ours, on_conflict)
     else:
@@ -121,7 +121,7 @@ def merge_state(slot: str, theirs: StateSide, ours: StateSide, on_conflict: str,
             ours.after.value,
             on_conflict,
         )
-        merged = MergedState(Versioned(value, max(one.version for one in values)), conflicts, kept)
+        merged = MergedState(Versioned(value, max(side.version for side in values)), conflicts, kept)
     if merged.conflicts or spec is None or same_value(merged.result, ours.after):
         return merged
     if _fits(merged.result, spec):
@@ -149,9 +149,9 @@ def _slot_conflict(slot: str, theirs: StateSide, ours: StateSide) -> Conflict:
     return Conflict(slot, _shown(ours.after.value), _shown(theirs.after.value), "state")
 
 
-def same_value(one: Versioned, other: Versioned) -> bool:
-    """Whether two values are the same in the same version: by themselves, equal values of two versions are not."""
-    return _equal(one.value, other.value) and (one.value is UNSET or (one.version or 1) == (other.version or 1))
+def same_value(first: Versioned, second: Versioned) -> bool:
+    """Whether two values are equal and have the same version."""
+    return _equal(first.value, second.value) and (first.value is UNSET or (first.version or 1) == (second.version or 1))
 
 
 def _fits(held: Versioned, spec: Slot) -> bool:
@@ -165,8 +165,8 @@ def _fits(held: Versioned, spec: Slot) -> bool:
     return True
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return one is other if one is UNSET or other is UNSET else same(one, other)
+def _equal(first: Any, second: Any) -> bool:
+    return first is second if first is UNSET or second is UNSET else same(first, second)
 
 
 def _shown(value: Any) -> dict[str, Any] | None:
@@ -182,7 +182,7 @@ def _at(value: Any, path: Path) -> Any | UnsetType:
 
 
 def _put(value: Any, path: Path, new: Any) -> Any:
-    """Return ``value`` with something else at a path, or with nothing there."""
+    """Return ``value`` with another value at a path, or with that path removed."""
     if not path:
         return new
     held = dict(value) if isinstance(value, dict) else {}
@@ -207,7 +207,7 @@ class BlockValue(Struct, frozen=True):
 
 
 class BlockSide(Struct, frozen=True):
-    """What became of a block on one of the two tapes since they last agreed; None stands for a block that is not there.
+    """The changes to a block on one of the two tapes since they last agreed; None stands for a missing block.
 
     ``lines`` are the lines appended, or None when the text was replaced or the block removed.
     """
@@ -220,7 +220,7 @@ class BlockSide(Struct, frozen=True):
 
 
 class MergedBlock(Struct, frozen=True):
-    """What the parent's block comes to; or the fields of both that conflict; or that the parent's were kept."""
+    """The merged block; or the fields of both that conflict; or that the parent's were kept."""
 
     value: BlockValue | None
     conflict: tuple[dict[str, Any] | None, dict[str, Any] | None] | None = None
@@ -269,10 +269,10 @@ def block_lines(entries: Sequence[payloads.Block], text: str | None) -> list[str
 
 
 def merge_block(theirs: BlockSide, ours: BlockSide, on_conflict: str, counter: Counter) -> MergedBlock:
-    """Return what a block of the parent's comes to with the fork's changes. The table in docs/model.md says the same.
+    """Return the parent's block with the fork's changes. The table in docs/model.md says the same.
 
-    Text, description, limit and mark are merged each by itself. Lines appended by both come one after the other. What
-    was removed by one and changed by the other conflicts, and so does a text that the limit does not hold.
+    Text, description, limit and mark are merged separately. Lines appended by both come one after the other. A block
+    that one removed and the other changed is a conflict, and so is a text that is over the limit.
     """
     held, wanted = ours.after, theirs.after
     if wanted in (theirs.before, held):
@@ -285,16 +285,16 @@ def merge_block(theirs: BlockSide, ours: BlockSide, on_conflict: str, counter: C
             fields = ["text"]
     elif not unchanged or ours.before != theirs.before:
         merged, fields = _merge_fields(theirs, ours, held, wanted)
-    kept = False
+    keeps_ours = False
     if fields:
         if on_conflict == "fail":
             return MergedBlock(held, (_fields(held, fields), _fields(wanted, fields)))
-        kept = on_conflict == "ours"
-        if kept and (held is None or wanted is None):
+        keeps_ours = on_conflict == "ours"
+        if keeps_ours and (held is None or wanted is None):
             return MergedBlock(held, kept=True)
-        merged = _with(merged, held if kept else wanted, fields)
+        merged = _with(merged, held if keeps_ours else wanted, fields)
     if not _over(merged, held, counter):
-        return MergedBlock(merged, kept=kept)
+        return MergedBlock(merged, kept=keeps_ours)
     if on_conflict == "ours":
         return MergedBlock(held, kept=True)
     whole = theirs.recorded or wanted
@@ -330,7 +330,7 @@ def _merge_fields(
 
 
 def _with(value: BlockValue | None, other: BlockValue | None, fields: Sequence[str]) -> BlockValue | None:
-    """Return a block with some fields of another's; without one of the two there is nothing to mix."""
+    """Return a block with some fields of another one; the other one itself if either is missing."""
     if value is None or other is None:
         return other
     return structs.replace(value, **{name: getattr(other, name) for name in fields})
@@ -354,11 +354,11 @@ def block_entries(
 ) -> list[payloads.Block]:
     """Return the entries that turn what the parent holds into the merged block.
 
-    Lines stay lines, so that they still commute when the parent is merged in its turn.
+    Appended lines stay separate entries, so that they still commute when the parent itself is merged.
     """
     if value is None:
-        kept = held or BlockValue("")
-        return [_entry(label, "remove", None, None, kept, declared)]
+        config_source = held or BlockValue("")
+        return [_entry(label, "remove", None, None, config_source, declared)]
     text = held.text if held is not None else ""
     appended = []
     for line in lines or ():
@@ -371,11 +371,11 @@ def block_entries(
     return [_entry(label, "set", held.text, held.text, value, declared), *appended]
 
 
-def _entry(label: str, op: str, given: str | None, text: str | None, value: BlockValue, declared: bool) -> Any:
+def _entry(label: str, op: str, change: str | None, text: str | None, value: BlockValue, declared: bool) -> Any:
     return payloads.Block(
         label=label,
         op=op,
-        given=given,
+        given=change,
         text=text,
         description=value.description,
         max_tokens=value.max_tokens,

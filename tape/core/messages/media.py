@@ -42,7 +42,7 @@ def inline(media: Media) -> tuple[str | None, str] | None:
 
 
 def read_data_url(text: str) -> Media | None:
-    """Return what a text is that is wholly the data URL of a picture, sound, video or PDF; else None."""
+    """Return the picture, sound, video or PDF whose data URL is the whole text; else None."""
     header = _HEADER.match(text) if text[:5] == "data:" else None
     if header is None or header[1] is None or not _BASE64.fullmatch(text, header.end()):
         return None
@@ -67,7 +67,7 @@ def label(media: Media) -> str:
 
 
 def plain(text: str, most: int = _LONGEST_NAME) -> str:
-    """Return text that can stand inside a mark: on one line, without the brackets that end it, and short."""
+    """Return text that fits inside a mark: on one line, without the brackets that end a mark, and short."""
     text = " ".join(text.replace("[", "(").replace("]", ")").split())
     return text if len(text) <= most else f"{text[:most]}…"
 
@@ -88,22 +88,24 @@ def _text(source: dict[str, Any], *names: str) -> str | None:
     return None
 
 
-def _made(part: dict[str, Any], given: str, media_type: str | None, kind: str | None, name: str | None = None) -> Media:
+def _media_from(
+    part: dict[str, Any], address: str, media_type: str | None, kind: str | None, name: str | None = None
+) -> Media:
     """Return media from an address, a data URL or bare base64."""
     if not media_type and name and "." in name:
         media_type = _MEDIA_TYPES.get(name.rpartition(".")[2].lower())
-    header = _HEADER.match(given)
+    header = _HEADER.match(address)
     if header is not None:
         media_type = header[1] or media_type
-    elif _BASE64.fullmatch(given, 0, 200):
-        given = f"data:{media_type or 'application/octet-stream'};base64,{given}"
+    elif _BASE64.fullmatch(address, 0, 200):
+        address = f"data:{media_type or 'application/octet-stream'};base64,{address}"
     if kind is None:
         family = (media_type or "").partition("/")[0]
         kind = family if family in _KINDS else "file"
-    return Media(given, media_type, part, kind, name)
+    return Media(address, media_type, part, kind, name)
 
 
-def _kept(part: dict[str, Any], file_id: str, home: str, kind: str, name: str | None = None) -> Media:
+def _by_file_id(part: dict[str, Any], file_id: str, home: str, kind: str, name: str | None = None) -> Media:
     return Media("", None, part, kind, name, file_id, home)
 
 
@@ -114,7 +116,7 @@ def _openai_image(part: dict[str, Any]) -> Media | None:
     if url is not None:
         return Media(url, _type_in(url), part)
     file_id = _text(part, "file_id")
-    return None if file_id is None else _kept(part, file_id, "openai", "image")
+    return None if file_id is None else _by_file_id(part, file_id, "openai", "image")
 
 
 def _type_in(url: str) -> str | None:
@@ -130,9 +132,9 @@ def _openai_file(part: dict[str, Any]) -> Media | None:
     name = _text(held, "filename")
     data = _text(held, "file_data", "file_url")
     if data is not None:
-        return _made(part, data, None, "file", name)
+        return _media_from(part, data, None, "file", name)
     file_id = _text(held, "file_id")
-    return None if file_id is None else _kept(part, file_id, "openai", "file", name)
+    return None if file_id is None else _by_file_id(part, file_id, "openai", "file", name)
 
 
 def _input_audio(part: dict[str, Any]) -> Media | None:
@@ -140,7 +142,7 @@ def _input_audio(part: dict[str, Any]) -> Media | None:
     data = _text(held, "data") if isinstance(held, dict) else None
     if data is None or not isinstance(held, dict):
         return None
-    return _made(part, data, f"audio/{_text(held, 'format') or 'wav'}", "audio")
+    return _media_from(part, data, f"audio/{_text(held, 'format') or 'wav'}", "audio")
 
 
 def _sourced(part: dict[str, Any]) -> Media | None:
@@ -150,11 +152,11 @@ def _sourced(part: dict[str, Any]) -> Media | None:
     name = _text(part, "title")
     match source.get("type"):
         case "base64" if data := _text(source, "data"):
-            return _made(part, data, _text(source, "media_type"), kind, name)
+            return _media_from(part, data, _text(source, "media_type"), kind, name)
         case "url" if url := _text(source, "url"):
             return Media(url, "application/pdf" if kind == "file" else None, part, kind, name)
         case "file" if file_id := _text(source, "file_id"):
-            return _kept(part, file_id, "anthropic", kind, name)
+            return _by_file_id(part, file_id, "anthropic", kind, name)
         case "text" if isinstance(source.get("data"), str):
             return Media("", "text/plain", part, "file", name, text=source["data"])
         case "content":
@@ -179,11 +181,11 @@ def _plain_part(part: dict[str, Any]) -> Media | None:
     if isinstance(part.get("source"), dict):
         return _sourced(part)
     family = str(part.get("type")).partition("-")[0]
-    given = _text(part, "url", "data", "image", "audio", "video")
+    address = _text(part, "url", "data", "image", "audio", "video")
     media_type = _text(part, "mediaType", "mimeType", "media_type", "mime_type")
-    if given is None:
+    if address is None:
         return None
-    return _made(part, given, media_type, family if family in _KINDS else None, _text(part, "filename", "name"))
+    return _media_from(part, address, media_type, family if family in _KINDS else None, _text(part, "filename", "name"))
 
 
 def _resource(part: dict[str, Any]) -> Media | None:
@@ -195,7 +197,7 @@ def _resource(part: dict[str, Any]) -> Media | None:
     if isinstance(held.get("text"), str):
         return Media("", media_type or "text/plain", part, "file", name, text=held["text"])
     blob = _text(held, "blob")
-    return None if blob is None else _made(part, blob, media_type, None, name)
+    return None if blob is None else _media_from(part, blob, media_type, None, name)
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Media | None]] = {

@@ -10,7 +10,7 @@ __all__ = ["MessageLike", "as_dict", "dumped"]
 
 
 class _ToDict(Protocol):
-    """What a message of an SDK may be: it tells its fields."""
+    """An object of an SDK that returns its fields as a dict."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields."""
@@ -24,7 +24,7 @@ class _ModelDump(Protocol):
 
 
 MessageLike = dict[str, Any] | _ToDict | _ModelDump
-"""What is taken as a message."""
+"""What is accepted as a message."""
 
 
 def as_dict(value: Any, field: str) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def as_dict(value: Any, field: str) -> dict[str, Any]:
 
 
 def dumped(value: Any) -> Any:
-    """Return what an object says of itself; None if it has no ``to_dict()`` and no ``model_dump()``.
+    """Return an object's fields; None if it has no ``to_dict()`` and no ``model_dump()``.
 
-    The first of the two leaves out what was never set, where an SDK has both: that is what its API takes back.
+    Where an SDK has both, ``to_dict()`` leaves out fields that were never set, as its API wants them.
     """
     kind = type(value)
     if isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Who says a message that has no role: items of OpenAI's Responses API other than messages have none. Pure."""
+"""The role of a message without one: items of OpenAI's Responses API other than messages have no role. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["role_of"]
 
 
 def role_of(message: dict[str, Any]) -> str | None:
-    """Return the role that a message has, or that its type implies; None if neither tells."""
+    """Return the role that a message has, or that its type implies; None if neither does."""
     role = message.get("role")
     if isinstance(role, str):
         return role

@@ -1,8 +1,8 @@
 """Reading messages of every shape into one: text, media, tool calls and tool results, in order. Pure.
 
 Known shapes: OpenAI chat messages, OpenAI Responses items, Anthropic messages, AI-SDK messages (with parts and with
-content parts). What is not known is kept as ``Other`` and passed on only to the API it came from; elsewhere a mark
-stands for it.
+content parts). An unknown part becomes ``Other`` and is sent only to the API it came from; the others get a mark in its
+place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TEXTS = ("text", "input_text", "output_text")
 _PLAIN = frozenset({"id", "role", "content", "usage"})
 """The fields of a message that is nothing but a text."""
 _STRUCTURE = frozenset({"step-start"})
-"""Parts that say nothing to a model."""
+"""Parts that a model is never shown."""
 _IN_RESULTS = frozenset({"search_result", "tool_reference"})
 """Blocks that Anthropic takes inside a tool result."""
 _RUN_BY_OPENAI = frozenset(
@@ -89,7 +89,7 @@ BOUND = (Call, Result)
 
 
 class Neutral(Struct, frozen=True, gc=False):
-    """A message without the clothes of any API."""
+    """A message in a shape that no API dictates."""
 
     role: str
     parts: list[Part]
@@ -122,7 +122,7 @@ def as_text(content: Any) -> str:
 
 
 def contents(content: Any) -> list[Text | Media | Other]:
-    """Return what a tool gave as parts: text, and the media in it, also those that lie inside of JSON values."""
+    """Return a tool's output as parts: text, and the media in it, also media inside of JSON values."""
     if content is None or content in ("", []):
         return []
     if isinstance(content, str):
@@ -177,7 +177,7 @@ def _json(value: Any) -> str:
 
 
 def is_plain(message: dict[str, Any]) -> bool:
-    """Whether a message is nothing but a text that someone says: no tool's, no media, no name."""
+    """Whether a message is only a text with a role: no tool result, no media, no name."""
     content, role = message.get("content"), message.get("role")
     if type(content) is not str or role == "tool" or content[:5] == "data:":
         return False
@@ -188,7 +188,7 @@ def read(message: dict[str, Any]) -> Neutral:
     """Return a message of any shape in the neutral one."""
     role, content = message.get("role"), message.get("content")
     if type(role) is str and type(content) is str and (len(message) == 2 or message.keys() <= _PLAIN):
-        # Most are a text and who says it.
+        # Most messages are a text and a role.
         return Neutral(role, [Text(content)] if content else [])
     kind = message.get("type")
     if isinstance(kind, str) and role is None and kind != "message":
@@ -228,11 +228,11 @@ def _chat_call(call: dict[str, Any]) -> Call:
 
 
 def _beside(message: dict[str, Any]) -> list[Part]:
-    """Return what a message without content says in other fields, so that it does not vanish from a request."""
+    """Return the parts of a message without content from its other fields, so that a request does not drop it."""
     audio = message.get("audio")
     if isinstance(audio, dict):
-        said = audio.get("transcript")
-        return [Text(said) if isinstance(said, str) and said else Other({"type": "audio"})]
+        transcript = audio.get("transcript")
+        return [Text(transcript) if isinstance(transcript, str) and transcript else Other({"type": "audio"})]
     if "content" in message or "parts" in message:
         return []
     if isinstance(message.get("text"), str):
@@ -242,7 +242,7 @@ def _beside(message: dict[str, Any]) -> list[Part]:
 
 
 _ENVELOPE = frozenset({"id", "type", "role", "name", "tool_calls", "usage"})
-"""Fields of a message that say nothing to a model by themselves."""
+"""Fields of a message that mean nothing to a model by themselves."""
 
 
 def _item(item: dict[str, Any], kind: str) -> Neutral:
@@ -251,13 +251,13 @@ def _item(item: dict[str, Any], kind: str) -> Neutral:
     if kind == "local_shell_call_output" and not isinstance(call, str):
         call = item.get("id")
     if isinstance(call, str) and kind.endswith("_call_output"):
-        given = item.get("output", item.get("status"))
-        return Neutral("tool", [Result(call, given, False, None, None if kind == "function_call_output" else item)])
+        output = item.get("output", item.get("status"))
+        return Neutral("tool", [Result(call, output, False, None, None if kind == "function_call_output" else item)])
     if isinstance(call, str) and kind.endswith("_call") and kind not in _RUN_BY_OPENAI:
         name = str(item.get("name") or kind.removesuffix("_call"))
         fields = ("arguments", "input", "action", "actions", "operation")
-        given = next((item[field] for field in fields if field in item), "{}")
-        return Neutral("assistant", [Call(call, name, given, None if kind == "function_call" else item)])
+        arguments = next((item[field] for field in fields if field in item), "{}")
+        return Neutral("assistant", [Call(call, name, arguments, None if kind == "function_call" else item)])
     parts = _part(item)
     if any(isinstance(part, Result) for part in parts) and not any(isinstance(part, Call) for part in parts):
         return Neutral("tool", parts)
@@ -305,10 +305,10 @@ def _tool_part(part: dict[str, Any], kind: str) -> list[Part]:
     if not isinstance(call, str):
         return [Other(part)]
     name = str(part.get("toolName") or kind.removeprefix("tool-"))
-    found: list[Part] = [Call(call, name, part.get("input", {}))]
+    parts: list[Part] = [Call(call, name, part.get("input", {}))]
     state = part.get("state")
     if state == "output-available" or (state is None and "output" in part):
-        found.append(Result(call, part.get("output"), False, name))
+        parts.append(Result(call, part.get("output"), False, name))
     elif state in ("output-error", "output-denied"):
-        found.append(Result(call, part.get("errorText") or "denied", True, name))
-    return found
+        parts.append(Result(call, part.get("errorText") or "denied", True, name))
+    return parts

@@ -1,8 +1,8 @@
 """The text of a message, for search: everything that a person or a model could read in it, whatever its shape.
 
 Strings are collected wherever they stand (content, parts, blocks, reasoning, tool calls and their results), except
-under names that hold no text (ids, types, signatures) and except media, which is letters only by accident. Inside the
-arguments and results of tools the names of fields are text, too.
+under names that hold no text (ids, types, signatures) and except encoded media. Inside the arguments and results of
+tools the names of fields are text, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def data_text(value: Any) -> str:
 
 
 def _texts(value: Any, *, in_tool: bool) -> Iterator[str]:
-    """Yield the text in a message or a part of one; in what a tool was given or gave, names and numbers are text."""
+    """Yield the text in a message or a part of one; in a tool's input or output, names and numbers are text."""
     if isinstance(value, str):
         if not _is_media(value):
             yield value
@@ -62,7 +62,7 @@ def _texts(value: Any, *, in_tool: bool) -> Iterator[str]:
 
 
 def _decoded(value: Any) -> Any:
-    """Return what a string of JSON says: in it, letters outside ASCII may be written as escapes."""
+    """Return the value of a JSON string, in which letters outside ASCII may be written as escapes."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return msgspec.json.decode(value)

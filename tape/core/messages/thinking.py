@@ -1,4 +1,4 @@
-"""What a model thought before it answered, as text, whatever the API calls it. Pure."""
+"""A model's thinking before its answer, as text, under the name that each API gives it. Pure."""
 
 from __future__ import annotations
 

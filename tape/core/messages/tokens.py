@@ -77,7 +77,7 @@ def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
     for name, value in message.items():
         if name in _UNCOUNTED or (name == "type" and value == "message"):
             continue
-        # Most often a text, which every append counts: the general case costs as much as the counting.
+        # A fast path for plain text, which every append counts: the general case would double the cost.
         if type(value) is str and value[:5] not in ("", "data:"):
             # The result of such an item is a picture that the API made.
             picture = name == "result" and message.get("type") == "image_generation_call"
@@ -92,7 +92,7 @@ def _value(value: Any, counter: Counter, in_result: bool) -> int:
     if value is None or value == "":
         return 0
     if isinstance(value, str):
-        # What a tool gives is shown as the picture it is. Elsewhere a data URL is sent as text, and costs as much.
+        # A data URL in a tool's output is shown as the media it is. Elsewhere it is sent as text, and costs as much.
         return MEDIA_TOKENS if in_result and read_data_url(value) is not None else counter(value)
     if isinstance(value, list):
         return sum(_value(item, counter, in_result) for item in value)
@@ -104,7 +104,7 @@ def _value(value: Any, counter: Counter, in_result: bool) -> int:
             if kind in _TEXT_TYPES and isinstance(value.get("text"), str):
                 return counter(value["text"])
             in_result = in_result or kind.endswith("_result") or kind.startswith("tool-")
-        # Tool calls and results travel as JSON, keys and all.
+        # Tool calls and results are sent as JSON, including keys.
         total = 0
         for name, item in value.items():
             if item is not None:
@@ -115,7 +115,7 @@ def _value(value: Any, counter: Counter, in_result: bool) -> int:
 
 
 def _json(value: Any, counter: Counter) -> int:
-    """Return what a value costs as the text that a model wrote or reads."""
+    """Return what a value costs as JSON text."""
     return counter(value if isinstance(value, str) else msgspec.json.encode(value).decode()) if value != "" else 0
 
 

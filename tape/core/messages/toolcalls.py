@@ -1,9 +1,9 @@
 """Which tool calls a message makes and which it answers, in the shapes that models and frameworks use.
 
-Read once, when the message is recorded; the answer is kept in the entry. Known shapes: OpenAI chat (``tool_calls``,
-``tool_call_id``), OpenAI Responses items (``call_id``), Anthropic blocks (``tool_use``, ``tool_result``), and AI-
-SDK parts (``tool-call``, ``tool-result``, ``tool-<name>``, ``dynamic-tool``). A result inside the message that
-makes the call needs no binding: it comes and goes with it.
+Read once, when the message is recorded, and stored in the entry. Known shapes: OpenAI chat (``tool_calls``,
+``tool_call_id``), OpenAI Responses items (``call_id``), Anthropic blocks (``tool_use``, ``tool_result``), and AI-SDK
+parts (``tool-call``, ``tool-result``, ``tool-<name>``, ``dynamic-tool``). A result inside the message that makes the
+call needs no binding, because both are shown or hidden together.
 """
 
 from __future__ import annotations

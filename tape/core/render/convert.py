@@ -1,4 +1,4 @@
-"""What each API takes of media and of other APIs' parts, and the mark that stands for what it does not take. Pure."""
+"""Which media and parts of other APIs each API accepts, and the mark that replaces what it does not accept. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 CHAT, RESPONSES, ANTHROPIC = "chat", "responses", "anthropic"
 APIS: Mapping[str, str] = {CHAT: "OpenAI chat", RESPONSES: "OpenAI Responses", ANTHROPIC: "Anthropic"}
-"""The APIs that a context can be rendered for, and how a mark calls them."""
+"""The APIs that a context can be rendered for, and their names in marks."""
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
@@ -101,7 +101,7 @@ def mark(part: Media | Other, api: str, role: str = "user") -> str:
 
 
 def _gist(part: dict[str, Any]) -> str:
-    """Return what a part is about in a few words. What a model thought is not told."""
+    """Return what a part is about in a few words; nothing for a model's thinking."""
     if part.get("type") in ("thinking", "redacted_thinking", "reasoning", "compaction"):
         return ""
     values = []
@@ -126,9 +126,9 @@ def search_text(part: dict[str, Any]) -> str | None:
 
 
 def refusal(part: dict[str, Any]) -> str:
-    """Return how a model refused, or an empty text when the part is no refusal."""
-    said = part.get("refusal") if part.get("type") == "refusal" else None
-    return said if isinstance(said, str) else ""
+    """Return the text of a refusal, or an empty text when the part is none."""
+    text = part.get("refusal") if part.get("type") == "refusal" else None
+    return text if isinstance(text, str) else ""
 
 
 def _document_text(media: Media) -> str:
@@ -219,7 +219,7 @@ def _document(media: Media) -> dict[str, Any] | None:
 
 
 def _detail(media: Media) -> dict[str, Any]:
-    """Return how closely OpenAI is to look at an image, where the part says so."""
+    """Return the ``detail`` with which OpenAI should read an image, where the part has it."""
     held = media.part.get("image_url")
     detail = held.get("detail") if isinstance(held, dict) else media.part.get("detail")
     return {"detail": detail} if detail in ("auto", "low", "high") else {}
@@ -241,5 +241,5 @@ def anthropic_other(part: dict[str, Any], role: str) -> dict[str, Any] | None:
     names = _BLOCKS.get(role, {}).get(kind) if isinstance(kind, str) else None
     if not _holds(part, names):
         return None
-    # Where a request is cached is for the caller to say: an API takes a few such marks only.
+    # The caller decides where a request is cached, because an API accepts only a few cache marks.
     return {name: value for name, value in part.items() if name != "cache_control"}

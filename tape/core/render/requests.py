@@ -1,8 +1,8 @@
 """Rendering: a context as the request of an API. Pure.
 
-All APIs demand that every tool call is answered right after it, and nothing else is. The neutral messages are put in
-that order first (``settle``), and then dressed, each by itself: so the tokens of a request are at most those of its
-messages. What an API does not take is not left out: a mark in the text tells of it, and ``untaken`` names it.
+All APIs demand that every tool call is followed directly by its result. The neutral messages are put in that order
+first (``settle``), and then rendered one by one, so the tokens of a request are at most the sum of its messages. What
+an API does not accept is replaced by a mark in the text, and ``untaken`` lists it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 CONTINUED = "(continued)"
-"""What a user says in front of an assistant that begins, since Anthropic wants a user to."""
+"""The user message before an assistant that begins, because Anthropic wants a user to begin."""
 
 _ROLES = frozenset({"system", "developer", "assistant"})
 """The roles that OpenAI's APIs know besides the user's and the tools'."""
@@ -63,12 +63,12 @@ _CHAT_ID, _RESPONSES_ID = 40, 64
 _NATIVE_PAIRS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
 """Items of the Responses API that only an output of their own kind answers."""
 _SHOWS_MEDIA = ("user", "result")
-"""The roles that may show media: a user, and a tool's result, though chat has to put them behind it."""
+"""The roles that may show media: a user, and a tool's result, though chat puts them after the result."""
 _KEEPS_ID = frozenset({"computer_call", "local_shell_call", "local_shell_call_output"})
 
 
 def _short(limit: int, id: str) -> str:
-    """Return an id that is not empty and not longer than an API takes it; the same id gives the same."""
+    """Return an id that is not empty and within an API's limit; the same id always gives the same result."""
     if len(id) > limit:
         digest = blake2b(id.encode("utf-8", "replace"), digest_size=4).hexdigest()
         id = f"{id[: limit - 9]}_{digest}"
@@ -135,7 +135,7 @@ def to_chat(prompt: str | None, messages: Sequence[Neutral]) -> list[dict[str, A
     for message in settle(messages, _chat_id):
         parts = message.parts
         if len(parts) == 1 and message.name is None and type(part := parts[0]) is Text and part.text:
-            # What most messages are; they come out of the general way as the same.
+            # A fast path for most messages; the general path gives the same.
             out.append({"role": message.role if message.role in _ROLES else "user", "content": part.text})
         else:
             out += _chat_messages(message)
@@ -148,12 +148,12 @@ def _chat_messages(message: Neutral) -> list[dict[str, Any]]:
     role = message.role if message.role in _ROLES else "user"
     content = [_chat_part(part, role) for part in message.parts if not isinstance(part, BOUND)]
     body = content if any(part["type"] != "text" for part in content) else _joined(content)
-    dressed: dict[str, Any] = {"role": role, "content": body or None}
+    rendered: dict[str, Any] = {"role": role, "content": body or None}
     if message.name is not None and _SPEAKER.fullmatch(message.name):
-        dressed["name"] = message.name
+        rendered["name"] = message.name
     if message.calls:
-        dressed["tool_calls"] = [_chat_call(call) for call in message.calls]
-    return [dressed] if body or message.calls else []
+        rendered["tool_calls"] = [_chat_call(call) for call in message.calls]
+    return [rendered] if body or message.calls else []
 
 
 def _chat_part(part: Part, role: str) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def _chat_part(part: Part, role: str) -> dict[str, Any]:
 def _chat_taken(part: Media | Other, role: str) -> dict[str, Any] | None:
     """Return what chat takes for a part in a message of this role; only a user may show media."""
     if isinstance(part, Media):
-        found = chat_media(part)
-        return found if found is not None and (role in _SHOWS_MEDIA or found["type"] == "text") else None
+        accepted = chat_media(part)
+        return accepted if accepted is not None and (role in _SHOWS_MEDIA or accepted["type"] == "text") else None
     refused = refusal(part.part)
     if refused and role == "assistant":
         return {"type": "refusal", "refusal": refused}
@@ -188,12 +188,12 @@ def _chat_results(results: Sequence[Result]) -> list[dict[str, Any]]:
         texts: list[str] = []
         media: list[dict[str, Any]] = []
         for part in contents(result.content):
-            dressed = _chat_part(part, "result")
-            if dressed["type"] == "text":
-                texts.append(dressed["text"])
+            rendered = _chat_part(part, "result")
+            if rendered["type"] == "text":
+                texts.append(rendered["text"])
             elif isinstance(part, Media):
                 texts.append(f"[{label(part)}, shown below]")
-                media.append(dressed)
+                media.append(rendered)
         out.append({"role": "tool", "tool_call_id": result.id, "content": "\n".join(texts)})
         if media:
             attached += [{"type": "text", "text": f"[from the result of {result.id}]"}, *media]
@@ -217,22 +217,22 @@ def to_responses(prompt: str | None, messages: Sequence[Neutral]) -> dict[str, A
 
 
 def _kind(call: Call, result: Result) -> str:
-    """Return the type of item that a call goes as: its own where the result is of that kind, too."""
+    """Return the type of item that a call is sent as: its own, if the result is of that kind, too."""
     if _custom(call):
         return "custom_tool_call"
     kind = call.part.get("type") if call.part is not None else None
     if kind not in _NATIVE_PAIRS or result.part is None or result.part.get("type") != f"{kind}_output":
         return "function_call"
-    given = result.part.get("output")
+    output = result.part.get("output")
     match kind:
         case "computer_call":
-            own = isinstance(given, dict) and given.get("type") == "computer_screenshot"
+            own = isinstance(output, dict) and output.get("type") == "computer_screenshot"
         case "local_shell_call":
-            own = isinstance(given, str)
+            own = isinstance(output, str)
         case "shell_call":
-            own = isinstance(given, list) and all(isinstance(one, dict) and "outcome" in one for one in given)
+            own = isinstance(output, list) and all(isinstance(item, dict) and "outcome" in item for item in output)
         case _:
-            own = result.part.get("status") in ("completed", "failed") and isinstance(given, str | None)
+            own = result.part.get("status") in ("completed", "failed") and isinstance(output, str | None)
     return kind if own else "function_call"
 
 
@@ -267,10 +267,10 @@ def _responses_taken(part: Media | Other, role: str) -> dict[str, Any] | None:
         return item
     text: str | None
     if isinstance(part, Media):
-        found = responses_media(part)
-        if found is None or found["type"] != "input_text":
-            return found if role in _SHOWS_MEDIA else None
-        text = found["text"]
+        accepted = responses_media(part)
+        if accepted is None or accepted["type"] != "input_text":
+            return accepted if role in _SHOWS_MEDIA else None
+        text = accepted["text"]
     else:
         refused = refusal(part.part)
         if refused and role == "assistant":
@@ -297,9 +297,9 @@ def _responses_output(result: Result, kind: str) -> dict[str, Any]:
 
 
 def _native(item: dict[str, Any], call: str) -> dict[str, Any]:
-    """Return an item as it was recorded. Its own id goes along only where the API asks for one."""
-    kept = {name: value for name, value in item.items() if name != "id" or item.get("type") in _KEEPS_ID}
-    return {**kept, "call_id": call}
+    """Return an item as it was recorded. Its own id is sent only where the API requires one."""
+    fields = {name: value for name, value in item.items() if name != "id" or item.get("type") in _KEEPS_ID}
+    return {**fields, "call_id": call}
 
 
 # -- Anthropic
@@ -324,7 +324,7 @@ def to_anthropic(prompt: str | None, messages: Sequence[Neutral]) -> dict[str, A
     for turn in turns:
         if len(turn["content"]) == 1:
             continue
-        # Results must come before anything else that a user says.
+        # Results must come before anything else in a user message.
         turn["content"].sort(key=lambda block: block["type"] != "tool_result" if turn["role"] == "user" else False)
         if turn["role"] == "assistant":
             turn["content"].sort(key=lambda block: block["type"] == "tool_use")
@@ -354,16 +354,16 @@ def _anthropic_taken(part: Media | Other, role: str) -> dict[str, Any] | None:
     """Return the block that Anthropic takes for a part in a message of this role; only a user may show media."""
     text: str | None
     if isinstance(part, Media):
-        found = anthropic_media(part) if role in _SHOWS_MEDIA else None
+        block = anthropic_media(part) if role in _SHOWS_MEDIA else None
         text = part.text
     else:
-        found = anthropic_other(part.part, role)
+        block = anthropic_other(part.part, role)
         text = refusal(part.part) or search_text(part.part)
-    return found or ({"type": "text", "text": text} if text and text.strip() else None)
+    return block or ({"type": "text", "text": text} if text and text.strip() else None)
 
 
 def _anthropic_result(result: Result) -> Iterator[dict[str, Any]]:
-    """Yield a result. One that tells of an error holds text only: media in it follow."""
+    """Yield a result. An error holds text only, so media in it follow."""
     inside: list[dict[str, Any]] = []
     behind: list[dict[str, Any]] = []
     for part in contents(result.content):
@@ -373,8 +373,8 @@ def _anthropic_result(result: Result) -> Iterator[dict[str, Any]]:
             else:
                 inside.append(block)
     body = "\n".join(block["text"] for block in inside) if all(block["type"] == "text" for block in inside) else inside
-    dressed: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id, "content": body}
-    yield {**dressed, "is_error": True} if result.error else dressed
+    rendered: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id, "content": body}
+    yield {**rendered, "is_error": True} if result.error else rendered
     yield from behind
 
 
@@ -382,7 +382,7 @@ def _anthropic_result(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def begins_with_assistant(messages: Iterable[Neutral]) -> bool:
-    """Whether Anthropic's rendering of mended messages has to put a user's word in front."""
+    """Whether Anthropic's rendering of mended messages has to add a user message in front."""
     for message in messages:
         role, blocks = _anthropic_blocks(message)
         if blocks and role != "system":
@@ -395,7 +395,7 @@ def tokens(message: Neutral, counter: Counter) -> tuple[int, int, int]:
     role = "assistant" if message.calls else "user" if message.role == "tool" else message.role
     rest = Neutral(role, [part for part in message.parts if not isinstance(part, Result)], message.name)
     pieces = [piece for piece in (rest, Neutral("tool", [*message.results])) if piece.parts]
-    chat = sum(message_tokens(one, counter) for piece in pieces for one in _chat_messages(piece))
+    chat = sum(message_tokens(rendered, counter) for piece in pieces for rendered in _chat_messages(piece))
     responses = max(_responses_tokens(pieces, own, counter) for own in _ways(message))
     anthropic = 0
     for piece in pieces:
@@ -422,7 +422,7 @@ def written_alike(id: str) -> bool:
 
 
 def _ways(message: Neutral) -> tuple[bool, ...]:
-    """Return whether calls and results may go as functions' only, or also as the items that they were."""
+    """Return the ways to send calls and results: as functions only, or also as the items that they were."""
     own = any(part.part is not None for part in message.parts if isinstance(part, BOUND))
     return (False, True) if own else (False,)
 
@@ -442,8 +442,8 @@ def _own_kind(part: Call | Result) -> str:
 
 
 def untaken(message: Neutral) -> dict[str, list[str]]:
-    """Return what is in a message that not every API takes: the word for it, and the APIs that show a mark instead."""
-    found: dict[str, list[str]] = {}
+    """Return the parts that not every API accepts: the word for each, and the APIs that show a mark instead."""
+    apis_by_word: dict[str, list[str]] = {}
     for part in message.parts:
         if isinstance(part, (Media, Other)):
             inner: Sequence[Part] = [part]
@@ -452,11 +452,11 @@ def untaken(message: Neutral) -> dict[str, list[str]]:
             inner, role = contents(part.content), "user" if part.error else "result"
         else:
             continue
-        for one in inner:
-            if isinstance(one, (Media, Other)):
-                apis = found.setdefault(noun(one), [])
-                apis += [api for api, taken in _TAKEN.items() if api not in apis and taken(one, role) is None]
-    return {word: apis for word, apis in found.items() if apis}
+        for inner_part in inner:
+            if isinstance(inner_part, (Media, Other)):
+                apis = apis_by_word.setdefault(noun(inner_part), [])
+                apis += [api for api, taken in _TAKEN.items() if api not in apis and taken(inner_part, role) is None]
+    return {word: apis for word, apis in apis_by_word.items() if apis}
 
 
 _TAKEN = {CHAT: _chat_taken, RESPONSES: _responses_taken, ANTHROPIC: _anthropic_taken}

@@ -1,7 +1,7 @@
-"""Putting tool calls in order: each answered right behind it, by its own result, under an id of its own. Pure.
+"""Putting tool calls in order: each followed by its own result, under an id of its own. Pure.
 
-The APIs refuse a request in which a call has no result, a result no call, or two calls one id. What a history lacks is
-mended here, once for all of them, and every change is told as a ``Fix``.
+The APIs refuse a request in which a call has no result, a result no call, or two calls the same id. Such faults of a
+history are repaired here for all APIs, and every change is reported as a ``Fix``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Named = TypeVar("_Named", bound=Call | Result)
 
 
 class Fix(NamedTuple):
-    """Something that was mended, and the index of the message that it was mended in."""
+    """A repair, and the index of the message that it was made in."""
 
     what: str
     call: str
@@ -34,7 +34,7 @@ class Mended(NamedTuple):
     """A history with its calls and results made to match; nothing is moved yet."""
 
     messages: list[Neutral]
-    """One for each that was given, the same object where nothing was mended in it."""
+    """One for each input message, the same object where nothing was repaired in it."""
     answers: list[Sequence[Result]]
     """For each message, the results of the calls that it makes, in their order."""
     missing: list[Sequence[Result]]
@@ -46,7 +46,7 @@ _NO_RESULTS: Sequence[Result] = ()
 
 
 class _Made(Struct, gc=False):
-    """A call as it is followed through the history."""
+    """A call, with its result and its final id once they are known."""
 
     index: int
     call: Call
@@ -62,7 +62,7 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     """Return the messages with every call under an id of its own and every result under that of its call.
 
     A result belongs to the last message before it that makes a call of its id without a result yet. ``tidy`` gives an
-    id in the characters that an API takes. Mending twice gives the same.
+    id in the characters that an API accepts. Mending is idempotent.
     """
     if not _has_calls(messages):
         none = [_NO_RESULTS] * len(messages)
@@ -71,28 +71,28 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     fixes: list[Fix] = []
     bound = _bind(messages, made, fixes)
     server, unanswered = _server_calls(messages, fixes)
-    # So far every fix concerns a message that loses something; then come those that are renamed.
+    # So far every fix concerns a message that loses something. Renamed ones follow.
     touched = {fix.at for fix in fixes} | {at for at, _ in server}
     _name(made, tidy, fixes)
-    touched.update(at for (at, _), one in bound.items() if one.id != one.call.id)
+    touched.update(at for (at, _), made_call in bound.items() if made_call.id != made_call.call.id)
     mended = list(messages)
     for at in touched:
         parts: list[Part] = []
         for position, part in enumerate(messages[at].parts):
             if isinstance(part, BOUND):
-                one = bound.get((at, position))
-                parts += [] if one is None else [_renamed(part, one.id)]
+                made_call = bound.get((at, position))
+                parts += [] if made_call is None else [_renamed(part, made_call.id)]
             else:
                 parts += server.get((at, position), [part])
         mended[at] = Neutral(messages[at].role, parts, messages[at].name)
     answers, missing = ([_NO_RESULTS] * len(messages) for _ in range(2))
-    for one in made:
-        result = one.result
+    for made_call in made:
+        result = made_call.result
         if result is None:
-            fixes.append(Fix("unsettled call", one.call.id, one.index))
-            result = Result(one.id, NO_RESULT, True)
-            missing[one.index] = [*missing[one.index], result]
-        answers[one.index] = [*answers[one.index], _renamed(result, one.id)]
+            fixes.append(Fix("unsettled call", made_call.call.id, made_call.index))
+            result = Result(made_call.id, NO_RESULT, True)
+            missing[made_call.index] = [*missing[made_call.index], result]
+        answers[made_call.index] = [*answers[made_call.index], _renamed(result, made_call.id)]
     return Mended(mended, answers, missing, [*fixes, *unanswered])
 
 
@@ -110,75 +110,75 @@ def _renamed(part: _Named, id: str) -> _Named:
 
 
 def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> dict[tuple[int, int], _Made]:
-    """Return for the place of each call and each result the call it is; what has no place in a request has none."""
+    """Return the call for the place of each call and each result; repeated calls and orphan results have none."""
     bound: dict[tuple[int, int], _Made] = {}
     waiting: dict[str, list[_Made]] = {}
     for index, message in enumerate(messages):
         here: list[_Made] = []
         for position, part in enumerate(message.parts):
             if isinstance(part, Call):
-                if here and any(one.call == part for one in here):
+                if here and any(made_call.call == part for made_call in here):
                     # One call written twice in a message is sent once.
                     fixes.append(Fix("repeated call", part.id, index))
                     continue
-                one = _Made(index, part)
-                made.append(one)
-                here.append(one)
-                waiting.setdefault(part.id, []).append(one)
-                bound[index, position] = one
+                made_call = _Made(index, part)
+                made.append(made_call)
+                here.append(made_call)
+                waiting.setdefault(part.id, []).append(made_call)
+                bound[index, position] = made_call
             elif isinstance(part, Result):
-                found = waiting.get(part.id)
-                if not found:
+                open_calls = waiting.get(part.id)
+                if not open_calls:
                     fixes.append(Fix("orphan result", part.id, index))
                     continue
-                first = len(found) - 1
-                while first and found[first - 1].index == found[-1].index:
+                first = len(open_calls) - 1
+                while first and open_calls[first - 1].index == open_calls[-1].index:
                     first -= 1
-                one = found.pop(first)
-                one.result = part
-                bound[index, position] = one
+                made_call = open_calls.pop(first)
+                made_call.result = part
+                bound[index, position] = made_call
     return bound
 
 
 def _name(made: list[_Made], tidy: Tidy, fixes: list[Fix]) -> None:
-    """Give each call an id that no other has: the first keeps its own, later ones get a number behind it."""
-    wished = [tidy(one.call.id) for one in made]
-    free = _Free(wished)
+    """Give each call a unique id: the first keeps its own, later ones get a number appended."""
+    wanted = [tidy(made_call.call.id) for made_call in made]
+    free = _Free(wanted)
     seen: set[str] = set()
-    for one, wish in zip(made, wished, strict=True):
-        if one.call.id in seen:
-            fixes.append(Fix("reused call id", one.call.id, one.index))
-        seen.add(one.call.id)
-        one.id = free.take(wish, tidy)
+    for made_call, wanted_id in zip(made, wanted, strict=True):
+        if made_call.call.id in seen:
+            fixes.append(Fix("reused call id", made_call.call.id, made_call.index))
+        seen.add(made_call.call.id)
+        made_call.id = free.take(wanted_id, tidy)
 
 
 class _Free:
-    """Ids not given away yet. A number is put only where nobody wishes the id that comes of it."""
+    """Gives out unique ids. A numbered id is used only if no other call wants exactly that id."""
 
-    def __init__(self, wished: Iterable[str]) -> None:
-        self.wished = set(wished)
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self.wanted = set(wanted)
         self.taken: set[str] = set()
         self.numbers: dict[str, int] = {}
 
-    def take(self, wish: str, tidy: Tidy) -> str:
-        """Return the id that is wished, or one like it."""
-        id = wish
-        while id in self.taken or (id != wish and id in self.wished):
-            number = self.numbers.get(wish, 1) + 1
-            self.numbers[wish] = number
+    def take(self, wanted_id: str, tidy: Tidy) -> str:
+        """Return the wanted id, or one like it with a number."""
+        id = wanted_id
+        while id in self.taken or (id != wanted_id and id in self.wanted):
+            number = self.numbers.get(wanted_id, 1) + 1
+            self.numbers[wanted_id] = number
             suffix = f"_{number}"
-            # An API that takes short ids only gets the beginning, cut so that the number still fits.
-            id = tidy(wish + suffix)
+            # If an API accepts short ids only, the id is cut so that the number still fits.
+            id = tidy(wanted_id + suffix)
             if not id.endswith(suffix):
-                id = tidy(wish[: -len(suffix)] + suffix)
+                id = tidy(wanted_id[: -len(suffix)] + suffix)
         self.taken.add(id)
         return id
 
 
 def _server_calls(messages: Sequence[Neutral], fixes: list[Fix]) -> tuple[dict[tuple[int, int], list[Part]], list[Fix]]:
-    """Return what stands in the place of calls that Anthropic ran itself, where they are not as it gave them.
+    """Return the replacements of calls that Anthropic ran itself, where they cannot be sent as recorded.
 
-    Their results come in the same message, or in a later one of the assistant's when the turn was paused.
+    Their results are in the same message, or in a later assistant message when the turn was paused.
     """
     uses: list[tuple[int, int, str]] = []
     waiting: dict[str, list[int]] = {}
@@ -191,16 +191,16 @@ def _server_calls(messages: Sequence[Neutral], fixes: list[Fix]) -> tuple[dict[t
             kind = part.part.get("type") if isinstance(part, Other) else None
             if not isinstance(part, Other) or not isinstance(kind, str):
                 continue
-            made, given = part.part.get("id"), part.part.get("tool_use_id")
-            if kind.endswith("_tool_use") and isinstance(made, str):
-                waiting.setdefault(made, []).append(len(uses))
-                uses.append((index, position, made))
-            elif kind.endswith("_tool_result") and isinstance(given, str):
-                found = waiting.get(given)
-                if found:
-                    answered[found.pop()] = (index, position)
+            use_id, answered_id = part.part.get("id"), part.part.get("tool_use_id")
+            if kind.endswith("_tool_use") and isinstance(use_id, str):
+                waiting.setdefault(use_id, []).append(len(uses))
+                uses.append((index, position, use_id))
+            elif kind.endswith("_tool_result") and isinstance(answered_id, str):
+                open_uses = waiting.get(answered_id)
+                if open_uses:
+                    answered[open_uses.pop()] = (index, position)
                 else:
-                    fixes.append(Fix("orphan result", given, index))
+                    fixes.append(Fix("orphan result", answered_id, index))
                     changed[index, position] = []
     free = _Free(id for _, _, id in uses)
     seen: set[str] = set()
@@ -229,7 +229,7 @@ def _server_part(messages: Sequence[Neutral], place: tuple[int, int], field: str
 
 
 def _paused(messages: Sequence[Neutral]) -> int:
-    """Return the index behind which there are only results: there the API goes on with its own call."""
+    """Return the index after which there are only results: there the API continues its own call."""
     last = len(messages) - 1
     while last > 0 and all(isinstance(part, Result) for part in messages[last].parts):
         last -= 1
@@ -237,17 +237,19 @@ def _paused(messages: Sequence[Neutral]) -> int:
 
 
 def settle(messages: Sequence[Neutral], tidy: Tidy = _same) -> list[Neutral]:
-    """Return the messages with every call answered right behind it, and no other results. Twice gives the same."""
+    """Return the messages with every call followed by its result, and no other results. It is idempotent."""
     if not _has_calls(messages):
-        said = [message for message in messages if message.parts]
-        return [one if one.role != "tool" else Neutral("user", one.parts, one.name) for one in said]
+        nonempty = [message for message in messages if message.parts]
+        return [
+            message if message.role != "tool" else Neutral("user", message.parts, message.name) for message in nonempty
+        ]
     mended = mend(messages, tidy)
     settled: list[Neutral] = []
     for message, results in zip(mended.messages, mended.answers, strict=True):
-        kept: list[Part] = [part for part in message.parts if not isinstance(part, Result)]
+        parts: list[Part] = [part for part in message.parts if not isinstance(part, Result)]
         if results:
-            settled.append(Neutral("assistant", kept, message.name))
+            settled.append(Neutral("assistant", parts, message.name))
             settled.append(Neutral("tool", [*results]))
-        elif kept:
-            settled.append(Neutral("user" if message.role == "tool" else message.role, kept, message.name))
+        elif parts:
+            settled.append(Neutral("user" if message.role == "tool" else message.role, parts, message.name))
     return settled

@@ -25,17 +25,17 @@ __all__ = ["BEGINNING", "Phrase", "Token", "Wanted", "all_occur", "anywhere", "a
 BEGINNING = 4_096
 """Characters at the beginning of a text in which the first of the words is looked for."""
 _TRIES = 64
-"""Places in a text that are looked at for one word as it is written: a single letter stands in every other word."""
+"""Places that are checked for one word as it is written: a single letter occurs in every other word."""
 
 
 class Token(Struct, frozen=True, gc=False):
-    """What a query asks for at one position: a token, or all that begin with it."""
+    """What a query matches at one position: a token, or a prefix of tokens."""
 
     text: str
     prefix: bool = False
 
     def finds(self, word: Word) -> bool:
-        """Whether the word is one that is asked for."""
+        """Whether the word matches."""
         if self.prefix:
             return any(token.startswith(self.text) for token in word.tokens)
         return self.text in word.tokens
@@ -45,7 +45,7 @@ Phrase = tuple[Token, ...]
 
 
 class Wanted(Struct, frozen=True):
-    """Phrases to look for in one pass over the words of a text: plain words by what they are, and all others."""
+    """Phrases to look for in one pass over the words of a text: plain words in a dict, and all others."""
 
     words: dict[str, Phrase]
     others: tuple[Phrase, ...]
@@ -60,19 +60,19 @@ class Wanted(Struct, frozen=True):
 
 def all_occur(text: str, phrases: Iterable[Phrase]) -> bool:
     """Whether all of the phrases occur in a text."""
-    left = dict.fromkeys(phrase for phrase in phrases if as_written(text, phrase, 0, len(text)) is None)
-    for places in _places(text, left) if left else ():
+    missing = dict.fromkeys(phrase for phrase in phrases if as_written(text, phrase, 0, len(text)) is None)
+    for places in _places(text, missing) if missing else ():
         for phrase in places:
-            del left[phrase]
-        if not left:
+            del missing[phrase]
+        if not missing:
             break
-    return not left
+    return not missing
 
 
 def anywhere(text: str, phrases: list[Phrase]) -> int | None:
-    """Return where a phrase is found soonest."""
+    """Return where any of the phrases occurs: the one that is found first."""
     written = (as_written(text, phrase, 0, len(text)) for phrase in phrases)
-    place = next((found for found in written if found is not None), None)
+    place = next((place for place in written if place is not None), None)
     if place is None:
         pieces = _places(text, dict.fromkeys(phrases))
         place = next((min(places.values()) for places in pieces if places), None)
@@ -82,7 +82,7 @@ def anywhere(text: str, phrases: list[Phrase]) -> int | None:
 def as_written(text: str, phrase: Phrase, start: int, end: int) -> int | None:
     """Return where a phrase begins in a stretch of text, if its first word is written there just as it is asked for.
 
-    Most words are, and a string is found in another many times faster than a text is cut into words.
+    Most words are, and finding a string is many times faster than tokenizing a text.
     """
     first = phrase[0].text
     plain = len(phrase) == 1 and not phrase[0].prefix and first.isascii()
@@ -104,15 +104,15 @@ def as_written(text: str, phrase: Phrase, start: int, end: int) -> int | None:
             if stop == len(text) or NO_WORD.match(text, stop):
                 return at
             continue
-        found = next(occurrences(text, Wanted.of((phrase,)), begin, at + 1), None)
-        if found is not None:
-            return found[1]
+        occurrence = next(occurrences(text, Wanted.of((phrase,)), begin, at + 1), None)
+        if occurrence is not None:
+            return occurrence[1]
     return None
 
 
 def _places(text: str, phrases: dict[Phrase, None]) -> Iterator[dict[Phrase, int]]:
-    """Yield for each piece of a text where the phrases that the caller has not taken away meanwhile begin in it."""
-    # Most pieces of a text that is not all ASCII are, if they are small.
+    """Yield, for each piece of a text, where the phrases begin in it. The caller may remove phrases meanwhile."""
+    # Small pieces of a text that is not all ASCII are mostly ASCII.
     for begin, end in pieces(text, 0, PIECE if text.isascii() else BEGINNING):
         piece = text[begin:end]
         places: dict[Phrase, int] = {}
@@ -131,10 +131,10 @@ def _places(text: str, phrases: dict[Phrase, None]) -> Iterator[dict[Phrase, int
 
 
 def _ascii_place(text: str, offset: int, piece: str, lower: str, phrase: Phrase) -> int | None:
-    """Return where a phrase begins in a piece of ASCII, of which every token is a part, given also in lower case."""
+    """Return where a phrase begins in a piece of ASCII text, which is passed in lower case as well."""
     first = phrase[0]
     if len(phrase) > 1:
-        # The first two words side by side, or the first at the end: whatever is found so is looked at closely.
+        # Finds the first two words side by side, or the first at the end. Every match is then checked exactly.
         second = f"[a-z0-9]{{0,64}}?{phrase[1].text}"
         after = "[a-z0-9]*+" if len(first.text) >= LONGEST_WORD else "[a-z0-9]{0,64}+"
         pair = re.compile(rf"{first.text}{after}(?:[^a-z0-9]++{second}|[^a-z0-9]*+\Z)")
@@ -180,4 +180,4 @@ def occurrences(
         for phrase, at, start in following:
             if at == len(phrase):
                 yield phrase, start, word.end
-        begun = [one for one in following if one[1] < len(one[0])]
+        begun = [match for match in following if match[1] < len(match[0])]

@@ -23,24 +23,24 @@ from tape.core.search.tokenizer import ASCII_WORD, LONG, NEAR, NO_WORD, Word, as
 __all__ = ["FIRST_WORDS", "MOST_WORDS", "Query", "parse"]
 
 MOST_WORDS = 1_000
-"""Distinct words of a query that count: its first ones."""
+"""How many distinct words of a query count; later ones are ignored."""
 FIRST_WORDS = 32
-"""Words of a query that the index is asked for. The others are looked for only in texts that are not long."""
+"""Words of a query that the index looks up. The others are searched for only in texts that are not long."""
 _FEW = 4
-"""How many words are looked for one by one."""
+"""Up to this many words, each is searched for by itself."""
 
-_ASKED = re.compile(r"[A-Za-z0-9]+\*?")
+_WORD = re.compile(r"[A-Za-z0-9]+\*?")
 _QUOTED = re.compile(r'"([^"]*)"|([^"]+|")')
 
 
 class Query:
     """A query: phrases that must all occur, each a sequence of tokens at neighbouring positions."""
 
-    def __init__(self, asked: Iterator[Phrase]) -> None:
-        self._asked = asked
+    def __init__(self, phrases: Iterator[Phrase]) -> None:
+        self._unread = phrases
         self._seen: dict[Phrase, None] = {}
         self.phrases = tuple(self._distinct(FIRST_WORDS))
-        """What is asked for first, which every text must have."""
+        """The first phrases of the query, which every text must have."""
         self._wanted = Wanted.of(self.phrases)
         self._longer = [phrase for phrase in self.phrases if len(phrase) > 1]
         # Long words are rare, and sooner found in a text.
@@ -48,14 +48,14 @@ class Query:
 
     @functools.cached_property
     def others(self) -> tuple[Phrase, ...]:
-        """What is asked for beyond that, which only texts that are not long must have; read when one is met."""
+        """The further phrases, which only texts that are not long must have. They are parsed on first use."""
         return tuple(self._distinct(MOST_WORDS))
 
     def _distinct(self, most: int) -> Iterator[Phrase]:
         """Yield further phrases until all of them have so many words; the last may go beyond."""
         count = sum(len(phrase) for phrase in self._seen)
         while count < most:
-            phrase = next(self._asked, None)
+            phrase = next(self._unread, None)
             if phrase is None:
                 return
             if phrase not in self._seen:
@@ -70,8 +70,8 @@ class Query:
     def match(self, text: str, *, indexed: bool = False) -> list[tuple[int, int]] | None:
         """Return where the phrases occur, as (start, end), in the part of ``text`` that a snippet shows.
 
-        None unless all of them occur. In a text that the index led to, single words are known to occur; only phrases of
-        several are looked up again.
+        None unless all of them occur. In a text from the index, single words are known to occur, so only phrases of
+        several words are checked.
         """
         if not self.phrases:
             return None
@@ -83,23 +83,23 @@ class Query:
         return None if first is None else self._spans(text, first)
 
     def match_excerpt(self, text: str) -> list[tuple[int, int]] | None:
-        """Return the same of a long text that the index led to, from its beginning; None if that cannot tell."""
+        """Return the same for a long text from the index, from its beginning only; None if that is not enough."""
         first = None if self._longer else self._near_beginning(text)
         return None if first is None else self._spans(text, first)
 
     def _near_beginning(self, text: str) -> int | None:
-        """Return where the first of the phrases stands near the beginning of a text."""
+        """Return where the first of the phrases occurs near the beginning of a text."""
         place, end, phrases = None, min(len(text), BEGINNING), self._longest
         if len(self._wanted.words) > _FEW and text[:end].isascii():
-            # To look each word up is quicker than to look for each of many.
+            # With many words, looking up each word of the text is quicker than searching for each of them.
             for word in ASCII_WORD.finditer(text, 0, end):
                 if word[0].lower() in self._wanted.words and (word.end() < end or end == len(text)):
                     return word.start()
             phrases = list(self._wanted.others)
         for phrase in phrases:
-            found = as_written(text, phrase, 0, end)
-            if found is not None:
-                place = end = found
+            start = as_written(text, phrase, 0, end)
+            if start is not None:
+                place = end = start
         return place
 
     def _spans(self, text: str, first: int) -> list[tuple[int, int]]:
@@ -127,11 +127,11 @@ def parse(query: str) -> Query:
     Any string is a query. Whatever is no word, no pair of quotes and no trailing star is ignored, and so is whatever
     follows the first ``MOST_WORDS`` distinct words.
     """
-    return Query(_asked(query))
+    return Query(_phrases(query))
 
 
-def _asked(query: str) -> Iterator[Phrase]:
-    """Yield the phrases of a query in order; none is longer than the words that the index is asked for."""
+def _phrases(query: str) -> Iterator[Phrase]:
+    """Yield the phrases of a query in order; none is longer than the number of words that the index looks up."""
     for match in _QUOTED.finditer(query):
         quoted, plain = match.groups()
         if quoted is None:
@@ -143,13 +143,13 @@ def _asked(query: str) -> Iterator[Phrase]:
 
 
 def _plain(text: str) -> Iterator[Phrase]:
-    """Yield what the part of a query that is not quoted asks for: phrases of one word, or of one run without spaces."""
+    """Yield the phrases of an unquoted part of a query: of one word each, or of one run without spaces."""
     if text.isascii():
         for begin, end in pieces(text, 0, NEAR):
             # One character more: a piece ends where its last word does, and a star may follow.
-            for asked in dict.fromkeys(_ASKED.findall(text, begin, end + 1)):
-                word = asked.rstrip("*")
-                yield (Token(ascii_tokens(word)[0], word != asked),)
+            for written in dict.fromkeys(_WORD.findall(text, begin, end + 1)):
+                word = written.rstrip("*")
+                yield (Token(ascii_tokens(word)[0], word != written),)
         return
     words: list[Word] = []
     for word in scan(text):
@@ -166,7 +166,7 @@ def _phrase(text: str, words: Iterable[Word], starred: bool) -> Phrase:
     for at, word in enumerate(words):
         last = at == len(words) - 1
         if last and word.run == 2:
-            # The end of a run in the query may stand in the middle of one in the text.
+            # The end of a run in the query may be in the middle of a run in the text.
             if at == 0 or words[at - 1].run != 1:
                 tokens.append(Token(word.tokens[0], True))
             continue

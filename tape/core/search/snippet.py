@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["MARKS", "WIDTH", "snippet"]
 
 MARKS = ("«", "»")
-"""What stands around the words that were found, in a snippet."""
+"""The marks around matching words in a snippet."""
 WIDTH = 160
 """About how many characters of a text a snippet shows."""
 

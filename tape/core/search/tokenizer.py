@@ -1,12 +1,12 @@
 """Words: the one tokenizer behind search. It feeds the index of either engine, and reads the query.
 
 SQLite and PostgreSQL split text differently (``foo.bar``, ``path/to/file.py``, ``café``, 東京 inside 東京タワー), so
-neither is asked to: both index the tokens that are made here, and both find the same.
+neither tokenizes text itself. Both index the tokens that are made here, and both find the same.
 
-A word is a run of letters and digits. Case is folded, compatibility forms are unified, and accents are taken off,
-because people type "cafe" for "café" and "uber" for "über": in a history a hit too many costs a glance, a hit too few
-the search. A name in camel case is also found by its parts. Scripts that write no spaces between words (Chinese,
-Japanese, Korean, Thai …) are cut into pairs of neighbouring characters. Everything else separates words and is ignored.
+A word is a run of letters and digits. Case is folded, compatibility forms are unified, and accents are removed, because
+people type "cafe" for "café" and "uber" for "über". In a history a false match costs less than a missed one. A name in
+camel case is also found by its parts. Scripts that write no spaces between words (Chinese, Japanese, Korean, Thai …)
+are cut into pairs of neighbouring characters. Everything else separates words and is ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 VERSION = 1
-"""Of the tokens: an index made by another version is made anew."""
+"""The version of the tokens. An index made by another version is rebuilt."""
 
 LONG = 65_536
 """Characters from which on a text is long. Looking for hundreds of words in it would take longer than reading it."""
@@ -55,7 +55,7 @@ PIECE = 65_536
 NEAR = 256
 """Characters that are cut into words at a time where only the next few words are wanted."""
 
-# Combining marks belong to the word that they stand in; without them the words of India would fall into letters.
+# Combining marks belong to the word that they are in; without them words in Indic scripts would be split into letters.
 _MARK = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u07a6-\u07b0\u0816-\u082d"
@@ -82,7 +82,7 @@ _RESERVED = "\ue000"
 
 
 class Word(Struct, frozen=True, gc=False):
-    """One position of a text: where it stands, and every token that finds it."""
+    """A word of a text: where it is, and every token that matches it."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ class Word(Struct, frozen=True, gc=False):
 
 
 def scan(text: str, start: int = 0, size: int = PIECE) -> Iterator[Word]:
-    """Yield the words of a text in order, from a place on that cuts no word."""
+    """Yield the words of a text in order, from a place that is not inside a word."""
     for begin, end in [(start, len(text))] if text.isascii() else pieces(text, start, size):
         if text.isascii() or text[begin:end].isascii():
             for match in ASCII_WORD.finditer(text, begin, end):
@@ -133,24 +133,24 @@ def pieces(text: str, start: int = 0, size: int = PIECE) -> Iterator[tuple[int, 
 
 def vocabulary(text: str) -> list[str]:
     """Return the distinct tokens of a text, in the order in which they first occur, up to the size of an index row."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     size = 0
     for begin, end in pieces(text):
         for tokens in _distinct(text, begin, end):
             for token in tokens:
-                if token not in found:
+                if token not in distinct:
                     # A tsvector spends up to eight bytes beside the token itself.
                     size += len(token) * (1 if token.isascii() else 4) + 8
                     if size > _MOST_BYTES:
-                        return list(found)
-                    found[token] = None
-    return list(found)
+                        return list(distinct)
+                    distinct[token] = None
+    return list(distinct)
 
 
 def _distinct(text: str, begin: int, end: int) -> Iterator[Iterable[str]]:
     """Yield the tokens of the distinct words in a piece of text, in the order in which they first occur."""
     if text.isascii() or text[begin:end].isascii():
-        # Most texts are: no need to know where the words stand.
+        # A fast path for most texts, because the places of the words are not needed.
         yield from map(ascii_tokens, dict.fromkeys(ASCII_WORD.findall(text, begin, end)))
         return
     for word, in_run in {match[0]: match["run"] is not None for match in _RUNS.finditer(text, begin, end)}.items():
@@ -196,5 +196,5 @@ def _fold_run(run: str) -> str:
     return NO_WORD.sub("", unicodedata.normalize("NFKC", run).casefold())
 
 
-# A text has far fewer words than it has places for them, and folding one takes longer than finding it.
+# A text has few distinct words, and folding a word takes longer than finding it.
 _folded = functools.lru_cache(maxsize=8_192)(_fold)

@@ -1,7 +1,7 @@
-"""Compaction: summaries that stand for runs of messages, and the reference way to make one. Pure.
+"""Compaction: summaries that replace runs of messages in a context, and the reference way to make one. Pure.
 
 A compaction names exactly the messages it covers: a run that ends at one place. Every path through that place contains
-the whole run, so it holds there and nowhere else.
+the whole run, so the compaction is in force on those paths and on no other.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Summary(Struct, frozen=True):
     """How many forks up the tape is that made it; 0 for the tape itself."""
 
 
-def newest_summary(found: Sequence[Summary]) -> Summary | None:
+def newest_summary(summaries: Sequence[Summary]) -> Summary | None:
     """Return the summary that was made last: one of the nearest tape, since the seqs of two tapes do not compare."""
-    return max(found, key=lambda one: (-one.levels_up, one.seq), default=None)
+    return max(summaries, key=lambda summary: (-summary.levels_up, summary.seq), default=None)
 
 
 def named(expected: Any) -> tuple[str, int] | int | None:
@@ -112,9 +112,9 @@ class AddSummary(Intent, kw_only=True):
             raise SummaryMoved(look.tape, self.expected, look.summary(latest) if latest is not None else None)
         if first.ordinal <= look.anchor_depth(head.place):
             raise InvalidEntry("first", "the run would cross the latest anchor")
-        for one in held:
-            if one.overlaps(first.ordinal, last.ordinal) and not one.within(first.ordinal, last.ordinal):
-                raise InvalidEntry("first", f"the run partly overlaps the summary of seq {one.seq}")
+        for compaction in held:
+            if compaction.overlaps(first.ordinal, last.ordinal) and not compaction.within(first.ordinal, last.ordinal):
+                raise InvalidEntry("first", f"the run partly overlaps the summary of seq {compaction.seq}")
         run = look.run(first, last)
         self._check_calls(head, look, run)
         payload = payloads.Compact(
@@ -136,9 +136,12 @@ class AddSummary(Intent, kw_only=True):
             return self.expected is None and latest is None
         if isinstance(self.expected, tuple):
             return self.expected == (latest.tape or look.tape, latest.seq)
-        # Where two summaries have the same seq, it does not tell whether the caller knows of the newer one.
+        # Where two summaries have the same seq, the seq does not show whether the caller knows the newer one.
         return self.expected == latest.seq and not (
-            look.forked and any(one.seq == latest.seq and one.tape != latest.tape for one in look.compactions())
+            look.forked
+            and any(
+                compaction.seq == latest.seq and compaction.tape != latest.tape for compaction in look.compactions()
+            )
         )
 
     def _check_calls(self, head: Head, look: Lookup, run: Sequence[Covered]) -> None:
@@ -146,7 +149,7 @@ class AddSummary(Intent, kw_only=True):
         inside = {message.place for message in run}
         settled = {(answer.maker, answer.call) for message in run for answer in message.answers}
         for message in run:
-            # A call under a clear counts as well: undoing the clear would bring it back without its result.
+            # A call that a clear hides counts as well: undoing the clear would restore it without its result.
             if any(answer.maker not in inside and makes(look, {}, answer, 0) for answer in message.answers):
                 raise InvalidEntry("first", "the run would part a tool result from its call")
             if message.calls and any(
@@ -171,7 +174,7 @@ class AddSummary(Intent, kw_only=True):
 
 
 class StartCompaction(Intent, kw_only=True):
-    """Say that a compaction of the active branch begins; refused while another one is under way."""
+    """Record the start of a compaction of the active branch; refused while another one is under way."""
 
     records = payloads.Event
 
@@ -187,7 +190,7 @@ class StartCompaction(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Look for another compaction of this branch that has begun and not ended, within its deadline."""
         self.lane = head.place.lane
-        # A fork does not wait for a compaction of its parent: nothing on the fork would ever say that it has ended.
+        # A fork does not wait for a compaction of its parent, because its end is never recorded on the fork.
         before = look.slot(f"{slots.COMPACTING}{head.place.lane}", inherited=False)
         last = before.data if isinstance(before, payloads.Event) and isinstance(before.data, dict) else {}
         if last.get("state") == "started" and last.get("deadline", 0) > self.now:
@@ -236,19 +239,19 @@ class Run(Struct, frozen=True):
 
 
 class _Unit(Struct):
-    """What a run takes whole or not at all: a message, or everything between the ends of an earlier summary."""
+    """A part of a run that cannot be split: a message, or everything between the ends of an earlier summary."""
 
     first: int
     last: int
     """Indexes of candidates."""
     summary: Summary | None
     tokens: list[int]
-    """What each message costs that a context shows of it."""
+    """The cost of each message that a context shows for it."""
     begins: bool = True
     ends: bool = True
     """Whether a run can begin and end with it: both ends of a summary must be messages in the view."""
     fixed: bool = False
-    """Whether no run may take it."""
+    """Whether no run may contain it."""
 
 
 def spare(tokens: Sequence[int], *, head: int, tail_tokens: int, min_tail: int) -> tuple[int, int]:
@@ -294,7 +297,11 @@ def choose_run(
     messages: list[Message] = []
     for unit in inside:
         covered = frozenset(unit.summary.covers if unit.summary is not None else ())
-        messages += [one.message for one in candidates[unit.first : unit.last + 1] if one.message.id not in covered]
+        messages += [
+            candidate.message
+            for candidate in candidates[unit.first : unit.last + 1]
+            if candidate.message.id not in covered
+        ]
     return Run(
         first=candidates[inside[0].first].message.id,
         last=candidates[inside[-1].last].message.id,
@@ -311,60 +318,60 @@ def _units(
 ) -> list[_Unit]:
     """Return what a run is made of, in order of the path."""
     units: list[_Unit] = []
-    held = sorted(summaries, key=lambda one: one.lo)
+    held = sorted(summaries, key=lambda summary: summary.lo)
     covered: frozenset[str] = frozenset()
     at = 0
-    for index, one in enumerate(candidates):
-        while at < len(held) and held[at].hi < one.depth:
+    for index, candidate in enumerate(candidates):
+        while at < len(held) and held[at].hi < candidate.depth:
             at += 1
-        summary = held[at] if at < len(held) and held[at].lo <= one.depth else None
+        summary = held[at] if at < len(held) and held[at].lo <= candidate.depth else None
         if summary is None:
-            units.append(_Unit(index, index, None, [cost(one.message)]))
+            units.append(_Unit(index, index, None, [cost(candidate.message)]))
             continue
         if not units or units[-1].summary is not summary:
             covered = frozenset(summary.covers)
-            units.append(_Unit(index, index, summary, [cost(shown(summary))], begins=one.depth == summary.lo))
+            units.append(_Unit(index, index, summary, [cost(shown(summary))], begins=candidate.depth == summary.lo))
         unit = units[-1]
-        unit.last, unit.ends = index, one.depth == summary.hi
-        if one.message.id not in covered:
-            unit.tokens.append(cost(one.message))
+        unit.last, unit.ends = index, candidate.depth == summary.hi
+        if candidate.message.id not in covered:
+            unit.tokens.append(cost(candidate.message))
     return units
 
 
 def _tie(units: Sequence[_Unit], candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
-    """Return which units a tool call and its result tie together, earlier one first, and mark those that are fixed."""
-    at = {one.depth: index for index, one in enumerate(candidates)}
+    """Return the pairs of units that a tool call and its result tie together, and mark units that are fixed."""
+    at = {candidate.depth: index for index, candidate in enumerate(candidates)}
     unit_of = [number for number, unit in enumerate(units) for _ in range(unit.first, unit.last + 1)]
     ties: list[tuple[int, int]] = []
     answered: set[tuple[int, str]] = set()
     makers: dict[str, int] = {}
-    for index, one in enumerate(candidates):
-        for call, depth in one.bound:
+    for index, candidate in enumerate(candidates):
+        for call, depth in candidate.bound:
             maker = at.get(depth)
             if maker is None:
                 units[unit_of[index]].fixed = True
             else:
                 answered.add((maker, call))
                 ties.append((maker, index))
-        # What a revision made of calls and results is not in the bindings, but a context goes by it.
-        made, found = toolcalls.find(one.message.data)
-        ties += [(makers[call], index) for call in found if call in makers]
-        for call in (*one.calls, *made):
+        # Calls and results that a revision changed are not in the bindings, but a context uses them.
+        made, answers = toolcalls.find(candidate.message.data)
+        ties += [(makers[call], index) for call in answers if call in makers]
+        for call in (*candidate.calls, *made):
             makers[call] = index
-    for index, one in enumerate(candidates):
-        if any((index, call) not in answered for call in one.calls):
-            waiting = toolcalls.waiting(one.message.data)
-            if any((index, call) not in answered and call in waiting for call in one.calls):
+    for index, candidate in enumerate(candidates):
+        if any((index, call) not in answered for call in candidate.calls):
+            waiting = toolcalls.waiting(candidate.message.data)
+            if any((index, call) not in answered and call in waiting for call in candidate.calls):
                 units[unit_of[index]].fixed = True
     return [(unit_of[a], unit_of[b]) for a, b in ties if unit_of[a] != unit_of[b]]
 
 
 def _costliest(units: Sequence[_Unit], ties: Sequence[tuple[int, int]], low: int, high: int) -> tuple[int, int] | None:
-    """Return the costliest run of units between two bounds, as a range, that no tie leaves; None without any.
+    """Return the costliest run of units between two bounds, as a range, that no tie crosses; None without any.
 
-    A tie is open at every boundary between its two ends. No tie leaves a run exactly when the same ties are open before
-    it and behind it. Up to the first end of a tie that is open before the run, none of those can close; until there the
-    same number of open ties means the same ties.
+    A tie is open at every boundary between its two ends. No tie crosses the ends of a run exactly when the same ties
+    are open before and after it. Before the first end of a tie that is open at the start of the run, none of those
+    ties can close. Up to there, an equal number of open ties means the same ties.
     """
     count = len(units)
     change = [0] * (count + 2)
@@ -426,10 +433,10 @@ def summary_prompt(messages: Sequence[Message], previous: str | None, max_tokens
 
 
 def budget_for(messages: Sequence[Message], cost: Callable[[Message], int]) -> int:
-    """Return how many tokens a summary of these messages may take: a fifth of theirs, within reason."""
+    """Return how many tokens a summary of these messages may take: a fifth of theirs, between fixed bounds."""
     return max(100, min(MOST_TOKENS, sum(cost(message) for message in messages) // 5))
 
 
 def within(text: str, max_tokens: int, counter: Counter = estimate) -> bool:
-    """Whether a summary is about as short as it was asked to be; more than twice the limit is too much."""
+    """Whether a summary is short enough: at most twice the limit that the summarizer got."""
     return len(text) <= MOST_CHARACTERS and counter(text) <= 2 * max_tokens

@@ -1,4 +1,4 @@
-"""Compactions on a path: which of them hold, and what a change of a message does to them. Pure."""
+"""Compactions on a path: which of them are in force, and how a change of a message affects them. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ __all__ = ["Compaction", "Rewritten", "in_force", "loosen", "newest"]
 
 
 class Compaction(Struct, frozen=True):
-    """A compaction on a path: the tape and seq that made it, the depths of its run, what became of its sources."""
+    """A compaction on a path: the tape and seq that made it, the depths of its run, the state of its sources."""
 
     tape: str | None
     seq: int
     place: Place
     lo: int
     gone: int
-    """How many reasons there are for it to stand back: sources without a live row, sources that make a call whose
+    """How many reasons keep it from being in force: sources without a live row, sources that make a call whose
     result it does not cover, and live messages that it does not cover and whose call a source answers.
 
-    A clear ends no row, so this does not change with it: sources that a clear took are not gone, and a compaction
-    under a clear keeps its account for the day when the clear is undone.
+    A clear ends no row, so it does not change this count. Undoing the clear puts the compaction back as it was.
     """
     revised: bool
     loose: bool
@@ -36,7 +35,7 @@ class Compaction(Struct, frozen=True):
 
     @property
     def age(self) -> tuple[int, int]:
-        """What orders compactions by when they were made: the seqs of two tapes say nothing about each other."""
+        """The sort key by when compactions were made. The seqs of two tapes cannot be compared."""
         return -self.levels_up, self.seq
 
     def overlaps(self, lo: int, hi: int) -> bool:
@@ -64,7 +63,7 @@ def newest(compactions: Sequence[Compaction]) -> Compaction | None:
 
 
 def in_force(compactions: Sequence[Compaction]) -> tuple[list[Compaction], list[Compaction]]:
-    """Return which compactions of a path hold, shallowest first, and which do not because a source was retracted.
+    """Return the compactions of a path in force, shallowest first, and those out of force by a retracted source.
 
     Where two overlap, the newer wins; a path is ordered by its tapes, so those of a nearer tape are newer.
     """
@@ -85,10 +84,10 @@ def loosen(
     revised: Sequence[Rewritten] = (),
     uncleared: bool = False,
 ) -> list[Loosened]:
-    """Return what becomes of the compactions that cover messages which go, come back or change.
+    """Return the changes of the compactions that cover messages which are hidden, restored or revised.
 
-    All of the tape's are asked, also those under a clear of its own: undoing it brings them back as they stand then.
-    ``uncleared`` tells that a clear is undone, which brings back messages that nobody names.
+    All compactions of the tape count, also those that a clear hides, because undoing it restores them.
+    ``uncleared`` says that a clear is undone, which restores messages that the entry does not name.
     """
     compactions = look.compactions()
     if not compactions:
@@ -112,7 +111,7 @@ def loosen(
         gone += sum(covered(place) is True for place in outs)
         for back in backs:
             inside = covered(back.place)
-            # What a clear took has kept its row, and was not counted as gone.
+            # A message that a clear hid has kept its row, and was not counted as gone.
             gone -= inside is True and not back.clear
             loose = loose or inside is False
         for new in revised:
@@ -125,7 +124,7 @@ def loosen(
                 gone += any(call in caller.makes for call in answered)
                 gone -= any(call in caller.made for call in answered)
         if uncleared and not loose:
-            # Something within the run is not covered, and may be among what returns.
+            # A message within the run is not covered, and may be among those that are restored.
             loose = compaction.place.ordinal - compaction.lo + 1 > len(look.covers(compaction))
         if (gone, changed, loose) != (compaction.gone, compaction.revised, compaction.loose):
             loosened.append(Loosened(compaction.seq, gone, changed, loose, compaction.tape))
@@ -133,7 +132,7 @@ def loosen(
 
 
 class _Caller(Struct, frozen=True):
-    """A message that changes: the calls it made and makes in the view, and what answers calls of its."""
+    """A message that changes: the calls it made and makes in the view, and the messages that answer its calls."""
 
     place: Place
     made: Sequence[str]
@@ -153,8 +152,8 @@ def _callers(
     changes: list[tuple[Place, Sequence[str], Sequence[str]]] = [(place, calls(place), ()) for place in outs]
     changes += [(back.place, (), calls(back.place)) for back in backs if not back.clear]
     changes += [(new.place, new.made, new.makes) for new in revised]
-    found = [_Caller(place, made, makes, _answers(look, place)) for place, made, makes in changes if made or makes]
-    return [caller for caller in found if caller.answers]
+    callers = [_Caller(place, made, makes, _answers(look, place)) for place, made, makes in changes if made or makes]
+    return [caller for caller in callers if caller.answers]
 
 
 def _answers(look: Lookup, maker: Place) -> list[tuple[Place, str]]:

@@ -1,7 +1,7 @@
 """Citations: merges and discards are one entry on each of two tapes, and each of the two cites the other by its hash.
 
-The other tape may have stayed in the store that a file comes from, or it may have gone on there and here in different
-ways. So what a tape cites may be missing, or another entry may be there. But the two entries of one event must agree.
+The other tape may not be in the file, or it may have diverged in the two stores. So the cited entry may be missing, or
+another entry may be there. But the two entries of one event must agree.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Citation(Struct, frozen=True):
 
     @property
     def counterpart(self) -> int:
-        """The seq of the other tape at which the other entry of the event stands."""
-        # A fork gets its entry behind the one that its parent cites; the parent's entry is the one that is cited.
+        """The seq of the event's entry on the other tape."""
+        # The fork's entry follows the one that its parent cites. The parent's entry is the one that the fork cites.
         return self.seq + 1 if self.into else self.seq
 
     def is_answered_by(self, other: Payload | None) -> bool:
-        """Whether the entry at the counterpart's seq tells of the same event."""
+        """Whether the entry at the counterpart's seq records the same event."""
         if not isinstance(other, Merge | Discard) or (other.kind, other.into) != (self.kind, not self.into):
             return False
         return other.tape == self.by and other.seq == (self.by_seq if self.into else self.by_seq - 1)
@@ -53,16 +53,16 @@ class Citations:
 
     def __init__(self) -> None:
         self.elsewhere: list[Citation] = []
-        """Those whose counterpart has not come in the file."""
+        """Citations of entries that are not in the file so far."""
         self._parents: dict[tuple[str, int], tuple[str, Payload]] = {}
-        """The merges and discards that parents tell of: hash and entry."""
+        """The merges and discards recorded on parents: hash and entry."""
         self._forks: dict[tuple[str, int], Citation] = {}
-        """What they cite of forks that are still to come."""
+        """Their citations of forks that come later in the file."""
         self._other: dict[tuple[str, int], Citation] = {}
-        """Of those, the ones where the fork has another entry than is cited; the next entry decides."""
+        """Citations where the fork has another entry than the cited one; the next entry decides."""
 
     def take(self, line: int, tape: str, seq: int, hash: str, payload: Payload) -> None:
-        """Take in an entry; raises Unsound when the two entries of one event do not agree."""
+        """Add an entry; raises Unsound when the two entries of one event do not agree."""
         if self._forks or self._other:
             doubted = self._other.pop((tape, seq), None)
             if doubted is not None and doubted.is_answered_by(payload):
@@ -77,14 +77,14 @@ class Citations:
             self._parents[tape, seq] = hash, payload
             self._forks[cited.tape, cited.seq] = cited
             return
-        found, event = self._parents.get((cited.tape, cited.seq), (None, None))
-        if found is None:
+        parent_hash, event = self._parents.get((cited.tape, cited.seq), (None, None))
+        if parent_hash is None:
             self.elsewhere.append(cited)
-        elif found != cited.hash and cited.is_answered_by(event):
+        elif parent_hash != cited.hash and cited.is_answered_by(event):
             raise Unsound(_contradicts(cited))
 
     def finish(self) -> list[Citation]:
-        """Return those whose counterpart is not in the file."""
+        """Return the citations of entries that are not in the file."""
         return [*self.elsewhere, *self._forks.values()]
 
 

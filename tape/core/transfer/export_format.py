@@ -4,7 +4,7 @@
     {"seq":1,"kind":"open",…,"hash":"…","meta":…,"payload":…}  one line per entry, in order
     {"tapes":1,"entries":2,"digest":"…"}                     the last line, with a digest of all before it
 
-Every hashed field is there and payload and meta are the stored bytes, so the chain can be followed through the file. A
+Every hashed field is there and payload and meta are the stored bytes, so the hash chain can be checked from the file. A
 line is accepted only if it is, byte for byte, the line that an export writes.
 """
 
@@ -29,9 +29,9 @@ __all__ = ["Checker", "End", "EntryLine", "TapeLine", "encode"]
 FORMAT = 1
 T = TypeVar("T")
 _STATUSES = CLOSED - {"discarded"} | {"active"}
-"""What a status entry can say: "discarded" has an entry of its own, and a purged tape is never exported."""
+"""The values of a status entry: "discarded" has an entry of its own, and a purged tape is never exported."""
 _OWN_LEVELS = 8
-"""How many levels a payload puts around what the caller gave."""
+"""How many levels of nesting a payload adds around the caller's value."""
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 encode = msgspec.json.Encoder().encode
@@ -88,10 +88,10 @@ _end_line = msgspec.json.Decoder(End).decode
 
 
 class Checker:
-    """Follows a file line by line, in constant memory, and raises ImportFailed at the first line that is wrong.
+    """Checks a file line by line, in constant memory, and raises ImportFailed at the first line that is wrong.
 
-    With the digest of a file that was checked before, the lines are only read again, and the end tells whether they
-    are still the same.
+    With the digest of a file that was checked before, the lines are only read again, and the end is compared with that
+    digest.
     """
 
     def __init__(self, checked: str | None = None) -> None:
@@ -101,19 +101,19 @@ class Checker:
         self.head = Head.blank(chain.ZERO)
         """Of that tape, after the entry read last."""
         self.payload: Payload | None = None
-        """What the entry read last says."""
+        """The payload of the entry read last."""
         self.ops: list[Op] = []
-        """What it changes."""
+        """The row changes of that entry."""
         self.ended = False
         self._checked = checked
         self._digest = blake2b(digest_size=32)
-        self._left = 0
+        self._remaining = 0
         """How many entries of the tape are still to come."""
         self._tapes = 0
         self._entries = 0
 
     def wrong(self, why: str) -> ImportFailed:
-        """Return the refusal of the line read last."""
+        """Return the error for the line read last."""
         return ImportFailed(self.line, why)
 
     def take(self, raw: bytes) -> TapeLine | EntryLine | End:
@@ -124,11 +124,11 @@ class Checker:
         if not raw.endswith(b"\n"):
             raise self.wrong("the line is cut off")
         text = raw[:-1]
-        if self._left:
+        if self._remaining:
             entry = self._decoded(text, "an entry", _entry_line)
             if self._checked is None:
                 self._entry(entry)
-            self._left -= 1
+            self._remaining -= 1
             self._entries += 1
             self._digest.update(raw)
             return entry
@@ -145,7 +145,7 @@ class Checker:
             raise self.wrong(f"format {tape.format} is not known; this release reads {FORMAT}")
         self._name(tape.tape, "tape", reserved=False)
         self._digest.update(raw)
-        self.tape, self._left, self.head = tape, tape.entries, Head.blank(chain.ZERO)
+        self.tape, self._remaining, self.head = tape, tape.entries, Head.blank(chain.ZERO)
         self._tapes += 1
         return tape
 
@@ -171,7 +171,7 @@ class Checker:
             raise self.wrong(str(error)) from None
 
     def _texts(self, payload: Payload) -> None:
-        """Check what goes into columns of their own: there is no NUL in the text of a database."""
+        """Check fields with columns of their own: text in a database cannot contain NUL."""
         for field in ("id", "name", "owner", "agent", "reason", "redirect", "labels"):
             value = getattr(payload, field, None)
             for text in value if isinstance(value, list) else [value]:
@@ -179,7 +179,7 @@ class Checker:
                     raise self.wrong(f"{field}: must not contain NUL")
 
     def _deep(self, raw: bytes, field: str) -> None:
-        """Check that what is nested can be read, and copied, by every program."""
+        """Check that the nesting is not too deep to be read and copied."""
         # Brackets bound the depth from above; only a value with many of them needs the walk.
         if len(raw) > 2 * strict.MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > strict.MAX_DEPTH:
             try:

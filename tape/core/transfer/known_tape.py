@@ -24,7 +24,7 @@ Where = tuple[str, int, int]
 
 
 class Unsound(Exception):
-    """An entry says what no store can have recorded."""
+    """An entry that no store can have recorded."""
 
 
 class Lane:
@@ -72,13 +72,13 @@ class KnownTape:
 
     @property
     def seq(self) -> int:
-        """The last seq that was taken in."""
+        """The seq of the last entry added."""
         return self.head.seq
 
-    # -- taking in entries
+    # -- adding entries
 
     def apply(self, head: Head, payload: Payload, ops: Iterable[Op]) -> None:
-        """Take in an entry with what the fold made of it."""
+        """Add an entry, with the row changes of its fold."""
         self.head = head
         seq = head.seq
         for op in ops:
@@ -132,10 +132,10 @@ class KnownTape:
         """Return the tape itself or an ancestor, and the seq up to which it is seen."""
         if tape is None:
             return self, self.seq
-        found = self.ancestors.get(tape)
-        if found is None:
+        ancestor = self.ancestors.get(tape)
+        if ancestor is None:
             raise Unsound(f"the entry names tape {tape!r}, which the tape does not inherit from")
-        return found
+        return ancestor
 
     def lane(self, place: Place) -> Lane:
         """Return the lane of a place at which there is a message that the tape sees."""
@@ -183,18 +183,18 @@ class KnownTape:
 
     def run(self, place: Place, lo: int) -> set[int]:
         """Return the hashes of the ids of all messages from a depth to a place."""
-        found: set[int] = set()
+        message_ids: set[int] = set()
         while True:
             lane = self.lane(place)
             start = lane.base.ordinal
-            found.update(lane.ids[max(lo - start - 1, 0) : place.ordinal - start])
+            message_ids.update(lane.ids[max(lo - start - 1, 0) : place.ordinal - start])
             if lo > start or lane.base == ROOT:
-                return found
+                return message_ids
             place = Place(lane.base.lane, start, lane.base.tape or place.tape)
 
     def owns(self, message_id: str) -> bool:
         """Whether a message of the tape itself has an id."""
-        # Only entries that name messages by id need the set, so most tapes never pay for it.
+        # Only entries that name messages by id need the set, so most tapes never build it.
         if self._ids is None:
             self._ids = {own for lane in self.lanes.values() for own in lane.ids}
         return hash(message_id) in self._ids

@@ -1,12 +1,12 @@
 """What an imported entry refers to, checked against its tape and its ancestors as they stood before the entry.
 
-A store decides these fields itself when it records. A file from elsewhere may say anything, with hashes that fit. So an
-import folds every tape of the file in memory and accepts an entry only if each place, seq, body, clear and compaction
-that it names is there, and if its totals, counts and depths are those that the entries before it give. Only fields
-that the store decides are looked at, each by its name: what the caller gave is data, whatever it looks like.
+A store decides these fields itself when it records an entry. A file from elsewhere may contain anything, with hashes
+that match. So an import folds every tape of the file in memory. It accepts an entry only if each place, seq, body,
+clear and compaction that it names exists, and if its totals, counts and depths follow from the entries before it. Only
+fields that the store decides are checked, each by its name. The caller's data may be anything.
 
-There is one check for every kind, in ``_CHECKS``. Each gets the tape before the entry, the head after it, and what it
-says.
+There is one check for every kind, in ``_CHECKS``. Each gets the tape before the entry, the head after it, and the
+payload.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class References:
         self._tape = self.tapes[tape] = KnownTape(tape)
 
     def check(self, key: str, source: Any, after: Head, payload: Payload, ops: Sequence[Op]) -> None:
-        """Check the next entry and take it in; raises Unsound when it says what no store can have recorded.
+        """Check the next entry and add it; raises Unsound when no store can have recorded it.
 
-        ``after`` is the head that the fold gives, ``ops`` what it changes.
+        ``after`` is the head that the fold returns, ``ops`` its row changes.
         """
         tape = self._tape
         try:
@@ -87,11 +87,11 @@ _DERIVED: dict[str, tuple[type[Payload], ...]] = {
     ids.SQUASH: (p.Append,),
     ids.SPLIT: (p.Status, p.Handoff),
 }
-"""Which kinds have a derived key, by how it begins; that of a message is looked at with the message."""
+"""Which kinds have a derived key, by its prefix; the key of a message is checked with the message."""
 
 
 def _check_key(key: str, payload: Payload) -> None:
-    """Check a key that the store derived: under another entry's, that one could never be recorded."""
+    """Check a key that the store derived. An entry with the key of another would keep that one from being recorded."""
     if isinstance(payload, p.Append):
         if key.startswith(ids.MESSAGE) if payload.aliased else key != ids.message_key(payload.id):
             raise Unsound(f"message {payload.id!r} cannot be found by its key")
@@ -176,10 +176,10 @@ def _restore(tape: KnownTape, after: Head, entry: p.Restore) -> None:
     _return(tape, back)
     _leave(tape, entry.hides)
     _loosen(tape, entry.loosens)
-    _once([*(one.place for one in back), *entry.hides])
+    _once([*(reopened.place for reopened in back), *entry.hides])
     if bool(entry.ids) == bool(entry.undoes):
         raise Unsound("the entry must either name messages or undo a clear")
-    if not {tape.id_at(one.place) for one in back} >= {hash(message_id) for message_id in entry.ids}:
+    if not {tape.id_at(reopened.place) for reopened in back} >= {hash(message_id) for message_id in entry.ids}:
         raise Unsound("the places that are restored are not those of the messages named")
     if entry.undoes:
         clears = tape.in_force()
@@ -196,7 +196,7 @@ def _leave(tape: KnownTape, places: Sequence[Place]) -> None:
     """Check messages that leave the view."""
     for place in places:
         tape.lane(place)
-        # What holds of an inherited message is laid over it, so that it can go and come any number of times.
+        # Changes of an inherited message are overrides, so it can be hidden and restored any number of times.
         if place.tape is None and not tape.live(place):
             raise Unsound(f"the message at lane {place.lane}, depth {place.ordinal} is out already")
 
@@ -223,12 +223,12 @@ def _is_out(tape: KnownTape, place: Place) -> None:
 
 
 def _loosen(tape: KnownTape, loosens: Sequence[p.Loosened]) -> None:
-    for one in loosens:
-        maker, upto = tape.holder(one.tape)
-        if one.seq not in maker.compactions or one.seq > upto:
-            raise Unsound(f"seq {one.seq} is no summary that the tape sees")
-        _within(one.gone, -strict.MAX_INT)
-    if len({(one.tape, one.seq) for one in loosens}) < len(loosens):
+    for change in loosens:
+        maker, upto = tape.holder(change.tape)
+        if change.seq not in maker.compactions or change.seq > upto:
+            raise Unsound(f"seq {change.seq} is no summary that the tape sees")
+        _within(change.gone, -strict.MAX_INT)
+    if len({(change.tape, change.seq) for change in loosens}) < len(loosens):
         raise Unsound("a summary is changed twice")
 
 
@@ -281,7 +281,7 @@ def _compact(tape: KnownTape, after: Head, entry: p.Compact) -> None:
         raise Unsound("the run of the summary was not placed by the seqs named")
     above = [above for name, (above, _) in tape.ancestors.items() if entry.expected_of in (None, name)]
     made = [tape, *above] if entry.expected_of is None else above
-    if isinstance(entry.expected, int) and not any(entry.expected in one.compactions for one in made):
+    if isinstance(entry.expected, int) and not any(entry.expected in maker.compactions for maker in made):
         raise Unsound(f"seq {entry.expected} is no summary")
 
 
@@ -332,7 +332,7 @@ def _open(tape: KnownTape, after: Head, entry: p.Open) -> None:
     overriding = 0 < parent.overridden <= nearest.asof
     if (nearest.cleared, nearest.overriding) != (parent.cleared_at(nearest.asof), overriding):
         raise Unsound(f"tape {point.tape!r} did not stand so when it was forked")
-    # Before its first entry a fork was nobody's child.
+    # Before its first entry a fork had no parent.
     if point.layers[1:] != (parent.layers if nearest.asof else []):
         raise Unsound(f"the fork does not inherit what tape {point.tape!r} inherits")
     if place != ROOT and place.tape is None:
@@ -405,7 +405,7 @@ def _erase(tape: KnownTape, after: Head, entry: p.Erase) -> None:
 
 
 def _within(number: int, least: int = 0) -> None:
-    """Check a number that goes into a column, or that a statement is asked with."""
+    """Check a number that is stored in a column, or that is a parameter of a statement."""
     if not least <= number <= strict.MAX_INT:
         raise Unsound(f"{number} is no number of a tape")
 

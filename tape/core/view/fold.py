@@ -1,7 +1,7 @@
 """The projector: how an entry changes the view.
 
-Each kind of entry has one rule, the method ``fold`` of its payload. The rule looks at nothing but its arguments: every
-decision that needed a search was taken when the entry was recorded and stands in its payload. It changes the head and
+Each kind of entry has one rule, the method ``fold`` of its payload. The rule depends on nothing but its arguments:
+every decision that needed a query was made when the entry was recorded, and is in its payload. It changes the head and
 returns the row changes. The shell applies them to tables inside the recording transaction, and
 ``tape.core.view.in_memory`` applies them to memory. Live projection, rebuild, verification and replay are therefore the
 same code.
@@ -48,19 +48,19 @@ __all__ = [
 ]
 
 REVISED, OUT, HIDDEN, CLEARED = "revised", "out", "hidden", "cleared"
-"""Why a row ended: another body took its place, the message was retracted, its call was, a clear took it."""
+"""Why a row ended: another body replaced it, the message was retracted, its call was, or a clear hid it."""
 
 COMPACTION = "tape.compaction"
-"""The event that tells how a compaction goes: started, finished or failed."""
+"""The event with the progress of a compaction: started, finished or failed."""
 
 REQUEST, DECISION, LEASE = "tape.request", "tape.decision", "tape.lease"
-"""The events by which something is put to a decision, the decision, and each step of a lease."""
+"""The events of a request for a decision, of the decision, and of each step of a lease."""
 
 CLOSED = frozenset({"completed", "abandoned", "ended", "discarded"})
 
 
 class Head(Struct, gc=False):
-    """All that the next append needs to know of a tape, and all that every append changes."""
+    """The state of a tape that the next append needs, and that every append changes."""
 
     seq: int
     hash: bytes
@@ -75,7 +75,7 @@ class Head(Struct, gc=False):
     messages: int
     last_message: int
     aliased: bool
-    """Whether some message of the tape has a key that does not tell its id."""
+    """Whether the id of some message of the tape cannot be derived from its key."""
     status: str
     reason: str | None
     completed: int
@@ -83,7 +83,7 @@ class Head(Struct, gc=False):
     view: int = 0
     """The seq of the last entry that changed what readers see: messages, anchors, summaries, state, blocks, prompt."""
     hidden: str | None = None
-    """Why the tape is hidden, which may be no more than ""; None when it is not."""
+    """Why the tape is hidden, "" without a reason; None when it is not hidden."""
 
     @classmethod
     def blank(cls, before: bytes) -> Head:
@@ -96,7 +96,7 @@ class Op(Struct, frozen=True, gc=False):
 
 
 class OpenRow(Op, frozen=True, gc=False):
-    """A body begins to hold at a place."""
+    """A body is shown at a place from here on."""
 
     place: Place
     placed: int
@@ -107,7 +107,7 @@ class OpenRow(Op, frozen=True, gc=False):
 
 
 class Close(Op, frozen=True, gc=False):
-    """What holds at a place ceases to."""
+    """The row at a place ends."""
 
     place: Place
     until: int
@@ -115,7 +115,7 @@ class Close(Op, frozen=True, gc=False):
 
 
 class Mark(Op, frozen=True, gc=False):
-    """The reason why nothing holds at a place changes."""
+    """The reason why a place has no live row changes."""
 
     place: Place
     seq: int
@@ -130,7 +130,7 @@ class LaneRow(Op, frozen=True, gc=False):
 
 
 class AliasRow(Op, frozen=True, gc=False):
-    """A message id that no key tells, and the entry that placed it."""
+    """A message id that cannot be derived from a key, and the entry that placed it."""
 
     id: str
     seq: int
@@ -153,7 +153,7 @@ class AnswerRow(Op, frozen=True, gc=False):
 
 
 class AnchorRow(Op, frozen=True, gc=False):
-    """An anchor stands at a place."""
+    """An anchor is set at a place."""
 
     seq: int
     name: str
@@ -161,14 +161,14 @@ class AnchorRow(Op, frozen=True, gc=False):
 
 
 class EventRow(Op, frozen=True, gc=False):
-    """An event of a name, which is how events are looked up."""
+    """An event, which is looked up by its name."""
 
     seq: int
     name: str
 
 
 class ClearRow(Op, frozen=True, gc=False):
-    """Nothing that held before this seq holds any longer."""
+    """A clear: everything shown before this seq is hidden."""
 
     seq: int
     place: Place
@@ -176,7 +176,7 @@ class ClearRow(Op, frozen=True, gc=False):
 
 
 class Touch(Op, frozen=True, gc=False):
-    """A message from before a clear came back by itself; only those of the tape's own that it took were counted."""
+    """A single message from before a clear is restored; only the tape's own messages are counted by the clear."""
 
     seq: int
     own: bool
@@ -204,7 +204,7 @@ class ForkState(Op, frozen=True, gc=False):
 
 
 class CompactRow(Op, frozen=True, gc=False):
-    """A summary stands for a run of messages, or what is known of one changed."""
+    """A summary replaces a run of messages, or the state of a summary changed."""
 
     seq: int
     tape: str | None
@@ -223,7 +223,7 @@ class SlotRow(Op, frozen=True, gc=False):
     slot: str
     seq: int
     ended: bool = False
-    """It holds nothing from there on."""
+    """Whether the slot is empty from there on."""
 
 
 class Renamed(Op, frozen=True, gc=False):
@@ -239,7 +239,7 @@ class Labelled(Op, frozen=True, gc=False):
 
 
 class Redirected(Op, frozen=True, gc=False):
-    """The work of the tape goes on on another, or no longer does."""
+    """The tape redirects to another, or no longer does."""
 
     to: str | None
 
@@ -251,12 +251,12 @@ class Shown(Op, frozen=True, gc=False):
 
 
 class Folding(Protocol):
-    """What can be folded: the payload of an entry, whose kind says how."""
+    """The payload of an entry, whose kind decides how it is folded."""
 
     changes_view: ClassVar[bool]
 
     def fold(self, head: Head, seq: int) -> list[Op]:
-        """Change ``head``, which stands at the entry already, and return what else changes in the view."""
+        """Change ``head``, which is at the entry already, and return the other changes of the view."""
 
 
 def fold(

@@ -19,7 +19,7 @@ __all__ = ["Held", "Past", "View"]
 
 
 class Held(Struct, frozen=True, gc=False):
-    """A body that holds: the entry that placed the message, since when, and the entry with the body."""
+    """A live row: the entry that placed the message, the seq since when, and the entry with the body."""
 
     placed: int
     since: int
@@ -27,7 +27,7 @@ class Held(Struct, frozen=True, gc=False):
 
 
 class Past(Struct, frozen=True, gc=False):
-    """A body that held until another seq, and why it ceased to."""
+    """A body that was shown until another seq, and why that ended."""
 
     placed: int
     body: int
@@ -45,7 +45,7 @@ class Cleared(Struct, frozen=True, gc=False):
 
 
 class Override(Struct, frozen=True, gc=False):
-    """What a fork made of an inherited message: another body, or none."""
+    """A fork's override of an inherited message: another body, or none."""
 
     placed: int
     body: int | None
@@ -55,7 +55,7 @@ class Override(Struct, frozen=True, gc=False):
 
 
 class Compacted(Struct, frozen=True, gc=False):
-    """A compaction: where its run begins and ends (unless inherited), and what became of its sources."""
+    """A compaction: where its run begins and ends (unless inherited), and the state of its sources."""
 
     place: Place
     lo: int
@@ -97,7 +97,7 @@ class View(Struct):
     _slot_since: dict[str, int] = field(default_factory=dict)
 
     def fold(self, seq: int, hash: bytes, stamp: int, place: Place, key: str, payload: Payload) -> None:
-        """Take in one more entry."""
+        """Fold one more entry into the rows."""
         self.head, ops = f.fold(self.head, seq, hash, stamp, place, key, payload)
         self.apply(ops)
 
@@ -146,15 +146,15 @@ class View(Struct):
 
     def path(self) -> list[Held]:
         """Return what the tape itself holds on the path from the root to the head, root first."""
-        place, found = self.head.place, []
+        place, rows = self.head.place, []
         while place != ROOT and place.tape is None:
             base = self._base(place)
             for ordinal in range(place.ordinal, base.ordinal, -1):
                 row = self.live.get((place.lane, ordinal))
                 if row is not None and row.since > self.head.cleared:
-                    found.append(row)
+                    rows.append(row)
             place = base
-        return found[::-1]
+        return rows[::-1]
 
     def anchor(self) -> int | None:
         """Return the seq of the latest anchor on the path to the head: the deepest, then the newest."""
@@ -202,7 +202,7 @@ class View(Struct):
         if op.place.tape is not None:
             self._override(op.place, op.seq, 0, None, None, op.why)
             return
-        # A row that held for no time at all: what was told before it stays true for forks made before it.
+        # A row of zero length: the rows before it stay true for forks made before it.
         spot = (op.place.lane, op.place.ordinal)
         row = self.past[(*spot, self._last[spot])]
         self.past[(*spot, op.seq)] = Past(row.placed, row.body, op.seq, op.why)

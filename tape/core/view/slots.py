@@ -22,26 +22,26 @@ __all__ = [
 ]
 
 STATE = "state:"
-"""How the name of a slot of state begins; its own name follows."""
+"""The prefix of a slot of state; its own name follows."""
 BLOCK = "block:"
-"""How the name of a block's slot begins; its label follows."""
+"""The prefix of a block's slot; its label follows."""
 COMPACTING = "compacting:"
-"""How the name of the slot begins that tells how a compaction of a lane goes; the lane follows."""
+"""The prefix of the slot with the progress of a lane's compaction; the lane follows."""
 ASKED, DECIDED, LEASE = "~asked:", "~decided:", "~lease:"
-"""How the names of the slots begin that hold an open request, a decision and a lease. They sort behind all that is read
-for a context or a merge."""
+"""The prefixes of the slots with an open request, a decision and a lease. They sort after all slots that a context or
+a merge reads."""
 PROMPT, USAGE, STATUS, NAME, LABELS = "prompt", "usage", "status", "name", "labels"
 
 
 def beginning_with(prefix: str) -> tuple[str, str]:
-    """Return the range of the names that begin so: the first of them, and the first name after them."""
-    # Nothing comes after the last character of all, and none of the surrogates can be stored.
-    kept = prefix.rstrip(chr(sys.maxunicode))
-    after = ord(kept[-1]) + 1
-    return prefix, kept[:-1] + chr(0xE000 if after == 0xD800 else after)
+    """Return the range of the names with a prefix: the first of them, and the first name after them."""
+    # The last character of Unicode has no successor, and surrogates cannot be stored.
+    stem = prefix.rstrip(chr(sys.maxunicode))
+    after = ord(stem[-1]) + 1
+    return prefix, stem[:-1] + chr(0xE000 if after == 0xD800 else after)
 
 
 BLOCKS_AND_PROMPT = (BLOCK, beginning_with(PROMPT)[1])
 """The range of names with the blocks and the prompt, which are read at once. Some other slots lie between them."""
 MERGED = (BLOCK, beginning_with(USAGE)[1])
-"""The range of names with all that a merge takes over: blocks, state and usage. Some other slots lie between them."""
+"""The range of names with all that a merge applies: blocks, state and usage. Some other slots lie between them."""

@@ -76,7 +76,7 @@ class Branching:
         opener: Opener,
         call: Call,
         key: str | None,
-        asked: str | None,
+        requested_child: str | None,
         child: str,
         at: Point,
         name: str | None,
@@ -88,8 +88,8 @@ class Branching:
         if parent.existed and key is not None:
             row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
             if row is not None:
-                return self._forked(tx, call.tape, row, asked, at, name)
-        # A creation from the start, or the id of a purged tape would read as absent; its facts follow below.
+                return self._forked(tx, call.tape, row, requested_child, at, name)
+        # Opened as a creation from the start: otherwise the id of a purged tape would read as absent. Its facts follow.
         birth = Call(child, call.actor, call.meta, create=payloads.Open(name=name), reuse=reuse)
         born = opener(birth)
         if born.existed:
@@ -114,28 +114,28 @@ class Branching:
         born.head.place = place
         born.create()
         receipt = payloads.Fork(child=child, at=view.seq, head=view.head.place, name=name)
-        told = key or ids.fork_key(child)
-        if reuse and key is None and tx.one(self._sql.entry_by_key, (parent.tape_id, told)) is not None:
-            # The receipt of a purged fork has it. A repeated call finds this fork by its id.
-            told = self._recorder.shared.new_id()
-        parent.record(Plain(key=Key(told, GIVEN), payload=receipt))
+        receipt_key = key or ids.fork_key(child)
+        if reuse and key is None and tx.one(self._sql.entry_by_key, (parent.tape_id, receipt_key)) is not None:
+            # The receipt of a purged fork has that key. A repeated call finds this fork by its id.
+            receipt_key = self._recorder.shared.new_id()
+        parent.record(Plain(key=Key(receipt_key, GIVEN), payload=receipt))
         return child
 
     def _forked(
-        self, tx: Transaction, parent: str, row: EntryRow, asked: str | None, at: Point, name: str | None
+        self, tx: Transaction, parent: str, row: EntryRow, requested_child: str | None, at: Point, name: str | None
     ) -> str:
-        """Return the fork found by the caller's key, if it was made by the same call."""
+        """Return the fork recorded under the caller's key, if it was made by the same call."""
         made = decoded(row)
         if (
             isinstance(made, payloads.Fork)
-            and asked in (None, made.child)
+            and requested_child in (None, made.child)
             and made.name == name
             and self._same_point(tx, parent, at, row.seq, made.at, made.head)
         ):
             return made.child
-        given = {"kind": "fork", "child": asked, "name": name}
+        requested = {"kind": "fork", "child": requested_child, "name": name}
         raise ProvenanceConflict(
-            parent, row.key, row.seq, digest_of(canonical(made.content())), digest_of(canonical(given))
+            parent, row.key, row.seq, digest_of(canonical(made.content())), digest_of(canonical(requested))
         )
 
     def _made_before(self, tx: Transaction, born: Writing, parent: str, at: Point, name: str | None) -> bool:
@@ -152,7 +152,7 @@ class Branching:
         return self._same_point(tx, parent, at, point.receipt, point.seq, head)
 
     def _same_point(self, tx: Transaction, parent: str, at: Point, receipt: int, seq: int, head: Place) -> bool:
-        """Whether ``at`` named this seq and head when the fork was made: later entries may have changed its meaning."""
+        """Whether ``at`` named this seq and head when the fork was made. Later entries may have changed its meaning."""
         try:
             view = open_view(tx, parent, self._owner, at, until=receipt - 1, hidden=True)
         except (InvalidEntry, UnknownMessage):
@@ -193,12 +193,12 @@ class Branching:
             raise TapeClosed(call.tape, state, child.head.reason)
         child.check_head()
         other = opener(Call(parent, call.actor, call.meta))
-        told = payloads.Discard(
+        parent_entry = payloads.Discard(
             tape=call.tape, seq=child.head.seq, hash=child.head.hash.hex(), into=True, reason=reason
         )
-        given = other.record(Plain(key=Key(ids.discard_key(call.tape), DERIVED), payload=told))
-        own = payloads.Discard(tape=parent, seq=given.seq, hash=given.hash, reason=reason)
-        return child.record(Plain(key=Key(key, GIVEN), payload=own))
+        parent_receipt = other.record(Plain(key=Key(ids.discard_key(call.tape), DERIVED), payload=parent_entry))
+        child_entry = payloads.Discard(tape=parent, seq=parent_receipt.seq, hash=parent_receipt.hash, reason=reason)
+        return child.record(Plain(key=Key(key, GIVEN), payload=child_entry))
 
     def _parent(self, child: str) -> str:
         def work(tx: Transaction) -> str | None:
@@ -219,12 +219,14 @@ class Branching:
             raise _never_forked(child.tape)
         return row
 
-    def _again(self, tape: str, row: EntryRow, given: dict[str, Any]) -> Receipt:
-        """Return the receipt of an entry found by the caller's key, if it says the same."""
+    def _again(self, tape: str, row: EntryRow, requested: dict[str, Any]) -> Receipt:
+        """Return the receipt of the entry with the caller's key, if it has the same content."""
         payload = decoded(row)
         stored = {"kind": payload.kind, "reason": getattr(payload, "reason", None)}
-        if stored != given:
-            raise ProvenanceConflict(tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
+        if stored != requested:
+            raise ProvenanceConflict(
+                tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(requested))
+            )
         position = join_position(row.xid, row.position)
         return Receipt(tape, row.seq, row.key, message_of(payload), bytes(row.hash).hex(), True, position)
 
@@ -233,7 +235,7 @@ class Branching:
     def merge(
         self, call: Call, key: str | None, child: str, strategy: str, on_conflict: str, fields: dict[str, Any]
     ) -> MergeReceipt:
-        """Take into ``call.tape`` what is new on its fork ``child``."""
+        """Merge what is new on the fork ``child`` into its parent ``call.tape``."""
         divergence.check(strategy, on_conflict)
         if fields and strategy != "squash":
             raise InvalidEntry("summary", f"message fields are for strategy='squash', not {strategy!r}")
@@ -277,7 +279,7 @@ class Branching:
             return merge_receipt(call.tape, row, messages.before, duplicate=True)
         parent.check_open()
         parent.check_head()
-        told = payloads.Merge(
+        merge = payloads.Merge(
             tape=child,
             seq=theirs.head.seq,
             hash=theirs.head.hash.hex(),
@@ -289,45 +291,49 @@ class Branching:
         )
         conflicts: list[Conflict] = []
         if strategy == "replay":
-            conflicts = self._replay(messages, told, on_conflict)
+            conflicts = self._replay(messages, merge, on_conflict)
         elif strategy == "squash":
-            self._squash(messages, told, fields)
-        conflicts += state.into(told, on_conflict)
+            self._squash(messages, merge, fields)
+        conflicts += state.into(merge, on_conflict)
         if conflicts:
             raise MergeConflict(call.tape, child, conflicts)
-        return self._record_merge(parent, theirs, key, told)
+        return self._record_merge(parent, theirs, key, merge)
 
-    def _record_merge(self, parent: Writing, theirs: Writing, key: str | None, told: payloads.Merge) -> MergeReceipt:
+    def _record_merge(self, parent: Writing, theirs: Writing, key: str | None, merge: payloads.Merge) -> MergeReceipt:
         """Record a merge on both tapes."""
         self._recorder.shared.database.point("merge")
-        receipt = parent.record(Plain(key=Key(key or ids.merge_key(theirs.tape, told.seq), GIVEN), payload=told))
+        receipt = parent.record(Plain(key=Key(key or ids.merge_key(theirs.tape, merge.seq), GIVEN), payload=merge))
         parent.flush()
         self._recorder.shared.database.point("merged")
-        back = payloads.Merge(tape=parent.tape, seq=receipt.seq, hash=receipt.hash, strategy=told.strategy)
+        back = payloads.Merge(tape=parent.tape, seq=receipt.seq, hash=receipt.hash, strategy=merge.strategy)
         theirs.record(Plain(key=Key(ids.merge_key(parent.tape, receipt.seq), DERIVED), payload=back))
-        return merge_receipt(parent.tape, receipt, told, duplicate=False)
+        return merge_receipt(parent.tape, receipt, merge, duplicate=False)
 
     def _merged(
         self, tx: Transaction, parent: Writing, row: EntryRow, child: str, strategy: str, fields: dict[str, Any]
     ) -> MergeReceipt:
-        """Return the receipt of the merge found by the caller's key, if it is one of the same."""
-        told = decoded(row)
-        stored = {"kind": told.kind, "child": getattr(told, "tape", None), "strategy": getattr(told, "strategy", None)}
-        given: dict[str, Any] = {"kind": "merge", "child": child, "strategy": strategy}
-        if isinstance(told, payloads.Merge) and stored == given:
+        """Return the receipt of the entry with the caller's key, if it is the same merge."""
+        payload = decoded(row)
+        stored = {
+            "kind": payload.kind,
+            "child": getattr(payload, "tape", None),
+            "strategy": getattr(payload, "strategy", None),
+        }
+        requested: dict[str, Any] = {"kind": "merge", "child": child, "strategy": strategy}
+        if isinstance(payload, payloads.Merge) and stored == requested:
             if fields:
-                given["fields"] = fields
+                requested["fields"] = fields
                 view = parent.view()
-                found = view.place(told.messages[0][0]) if told.messages else None
-                message = view.body(found[1]).message if found is not None else {}
+                location = view.place(payload.messages[0][0]) if payload.messages else None
+                message = view.body(location[1]).message if location is not None else {}
                 stored["fields"] = {name: message[name] for name in fields if name in message}
-            if same(stored, given):
-                return merge_receipt(parent.tape, row, told, duplicate=True)
+            if same(stored, requested):
+                return merge_receipt(parent.tape, row, payload, duplicate=True)
         raise ProvenanceConflict(
-            parent.tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(given))
+            parent.tape, row.key, row.seq, digest_of(canonical(stored)), digest_of(canonical(requested))
         )
 
-    def _replay(self, messages: MessageMerge, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+    def _replay(self, messages: MessageMerge, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         """Write the child's messages and changes to the parent, unless there are conflicts to return."""
         parent = messages.parent
         new = messages.new()
@@ -340,87 +346,91 @@ class Branching:
             )
         plan = divergence.plan(messages.divergences(), on_conflict)
         if not plan.conflicts:
-            # Everything that the copies need to know is asked before the first of them is written.
+            # All queries that the copies need run before the first of them is written.
             wanted = {message.id for message in new}
             parent.free = wanted - parent.view().taken(wanted)
-            self._change(messages, told, plan)
-            self._copy(parent, told, new)
+            self._change(messages, merge, plan)
+            self._copy(parent, merge, new)
         return plan.conflicts
 
-    def _change(self, messages: MessageMerge, told: payloads.Merge, plan: Plan) -> None:
-        """StateMerge over what the child did to messages that the parent has, too.
+    def _change(self, messages: MessageMerge, merge: payloads.Merge, plan: Plan) -> None:
+        """Apply to the parent what the child did to messages that both have.
 
-        Restored first and retracted last, so that a tool result can be revised while its call is there.
+        Restores come first and retractions last, so that a tool result can be revised while its call is there.
         """
-        parent, child, changed = messages.parent, told.tape, dict[str, None]()
-        told.kept = plan.kept
-        for seq, group in groupby(plan.restore, lambda one: one.seq):
-            named = [one.message_id for one in group]
+        parent, child, changed = messages.parent, merge.tape, dict[str, None]()
+        merge.kept = plan.kept
+        for seq, group in groupby(plan.restore, lambda change: change.seq):
+            named = [change.message_id for change in group]
             self._change_parent(
                 parent, RestoreMessages(key=keyed(None, parent.shared.new_id), ids=named, source=(child, seq))
             )
             changed.update(dict.fromkeys(named))
-        for one in plan.revise:
-            # What was written before the last merge may have been carried over then, under this very key.
-            key = ids.copy_key(child, one.written) if one.written > messages.since else self._recorder.shared.new_id()
-            said, indexed = messages.beside(one.written)
+        for change in plan.revise:
+            # A revision from before the last merge may have been copied then, under this very key.
+            key = (
+                ids.copy_key(child, change.written)
+                if change.written > messages.since
+                else self._recorder.shared.new_id()
+            )
+            child_meta, indexed = messages.beside(change.written)
             intent = ReviseMessage(
                 key=Key(key, GIVEN),
-                id=one.message_id,
-                message=one.theirs,
-                source=(child, one.written or one.seq),
-                meta=meta.joined(said, parent.call.meta),
+                id=change.message_id,
+                message=change.theirs,
+                source=(child, change.written or change.seq),
+                meta=meta.joined(child_meta, parent.call.meta),
                 index_meta=indexed,
             )
             try:
                 self._change_parent(parent, intent)
-                changed[one.message_id] = None
+                changed[change.message_id] = None
             except Unchanged:
                 continue
             except UnknownMessage:
                 # Hidden in the parent along with the call it answers, which the child left as it is.
-                told.kept.append(one.message_id)
-        for seq, group in groupby(plan.retract, lambda one: one.seq):
-            named = [one.message_id for one in group]
+                merge.kept.append(change.message_id)
+        for seq, group in groupby(plan.retract, lambda change: change.seq):
+            named = [change.message_id for change in group]
             copied = Key(ids.copy_key(child, seq), DERIVED)
             self._change_parent(parent, RetractMessages(key=copied, ids=named, reason=None, source=(child, seq)))
             changed.update(dict.fromkeys(named))
-        told.changed = list(changed)
+        merge.changed = list(changed)
 
     def _change_parent(self, parent: Writing, intent: Intent) -> None:
         self._recorder.shared.database.point("change")
         parent.record(intent)
 
-    def _copy(self, parent: Writing, told: payloads.Merge, new: Sequence[New]) -> None:
-        """Continue the parent's active branch with the child's messages; an id that is taken gives way to a new one."""
-        for index, one in enumerate(new):
+    def _copy(self, parent: Writing, merge: payloads.Merge, new: Sequence[New]) -> None:
+        """Append the child's messages to the parent's active branch. A message whose id is taken gets a new one."""
+        for index, source in enumerate(new):
             self._recorder.shared.database.point("copy")
-            free = one.id in parent.free
-            own = one.id if free else self._recorder.shared.new_id()
-            message = renamed(one.message, one.id, own)
+            free = source.id in parent.free
+            own = source.id if free else self._recorder.shared.new_id()
+            message = renamed(source.message, source.id, own)
             calls, answers = toolcalls.find(message)
             add = AddMessage(
-                # It tells nothing of the message's id, like a key that a caller gave.
-                key=Key(ids.copy_key(told.tape, one.placed), GIVEN),
+                # The message's id cannot be derived from this key, as with a key that a caller gave.
+                key=Key(ids.copy_key(merge.tape, source.placed), GIVEN),
                 id=own,
-                generated=one.generated or not free,
+                generated=source.generated or not free,
                 raw=payloads.encode(message),
                 calls=calls,
                 answers=answers,
-                tokens=one.tokens,
+                tokens=source.tokens,
                 parent=CHAIN if index else HEAD,
-                source=(told.tape, one.placed),
-                meta=meta.joined(one.meta, parent.call.meta),
-                index_meta=one.index_meta,
+                source=(merge.tape, source.placed),
+                meta=meta.joined(source.meta, parent.call.meta),
+                index_meta=source.index_meta,
             )
             parent.record(add)
-            told.messages.append((own, one.placed))
+            merge.messages.append((own, source.placed))
 
-    def _squash(self, messages: MessageMerge, told: payloads.Merge, fields: dict[str, Any]) -> None:
-        parent, child = messages.parent, told.tape
-        told.squashed = told.seq
+    def _squash(self, messages: MessageMerge, merge: payloads.Merge, fields: dict[str, Any]) -> None:
+        parent, child = messages.parent, merge.tape
+        merge.squashed = merge.seq
         if not fields and not messages.new():
-            # Nothing was done and nothing is said: the receipt is all there is.
+            # Without new messages and without a summary, the receipt is all that is recorded.
             return
         message = {"role": "assistant", **fields}
         if "content" not in message:
@@ -429,12 +439,12 @@ class Branching:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
             message["content"] = last.get("content")
         add = add_message(message, None, UNSET, None, None, HEAD, self._recorder.shared.new_id)
-        add.key, add.source = Key(ids.squash_key(child, told.seq), GIVEN), (child, told.seq)
+        add.key, add.source = Key(ids.squash_key(child, merge.seq), GIVEN), (child, merge.seq)
         try:
             parent.record(add)
         except Taken as taken:
             raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
-        told.messages.append((add.id, told.seq))
+        merge.messages.append((add.id, merge.seq))
 
 
 def _never_forked(tape: str) -> InvalidEntry:

@@ -1,4 +1,4 @@
-"""What a merge finds: the child's messages that its parent has not, and those that both have but that differ now."""
+"""What a merge compares: the child's messages that its parent lacks, and the messages of both that differ now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_PAGE = 8
 
 
 class New(Struct, frozen=True):
-    """A message of the child's that the parent has not: where it stands on the child, and what it says now."""
+    """A message of the child that the parent lacks: where it was placed on the child, and its current content."""
 
     id: str
     placed: int
@@ -36,12 +36,12 @@ class New(Struct, frozen=True):
     generated: bool
     tokens: int
     meta: bytes | None
-    """What was said beside what it says now."""
+    """The meta recorded with its current content."""
     index_meta: bool
 
 
 class MessageMerge:
-    """One look at a parent and its child, both locked, before a merge writes anything."""
+    """Compares a parent with its child, both locked, before a merge writes anything."""
 
     def __init__(self, tx: Transaction, parent: Writing, child: Writing, fork: ForkRow) -> None:
         self.merged, self.merge_seq = fork.merged, fork.merge_seq
@@ -53,16 +53,16 @@ class MessageMerge:
             self.merged = self.merge_seq = 0
         self._tx = tx
         self._sql = tx.statements
-        # A link takes nothing: what came before it is still to be taken.
+        # A link copies nothing, so everything before it is still to be merged.
         self.since, agreed, last = self.merged, self.merge_seq, self.before
-        """The child's seq up to which it was taken."""
+        """The child's seq up to which its messages were merged."""
         while last is not None and last.strategy == "link":
             before, (self.since, agreed) = agreed, (last.since, last.previous)
             last = self._merge_at(tx, agreed) if agreed < before else None
         self._agreed = agreed or fork.seq
         """The parent's seq at which the two last agreed; the child's is ``since``, or its first entry."""
         self.squashed = last.squashed if last is not None else 0
-        """The child's seq up to which a squash stands for it."""
+        """The child's seq up to which a squash summarizes it."""
         self._moved = self.since == 0
         """Whether messages from before the last merge may have come onto the child's path since."""
         self._touched = self._read_changes()
@@ -77,10 +77,10 @@ class MessageMerge:
         return payload if isinstance(payload, payloads.Merge) and payload.tape == self.child.tape else None
 
     def anything(self, strategy: str) -> bool:
-        """Whether there is anything that the last merge did not take."""
+        """Whether there is anything that the last merge did not cover."""
         if strategy == "link":
             return bool(self.child.head.seq > self.merged)
-        return bool(self.new() or any(divergence.differs(one) for one in self.divergences()))
+        return bool(self.new() or any(divergence.differs(difference) for difference in self.divergences()))
 
     def _view(self, tape: str, point: Point) -> TapeView:
         if (tape, point) not in self._views:
@@ -88,7 +88,7 @@ class MessageMerge:
         return self._views[tape, point]
 
     def _now(self, tape: Writing) -> TapeView:
-        """Return one of the two as it stands, of which the head was read already."""
+        """Return the current view of the parent or the child, built from the head that was already read."""
         if (tape.tape, None) not in self._views:
             view = standing(self._tx, tape.tape, tape.tape_id, copy.copy(tape.head), tape.ancestry)
             self._views[tape.tape, None] = view
@@ -97,10 +97,10 @@ class MessageMerge:
     def _read_changes(self) -> dict[Place, int]:
         """Return the places of the messages that the child revised, retracted or restored, each with the last seq.
 
-        Only of those that an entry names: what goes or returns along with a tool call does so in the parent as well.
-        A clear of the child's, and undoing it, is its own affair.
+        Only messages that an entry names count: a result that is hidden or restored with its tool call is so in the
+        parent as well. A clear of the child, and undoing it, are not merged.
         """
-        found: dict[Place, int] = {}
+        changed_at: dict[Place, int] = {}
         after = self.since
         newest = self.child.head.seq
         while after < newest and (
@@ -114,7 +114,7 @@ class MessageMerge:
                 places: list[Place] = []
                 match entry:
                     case payloads.Append():
-                        # A lane has the number of its first entry: here another branch begins, be it at the root.
+                        # A lane has the number of its first entry, so another branch begins here, maybe at the root.
                         begins = row.lane == row.seq
                         self._moved = self._moved or begins or entry.lo is not None
                     case payloads.Revise():
@@ -129,18 +129,18 @@ class MessageMerge:
                     case _:
                         self._moved = True
                 for place in places:
-                    found[place] = after
-        return found
+                    changed_at[place] = after
+        return changed_at
 
     # -- what is new
 
     def new(self) -> list[New]:
-        """Return the messages on the child's active path that were never taken, root first."""
+        """Return the messages on the child's active path that were never merged, root first."""
         if self._new is None:
             view = self._now(self.child)
             floor = 0
             if not self._moved:
-                # Then all up to where the head stood at the last merge is as it was, and was taken.
+                # Then everything up to the head at the last merge is unchanged and was merged.
                 row = self._tx.one(self._sql.entry, (self.child.tape_id, self.since))
                 floor = row.ordinal if row is not None else 0
             rows: list[PathRow] = []
@@ -153,7 +153,7 @@ class MessageMerge:
                 if lo <= floor:
                     break
                 end = base or paths.base(view, end)
-            self._new = [self._found(row) for row in rows if self._is_new(row.placed)]
+            self._new = [self._new_from_row(row) for row in rows if self._is_new(row.placed)]
         return self._new
 
     def _is_new(self, placed: int) -> bool:
@@ -161,7 +161,7 @@ class MessageMerge:
             return False
         return placed > self.since or self._copy_of(placed) is None
 
-    def _found(self, row: PathRow) -> New:
+    def _new_from_row(self, row: PathRow) -> New:
         kind, version, raw, key = row.kind, row.version, row.payload, row.key
         body = payloads.body_of(kind, version, raw, key)
         if row.body != row.placed:
@@ -174,7 +174,7 @@ class MessageMerge:
         return New(body.id, row.placed, body.message, generated, body.tokens, row.meta, body.index_meta)
 
     def beside(self, revision: int) -> tuple[bytes | None, bool]:
-        """Return what the child said beside a revision, and whether the message is found by it."""
+        """Return the meta that the child recorded with a revision, and whether it is indexed for search."""
         row = self._tx.one(self._sql.entry, (self.child.tape_id, revision)) if revision else None
         if row is None or row.payload is None or row.meta is None:
             return None, False
@@ -194,8 +194,8 @@ class MessageMerge:
     def unsettled(self) -> list[str]:
         """Return the tool calls that the parent's path still waits for.
 
-        Read from the end, a few messages first and then more and more, until the last round of calls and results is
-        known: most often the last message tells.
+        Pages are read from the end, each larger than the one before, until the last round of calls and results is
+        known. Most often the last message is enough.
         """
         view = self._now(self.parent)
         calls, end, count = divergence.OpenCalls(), view.head.place, _FIRST_PAGE
@@ -218,18 +218,18 @@ class MessageMerge:
             self._divergences = []
             if self._touched:
                 parent_then = as_inherited(self._view(self.parent.tape, self._agreed))
-                # A clear of the child's is its own affair, so look through it.
+                # A clear of the child is not merged, so its view is read as if there were none.
                 child_then = as_inherited(self._view(self.child.tape, self.since or 1), clears=False)
                 for place, seq in self._touched.items():
-                    found = self._in_parent(place)
-                    if found is not None:
-                        self._divergences.append(self._compare(place, found, seq, parent_then, child_then))
+                    parent_place = self._in_parent(place)
+                    if parent_place is not None:
+                        self._divergences.append(self._compare(place, parent_place, seq, parent_then, child_then))
         return self._divergences
 
     def _compare(
         self, own: Place, place: Place, seq: int, parent_then: TapeView, child_then: TapeView
     ) -> divergence.Divergence:
-        """Compare how a message stands and stood, at its place in the child and at its place in the parent."""
+        """Compare a message's former and current state, at its place in the child and at its place in the parent."""
         child, parent = self.child.view(), self.parent.view()
         stands, holds = child.standing(own), parent.standing(place)
         written = stands.body if stands.of is None else 0
@@ -241,7 +241,7 @@ class MessageMerge:
         return divergence.Divergence(named, seq, written, base, theirs, before, ours, was_hidden, hidden)
 
     def _in_parent(self, place: Place) -> Place | None:
-        """Return the place in the parent of what the child inherited or what was taken from it before."""
+        """Return the parent's place of a message that the child inherited, or that an earlier merge copied."""
         if place.tape is not None:
             return Place(place.lane, place.ordinal, None if place.tape == self.parent.tape else place.tape)
         return self._copy_of(self.child.view().standing(place).placed)
@@ -252,17 +252,17 @@ def _body(row: PathRow) -> payloads.Body:
 
 
 def renamed(message: dict[str, Any], was: str, now: str) -> dict[str, Any]:
-    """Return a message under another id: also in itself, if it says its own there and no other."""
+    """Return a message under another id; its own ``id`` field changes too, if it held the old id."""
     return {**message, "id": now} if message.get("id") == was else message
 
 
 def _inherited(place: Place, tape: str) -> Place:
-    """Return a place of a tape as a fork of it calls it."""
+    """Return a place of a tape as a fork of that tape names it."""
     return Place(place.lane, place.ordinal, place.tape or tape)
 
 
 def _state(look: TapeView, place: Place, cleared: int, named: str) -> tuple[dict[str, Any] | None, bool]:
-    """Return what a message says (None if it is out) under the parent's name for it, and whether it is hidden."""
+    """Return a message (None if it is out) under the id that the parent has for it, and whether it is hidden."""
     standing = look.standing(place)
     if standing.out(cleared):
         return None, False

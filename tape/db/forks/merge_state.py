@@ -48,16 +48,16 @@ class StateMerge:
         self._settings = settings
         self._tx = tx
         self._parent = parent
-        self._young = child
+        self._child = child
         self._merged = merged
         self._agreed = agreed
         # In the order in which the fork wrote them: blocks are shown in the order of their entries.
-        own = sorted(self._own_slots(), key=lambda one: one[1])
+        own = sorted(self._own_slots(), key=lambda slot: slot[1])
         written = [(slot, payload) for slot, seq, payload in own if seq > merged]
         self._changed = [(slot, payload) for slot, payload in written if slot.startswith((STATE, BLOCK))]
         self._counted = any(slot == USAGE for slot, _ in written)
 
-    # Most forks change no state: the views before and after are looked up when one did.
+    # Most forks change no state, so the views before and after are opened only when one did.
 
     @functools.cached_property
     def _then(self) -> TapeView:
@@ -69,14 +69,14 @@ class StateMerge:
 
     @functools.cached_property
     def _child_then(self) -> TapeView:
-        return self._view(self._young.tape, self._merged or 1)
+        return self._view(self._child.tape, self._merged or 1)
 
     def _view(self, tape: str, point: int | None = None) -> TapeView:
         return view_of(self._tx, tape, None, point)
 
     def _own_slots(self) -> list[tuple[str, int, Payload]]:
         """Return the slots that the fork itself wrote."""
-        return memory.slots_between(_bare(self._young, self._young.head.seq), *MERGED)
+        return memory.slots_between(_bare(self._child, self._child.head.seq), *MERGED)
 
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
@@ -86,44 +86,44 @@ class StateMerge:
     def _used(self) -> list[int]:
         if not self._counted:
             return []
-        now, then = (self._usage(self._young, seq) for seq in (self._young.head.seq, self._merged or 1))
+        now, then = (self._usage(self._child, seq) for seq in (self._child.head.seq, self._merged or 1))
         return [a - b for a, b in zip(now, then, strict=True)]
 
     def _usage(self, tape: Writing, seq: int) -> list[int]:
-        found = memory.slot(_bare(tape, seq), USAGE, inherited=False)
-        total = usage_of(None if found is None else found[1])
+        held = memory.slot(_bare(tape, seq), USAGE, inherited=False)
+        total = usage_of(None if held is None else held[1])
         return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
 
-    def into(self, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
-        """Write the fork's changes to the parent; returns all that meet the parent's own."""
+    def into(self, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
+        """Write the fork's changes to the parent; returns those that conflict with the parent's own."""
         conflicts: list[Conflict] = []
-        # What the fork unloaded makes room for what it loaded.
+        # Documents that the fork unloaded come first: they make room for those that it loaded.
         ordered = sorted(
-            self._changed, key=lambda one: not isinstance(one[1], payloads.Block) or one[1].text is not None
+            self._changed, key=lambda change: not isinstance(change[1], payloads.Block) or change[1].text is not None
         )
         for slot, payload in ordered:
             if isinstance(payload, payloads.State):
-                conflicts += self._state(slot, payload, told, on_conflict)
+                conflicts += self._state(slot, payload, merge, on_conflict)
             elif isinstance(payload, payloads.Block):
-                conflicts += self._block(slot, payload, told, on_conflict)
+                conflicts += self._block(slot, payload, merge, on_conflict)
         if any(self._used):
-            told.usage = self._used
+            merge.usage = self._used
             before = self._usage(self._parent, self._parent.head.seq)
-            told.totals = [a + b for a, b in zip(before, self._used, strict=True)]
+            merge.totals = [a + b for a, b in zip(before, self._used, strict=True)]
         return conflicts
 
     def _put(self, payload: Payload) -> None:
-        source = (self._young.tape, self._young.head.seq)
+        source = (self._child.tape, self._child.head.seq)
         self._parent.record(Plain(key=keyed(None, self._parent.shared.new_id), payload=payload, source=source))
 
-    def _state(self, slot: str, last: payloads.State, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+    def _state(self, slot: str, last: payloads.State, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         name = slot.removeprefix(STATE)
         spec = self._settings.slots.get(name)
         then, now, child_then = (view.slot(slot) for view in (self._then, self._now, self._child_then))
         theirs = StateSide(state_value(child_then, spec), state_value(last, spec))
         ours = StateSide(state_value(then, spec), state_value(now, spec))
         merged = merge_state(name, theirs, ours, on_conflict, spec)
-        told.kept += merged.kept
+        merge.kept += merged.kept
         value = merged.result.value
         if not merged.conflicts and not same_value(ours.after, merged.result):
             gone = value is UNSET
@@ -138,28 +138,30 @@ class StateMerge:
             )
         return merged.conflicts
 
-    def _block(self, slot: str, last: payloads.Block, told: payloads.Merge, on_conflict: str) -> list[Conflict]:
+    def _block(self, slot: str, last: payloads.Block, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         label = slot.removeprefix(BLOCK)
-        spec = next((one for one in self._settings.blocks if one.label == label), None)
+        spec = next((block for block in self._settings.blocks if block.label == label), None)
         then, now, child_then = (view.slot(slot) for view in (self._then, self._now, self._child_then))
         recorded = after = block_value(last, spec)
         if child_then is None and not last.declared:
-            # The fork's program knew of no declaration, so what it did not say is as declared here.
+            # The fork's program knew of no declaration, so fields it left out are as declared here.
             after = filled_in(after, spec)
-        theirs = self._side(self._young, slot, self._merged, block_value(child_then, spec), after, recorded)
+        theirs = self._side(self._child, slot, self._merged, block_value(child_then, spec), after, recorded)
         ours = self._side(self._parent, slot, self._agreed, block_value(then, spec), block_value(now, spec))
         merged = merge_block(theirs, ours, on_conflict, self._settings.counter or estimate)
         if merged.kept:
-            told.kept.append(label)
+            merge.kept.append(label)
         if merged.conflict is not None:
             return [Conflict(label, *merged.conflict, what="block")]
         if merged.value != ours.after and not self._room_for(label, merged.value):
             if on_conflict == "ours":
-                told.kept.append(label)
+                merge.kept.append(label)
                 return []
             return [Conflict(label, None, {"text": merged.value.text} if merged.value is not None else None, "block")]
         if merged.value != ours.after:
-            declared = spec is not None or any(isinstance(one, payloads.Block) and one.declared for one in (now, last))
+            declared = spec is not None or any(
+                isinstance(block, payloads.Block) and block.declared for block in (now, last)
+            )
             for entry in block_entries(label, ours.after, merged.value, theirs.lines, declared=declared):
                 self._put(entry)
         return []
@@ -168,10 +170,10 @@ class StateMerge:
     def _documents(self) -> dict[str, int]:
         """How many tokens each document takes that is loaded on the parent, by its label."""
         loaded = self._settings.loaded(memory.slots(self._now, BLOCK))
-        return {label_of(one.label, one.key): one.tokens for one in loaded}
+        return {label_of(document.label, document.key): document.tokens for document in loaded}
 
     def _room_for(self, label: str, value: BlockValue | None) -> bool:
-        """Whether a document fits into its block with those that are loaded; what is none has a limit of its own."""
+        """Whether a document fits into its block with those already loaded. Other blocks have limits of their own."""
         spec = provider_of(label, self._settings.blocks)
         if spec is None or label == spec.label:
             return True
@@ -194,7 +196,7 @@ class StateMerge:
         after: BlockValue | None,
         recorded: BlockValue | None = None,
     ) -> BlockSide:
-        """Return what a tape did to a block since the two agreed, told by its entries of that block alone."""
+        """Return what a tape did to a block since the two agreed, from its entries of that block alone."""
         rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
         entries = [entry for entry in map(decoded, rows) if isinstance(entry, payloads.Block)]
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)

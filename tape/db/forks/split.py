@@ -78,11 +78,13 @@ def _check_same(tx: Transaction, tape: str, made: EntryRow, successor: str, summ
     if isinstance(ended, payloads.Status) and ended.redirect == successor:
         row = tx.one(tx.statements.head, (successor,))
         begun = tx.one(tx.statements.entry_by_key, (row.number, ids.split_key(tape))) if row is not None else None
-        told = decoded(begun) if begun is not None else None
-        stored = {"kind": "split", "summary": told.summary if isinstance(told, payloads.Handoff) else None}
-    given = {"kind": "split", "summary": summary}
-    if stored != given:
-        raise ProvenanceConflict(tape, made.key, made.seq, digest_of(canonical(stored)), digest_of(canonical(given)))
+        handoff = decoded(begun) if begun is not None else None
+        stored = {"kind": "split", "summary": handoff.summary if isinstance(handoff, payloads.Handoff) else None}
+    requested = {"kind": "split", "summary": summary}
+    if stored != requested:
+        raise ProvenanceConflict(
+            tape, made.key, made.seq, digest_of(canonical(stored)), digest_of(canonical(requested))
+        )
 
 
 def carry_over(old: Writing, following: Writing, cited: tuple[str, int]) -> None:

@@ -38,7 +38,7 @@ class StoreState(Struct, frozen=True):
     revision: str | None = None
     """The schema of the store in it; None when there is none."""
     damaged: str | None = None
-    """What the database says when it cannot be read at all."""
+    """The database's error when it cannot be read at all."""
 
     @property
     def current(self) -> bool:
@@ -63,7 +63,7 @@ class Oldest(Struct, frozen=True):
 
 
 def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0, prefix: str = PREFIX) -> StoreState:
-    """Tell what is at a database URL without opening it as a store. Raises StoreFailed when it cannot be reached."""
+    """Return what is at a database URL without opening it as a store. Raises StoreFailed when it cannot be reached."""
     if url.get_backend_name() == "sqlite":
         return StoreState(False) if is_memory(url) else _look_at_file(url, prefix, timeout)
     database = open_database(url, schema=schema, prefix=prefix, durability="full", timeout=timeout, read_only=True)
@@ -122,7 +122,7 @@ def wal_size(database: Database) -> int | None:
 def missing_guards(database: Database) -> list[str]:
     """Return the triggers that should keep entries immutable and are gone or switched off."""
     schema = database.tables.schema
-    # Without the name of the schema, which may look like anything.
+    # Without the name of the schema, which may contain anything.
     wanted = re.findall(
         r"CREATE TRIGGER (\w+)", "\n".join(guards(database.engine.dialect.name, None, database.tables.prefix))
     )
@@ -141,7 +141,8 @@ def missing_guards(database: Database) -> list[str]:
 def oldest_transaction(database: Database) -> Oldest | None:
     """Return the oldest transaction on the PostgreSQL server that has an id and is not over, if any.
 
-    Of whichever database: ids are drawn from one row for all of them. Those that only read have none and stall nothing.
+    It may be in any database of the server, because all draw ids from one sequence. Transactions that only read have
+    no id and do not hold the feed back.
     """
     if not database.postgres:
         return None
@@ -161,7 +162,7 @@ def oldest_transaction(database: Database) -> Oldest | None:
 
 
 def feed_now(database: Database) -> int:
-    """Return the position behind which the feed has only what is not final yet, and what is still to come."""
+    """Return the position up to which the feed is final; later entries may still be uncommitted."""
     if not database.postgres:
         end = database.read(lambda tx: tx.one(tx.statements.feed_end, ()))
         return 0 if end is None else end.position

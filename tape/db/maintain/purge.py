@@ -1,7 +1,7 @@
 """Purging: a tape vanishes in one transaction and leaves a tombstone; its rows go afterwards, in batches.
 
-The tombstone is an entry, too, the last of the tape: a status that says "purged". So it stands in the feed like any
-other, a writer that still holds the tape's head collides with it, and SQLite never gives its position away again.
+The tombstone is also the last entry of the tape: a status that says "purged". So the feed has it like any other
+entry, a writer that still holds the tape's head collides with it, and SQLite never reuses its position.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tape.errors import Corrupt, TapeInUse, TapeNotFound
 __all__ = ["Purging", "unemptied"]
 
 Check = Callable[[str, int, str], bool]
-"""Whether a tape with this id, last stamp and status may go."""
+"""Whether a tape with this id, last stamp and status may be purged."""
 
 
 class PurgedTape(NamedTuple):
@@ -50,12 +50,12 @@ def unemptied(database: Database, owner: str | None) -> list[BuriedRow]:
     return [row for row in rows if owner in (None, row.owner)]
 
 
-class _Young(Exception):
+class _WrittenSince(Exception):
     """A tape of the family was written to since it was chosen."""
 
 
 class _Judged(Struct):
-    """A tape of a family that is judged: its number, parent and forks, and why it has to stay, if it has to."""
+    """A tape considered for retention: its number, parent and forks, and the reason to keep it, if there is one."""
 
     number: int
     parent: str | None
@@ -83,7 +83,7 @@ class Purging:
         """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
         call = Call(tape, expected_head=expected_head)
         try:
-            # The keys are fixed before the first attempt: after a lost reply they tell whether it succeeded.
+            # The keys are fixed before the first attempt: after a lost reply they show whether it succeeded.
             keys = {name: new_ids.new_id() for name in (self._family(tape) if forks else [tape])}
             buried = self._recorder.several(
                 list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, call, keys, check, forks=forks)
@@ -93,14 +93,14 @@ class Purging:
                 log.warning("tape.purged", tape=purged.tape, owner=purged.owner, seq=purged.seq, hash=purged.hash.hex())
             gone: Sequence[PurgedTape | BuriedRow] = buried
         except TapeNotFound:
-            gone = [] if check is not None else self._left(tape, forks=forks)
+            gone = [] if check is not None else self._unfinished(tape, forks=forks)
             if not gone:
                 raise
         for row in gone:
             self._empty(row.tape, row.tape_id, row.seq)
         return Retention(dry_run=False, tapes=[row.tape for row in gone], entries=sum(row.seq - 1 for row in gone))
 
-    def _left(self, tape: str, *, forks: bool) -> list[BuriedRow]:
+    def _unfinished(self, tape: str, *, forks: bool) -> list[BuriedRow]:
         """Return what an interrupted purge of a tape that is gone left unemptied."""
 
         def gone(tx: Transaction) -> bool:
@@ -110,7 +110,7 @@ class Purging:
 
         if not self._db.read(gone):
             return []
-        # Their rows are gone, so that nobody knows which of them were its forks. All that is left has to go anyway.
+        # Their fork rows are gone, so it is unknown which were its forks. All unfinished purges must finish anyway.
         return [row for row in unemptied(self._db, self._owner) if forks or row.tape == tape]
 
     def _family(self, tape: str) -> list[str]:
@@ -133,7 +133,7 @@ class Purging:
         """Put a tombstone in the place of each tape and, with ``forks``, of forks made of them in the meantime."""
         earlier = [self._buried(tx, name, key) for name, key in keys.items()]
         if all(earlier):
-            return [one for one in earlier if one is not None]
+            return [tombstone for tombstone in earlier if tombstone is not None]
         opened: dict[str, Writing] = {}
         names = list(keys)
         for name in names:
@@ -146,7 +146,7 @@ class Purging:
                 raise TapeNotFound(name)
             writing.check_head()
             if check is not None and not check(name, writing.head.stamp, writing.head.status):
-                raise _Young
+                raise _WrittenSince
             children = [fork.tape for fork in tx.all(self._sql.forks_of, (writing.tape_id,))]
             if forks:
                 names += [child for child in children if child not in names]
@@ -187,7 +187,7 @@ class Purging:
                 try:
                     merge = decoded(row)
                 except Corrupt:
-                    # It may have been a link, so that nothing may go.
+                    # It may have been a link, so the tape must stay.
                     return [str(name)]
                 if not isinstance(merge, payloads.Merge):
                     break
@@ -197,7 +197,7 @@ class Purging:
         return []
 
     def _empty(self, tape: str, number: int, last: int) -> None:
-        """Take away the rows of a purged tape, a batch per transaction, so that other writers get their turns."""
+        """Delete the rows of a purged tape, a batch per transaction, so that other writers are not blocked."""
         self._index.drop(number)
         steps: list[tuple[Any, Sequence[int]]] = [(statement, (number,)) for statement in self._sql.purge_rows]
         for statement, params in [*steps, (self._sql.purge_entries, (number, last))]:
@@ -226,7 +226,7 @@ class Purging:
                 if info.id in gone:
                     continue
                 if info.id not in known:
-                    # Parents come before their forks, so a family is judged as a whole, once, before its members are.
+                    # Parents come before their forks, so each family is judged once, as a whole.
                     known |= self._db.read(lambda tx, n=number, i=info.id: self._judge(tx, i, n, old))  # type: ignore[misc]
                 why = known[info.id].why
                 if why is not None:
@@ -235,7 +235,7 @@ class Purging:
                 if not dry_run:
                     try:
                         self.purge(info.id, forks=True, check=old)
-                    except (_Young, TapeInUse, TapeNotFound):
+                    except (_WrittenSince, TapeInUse, TapeNotFound):
                         kept[info.id] = "it was written to in the meantime"
                         continue
                 family = [info.id]
@@ -247,7 +247,7 @@ class Purging:
         return Retention(dry_run=dry_run, tapes=tapes, entries=entries, kept=kept)
 
     def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> dict[str, _Judged]:
-        """Return for a tape and each of its descendants whether it has to stay, with all that descends from it."""
+        """Return, for a tape and each of its descendants, whether it must be kept and why."""
         family = {tape: _Judged(number, None)}
         names = [tape]
         for name in names:
@@ -266,7 +266,7 @@ class Purging:
                 names.append(child)
         for judged in family.values():
             if judged.why is None and (judged.parent is None or family[judged.parent].why is not None):
-                # Only what goes without its parent can be missed by it.
+                # A parent's links matter only when the tape is purged without that parent.
                 linking = self._linking(tx, judged.number)
                 judged.why = f"tape {linking[0]!r} links to it" if linking else None
         return family

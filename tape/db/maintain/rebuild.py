@@ -30,7 +30,7 @@ def rebuild(
 ) -> int:
     """Rebuild one tape or all, one transaction per tape; returns how many were rebuilt.
 
-    Of all, one whose entries cannot be read keeps the view that it has, and ``skipped`` is called with the problem.
+    Of all tapes, one whose entries cannot be read keeps its view, and ``skipped`` is called with the problem.
     """
     meter = Meter(database, owner, tape, progress)
     count = 0
@@ -76,7 +76,7 @@ def _rebuild(name: str, owner: str | None, tx: Transaction, _: Opener) -> int:
 
 
 def _replace(tx: Transaction, tape: StoredTape, view: View) -> None:
-    """Put the rows of ``view`` in the place of those that the tables hold."""
+    """Replace the rows that the tables hold with those of ``view``."""
     sql, rows = tx.statements, rows_of(view, tape)
     inserts = {
         "tape_live": sql.open_row,

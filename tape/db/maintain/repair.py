@@ -1,4 +1,4 @@
-"""Small repairs of a database that lose nothing: guards put back, a long write-ahead log folded into its file."""
+"""Small repairs that lose no data: restoring triggers, and checkpointing a long write-ahead log into its file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["fold_wal", "restore_guards"]
 
 
 def restore_guards(database: Database) -> list[str]:
-    """Put back, or switch on again, the triggers that keep entries immutable; returns those that were missing."""
+    """Create or enable again the triggers that keep entries immutable; returns those that were missing."""
     missing = missing_guards(database)
     if not missing:
         return []
@@ -22,7 +22,7 @@ def restore_guards(database: Database) -> list[str]:
     with database.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN" if database.postgres else "BEGIN IMMEDIATE")
         if database.postgres:
-            # What was only switched off is dropped as well, so that one way leads back from every damage.
+            # A trigger that was only disabled is dropped as well, so that one repair covers both cases.
             for name in missing:
                 run_ddl(connection, f"DROP TRIGGER IF EXISTS {name} ON {at}{database.tables.entries.name}")
         for ddl in guards(connection.dialect.name, schema, database.tables.prefix):
@@ -36,5 +36,5 @@ def restore_guards(database: Database) -> list[str]:
 
 
 def fold_wal(database: Database, patience: float = 5.0) -> bool:
-    """Fold the write-ahead log of an SQLite file into it; False while a reader keeps it, StoreBusy beside a writer."""
+    """Checkpoint the write-ahead log of an SQLite file; False while a reader needs it, StoreBusy beside a writer."""
     return not isinstance(database, SqliteDatabase) or database.fold_wal(patience)

@@ -97,7 +97,7 @@ class Meter:
         self._total = 0 if progress is None else database.read(partial(_count, owner, tape))
 
     def add(self, count: int) -> None:
-        """Report ``count`` more; what was written since the beginning makes the total larger."""
+        """Report ``count`` more; entries written since the beginning make the total larger."""
         self._done += count
         if self._progress is not None:
             self._total = max(self._total, self._done)

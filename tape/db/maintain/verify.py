@@ -1,4 +1,4 @@
-"""Verifying: the entries are the truth, and everything beside them must be what they give."""
+"""Verifying: the entries are the source of truth, and all derived rows must match them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_receipt", "verify"]
 
 
 def check_receipt(against: Any, tape: str | None) -> None:
-    """Raise InvalidEntry unless ``against`` is a receipt, and of the one tape that is verified, if it is one."""
+    """Raise InvalidEntry unless ``against`` is a receipt, and of ``tape`` when a single tape is verified."""
     of, seq, hash = (getattr(against, name, None) for name in ("tape", "seq", "hash"))
     if not isinstance(of, str) or type(seq) is not int or not isinstance(hash, str):
         raise InvalidEntry("against", f"must be a receipt, not a {type(against).__name__}")
@@ -35,7 +35,7 @@ def verify(
     now: int,
     progress: Progress | None = None,
 ) -> Report:
-    """Check one tape, or all of an owner's with what is beside them; ``now`` is kept as the time of the check."""
+    """Check one tape, or all tapes of an owner with stray rows and the index; ``now`` is the time of the check."""
     meter = Meter(database, owner, tape, progress)
     index = IndexCheck(database)
     problems: list[Problem] = []
@@ -51,14 +51,14 @@ def verify(
         receipt = against if against is not None and against.tape == name else None
         missing = None if receipt is not None else missing
         try:
-            # A check of its own for every run: a read whose connection breaks is run again.
+            # A new check for every run, because a read whose connection breaks is run again.
             check = database.read(partial(check_tape, name, owner, receipt, meter))
         except Corrupt as error:
-            # What even the check cannot read is a fault of this tape and of no other.
+            # A tape that even the check cannot read is reported, and the others are checked all the same.
             problems.append(Problem(name, error.seq, error.what))
             continue
-        found = check.problems + (index.tape(name, check.tape.number) if check.intact else [])
-        problems += sorted(found, key=lambda problem: problem.seq)
+        tape_problems = check.problems + (index.tape(name, check.tape.number) if check.intact else [])
+        problems += sorted(tape_problems, key=lambda problem: problem.seq)
         erased += check.erased
         entries += check.entries
         if check.entries and not check.problems:
@@ -75,7 +75,7 @@ def _purged(tx: Transaction, owner: str | None, tape: str) -> bool:
 
 
 def _note(database: Database, intact: list[tuple[int, int, bytes]], now: int) -> None:
-    """Keep up to where each tape is intact; a database that cannot be written is verified all the same."""
+    """Record up to which seq each tape is intact; a database that cannot be written is verified all the same."""
 
     def work(tx: Transaction) -> None:
         tx.many(tx.statements.drop_check, [(number,) for number, _, _ in intact])

@@ -1,6 +1,7 @@
 """Verifying the search index: every body up to its place has its text there, with its words, and there is no other.
 
-The texts are cut into words again and compared. What is not indexed yet is no fault: a search reads it from the tape.
+The texts are tokenized again and compared. A body that is not indexed yet is no problem: a search reads it from the
+tape.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class IndexCheck:
         words, known = array("Q", bytes(8 * (last + 1))), bytearray(last + 1)
         for position in positions:
             known[position] = 1
-        strangers: set[int] = set()
+        unknown: set[int] = set()
         name = f"{self._db.tables.words}_by_document"
         tx.execute(f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab(main, {self._db.tables.words}, instance)")
         try:
@@ -63,27 +64,27 @@ class IndexCheck:
                 if position <= last and known[position]:
                     words[position] = (words[position] + hash(word)) & _MASK
                 else:
-                    strangers.add(position)
+                    unknown.add(position)
         finally:
             tx.execute(f"DROP TABLE temp.{name}")
         self._words = words
-        return [IndexProblem("", 0, "the search index has words of a text that it does not have") for _ in strangers]
+        return [IndexProblem("", 0, "the search index has words of a text that it does not have") for _ in unknown]
 
     def _tape(self, tape: str, number: int, tx: Transaction) -> list[IndexProblem]:
         sql, place = tx.statements, self._index.place(tx)
         problems: list[IndexProblem] = []
         if not place:
-            # There is none yet, or one of another release, which the next search replaces.
+            # There is no index yet, or one of another release, which the next search replaces.
             return problems
         after, more = 0, True
         while more:
             rows = tx.all(sql.tape_bodies, (number, after, _PAGE))
             more = len(rows) == _PAGE
             upto = rows[-1].seq if more else 2**62
-            kept = {row.seq: row for row in tx.all(sql.texts_between, (number, after, upto))}
+            indexed = {row.seq: row for row in tx.all(sql.texts_between, (number, after, upto))}
             for row in rows:
                 ready = self._index.ready(tx, row)
-                text = kept.pop(row.seq, None)
+                text = indexed.pop(row.seq, None)
                 if ready is None:
                     continue
                 if text is None:
@@ -92,7 +93,7 @@ class IndexCheck:
                 elif not self._same(text, ready):
                     problems.append(IndexProblem(tape, row.seq, "the search index holds another text than the entry"))
             problems += [
-                IndexProblem(tape, seq, "the search index holds a text that is not on the tape") for seq in kept
+                IndexProblem(tape, seq, "the search index holds a text that is not on the tape") for seq in indexed
             ]
             after = upto
         return problems
@@ -101,11 +102,11 @@ class IndexCheck:
         if tuple(text[:5]) != (ready.position, ready.seq, ready.origin, ready.lane, ready.ordinal):
             return False
         if text.excerpt is not None and bytes(text.excerpt) != ready.excerpt:
-            # An index that was begun by an earlier release has none.
+            # An index that an earlier release began has no excerpts.
             return False
         if text.words is not None:
             return text.xid == ready.xid and set(text.words) == set(ready.words)
         if self._words is None or ready.position >= len(self._words):
-            # Of one tape alone, or indexed since the words were read.
+            # A single tape is checked, or this text was indexed after the words were read.
             return True
         return self._words[ready.position] == sum(map(hash, set(ready.words))) & _MASK

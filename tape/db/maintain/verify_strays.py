@@ -1,4 +1,4 @@
-"""Verifying what is beside the tapes: rows that belong to none of them, and what purges left."""
+"""Verifying what is outside the tapes: rows that belong to no tape, and rows that a purge left behind."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["strays"]
 
 
 def strays(tx: Transaction, owner: str | None) -> list[Problem]:
-    """Return every row that belongs to no tape, every row that a purge should have taken, and every wrong tombstone.
+    """Return every row that belongs to no tape, every row that a purge should have deleted, and every wrong tombstone.
 
-    A row of no tape has no owner either, so a store of one owner is told of its own tombstones alone.
+    A row of no tape has no owner either, so a store of one owner gets problems of its own tombstones only.
     """
     problems = [*_tombstones(tx, owner), *_unburied(tx, owner)]
     if owner is None:
@@ -60,7 +60,7 @@ def _tombstones(tx: Transaction, owner: str | None) -> Iterator[Problem]:
             yield Problem(tape, seq, "the tombstone is not that of the tape under its number")
         elif (row.head_seq, _bytes(row.head_hash)) != (seq, hash) or row.emptied not in (0, 1):
             yield Problem(tape, seq, "the tombstone is not what the head of the purged tape says")
-        elif (_bytes(row.entry_hash), row.entry_stamp) != (hash, row.stamp) or not _tells_of_purge(row):
+        elif (_bytes(row.entry_hash), row.entry_stamp) != (hash, row.stamp) or not _records_purge(row):
             yield Problem(tape, seq, "the last entry of the purged tape is not the one of its tombstone")
 
 
@@ -68,7 +68,7 @@ def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _tells_of_purge(row: BuriedTape) -> bool:
+def _records_purge(row: BuriedTape) -> bool:
     if row.entry_kind != "status" or row.entry_payload is None or row.entry_version is None:
         return False
     try:

@@ -122,13 +122,13 @@ class TapeCheck:
                 place,
             )
         except (TypeError, ValueError):
-            # SQLite holds text where bytes belong, and bytes that are no text, without a word.
+            # SQLite accepts text where bytes belong, and bytes that are not valid text.
             self._broken(seq, "the entry holds a value that was never written there")
             self.last = (seq, b"")
             return
         self.last = (seq, hash)
         if expected != hash:
-            # Folding what was tampered with would put blame on rows that are right.
+            # Folding an entry that was tampered with would report rows that are right.
             self._broken(seq, "the hash does not match the entry")
         if self._receipt is not None and self._receipt.seq == seq and self._receipt.hash != hash.hex():
             self._wrong(seq, "the entry is not the one that the receipt was given for: the chain was recomputed")
@@ -145,7 +145,7 @@ class TapeCheck:
             self._cited.append(cited)
 
     def _recorded_place(self, row: EntryRow) -> Place:
-        """Return the place in an entry's row; a tape that is no ancestor is kept, so that the hash fails."""
+        """Return the place in an entry's row; a tape that is no ancestor stays in it, so that the hash fails."""
         try:
             return place_at(row.lane, row.ordinal, row.head_tape, self.tape.ancestry)
         except Corrupt:
@@ -169,7 +169,7 @@ class TapeCheck:
         for rows in self.tape.entries(self._tx):
             for row in rows:
                 if row.kind == "erase" and row.payload is not None:
-                    # One that cannot be read accounts for nothing; the check of its hash names it.
+                    # An erase entry that cannot be read is ignored here; the check of its hash reports it.
                     with contextlib.suppress(Corrupt, ValueError):
                         payload = decoded(row)
                         if isinstance(payload, payloads.Erase):
@@ -179,7 +179,7 @@ class TapeCheck:
     # -- the view
 
     def _compare(self) -> None:
-        """Compare everything that is derived from the entries with what they give."""
+        """Compare everything that is derived from the entries with a fold of them."""
         tx, tape, head = self._tx, self.tape, self._view.head
         row = tx.one(tx.statements.head, (tape.name,))
         if row is None or _plain(row)[-len(HEAD_COLUMNS) :] != head_values(head, tape.ancestry):
@@ -230,12 +230,12 @@ class TapeCheck:
             if entry is not None and bytes(entry.hash).hex() == cited.hash:
                 continue
             if tx.one(tx.statements.tombstone, (cited.tape,)) is not None:
-                # The tape that was cited is gone, and another has its id.
+                # The tape that was cited was purged, and another has its id.
                 continue
             imported = cited.kind != "open" and cited.by_seq <= imported_to
             if imported and not contradicted(tx, cited):
-                # It was imported without the tapes that it cites, or without those parts of them. What is there now was
-                # written here.
+                # The tape was imported without the tapes that it cites, or without those parts of them. What is there
+                # now was written later.
                 continue
             if entry is None:
                 self._wrong(cited.by_seq, f"cites seq {cited.seq} of tape {cited.tape!r}, which is not there")

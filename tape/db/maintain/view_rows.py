@@ -1,4 +1,4 @@
-"""The rows of the view's tables that a view in memory stands for."""
+"""The rows of the view's tables that correspond to a view in memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SEQ_COLUMN = {
     "tape_overrides": 3,
     "tape_compactions": 2,
 }
-"""Where a row of each table has the seq that it goes back to. Forks and labels have none."""
+"""The column of each table with the seq of the entry behind a row. Forks and labels have none."""
 
 
 def seq_of(table: str, row: tuple[Any, ...]) -> int:
-    """Return the seq that a row of the view goes back to."""
+    """Return the seq of the entry behind a row of the view."""
     if table not in _SEQ_COLUMN:
         return 1
     seq = row[_SEQ_COLUMN[table]]

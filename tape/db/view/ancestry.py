@@ -49,7 +49,7 @@ class Ancestry:
 
     def recorded(self) -> list[payloads.Layer]:
         """Return the ancestry as a fork's first entry records it."""
-        return [payloads.Layer(one.tape, one.asof, one.cleared, one.overriding) for one in self.layers]
+        return [payloads.Layer(layer.tape, layer.asof, layer.cleared, layer.overriding) for layer in self.layers]
 
     def layer(self, tape: str) -> Layer:
         """Return an ancestor by its name."""
@@ -73,7 +73,7 @@ class Ancestry:
 
     def parameter(self, own: tuple[int, int, int, int]) -> str:
         """Return the lineage as a statement takes it: own layer first, then every ancestor."""
-        rows = [own, *((one.number, one.asof, one.cleared, int(one.overriding)) for one in self.layers)]
+        rows = [own, *((layer.number, layer.asof, layer.cleared, int(layer.overriding)) for layer in self.layers)]
         return msgspec.json.encode(rows).decode()
 
 

@@ -31,13 +31,13 @@ __all__ = [
 
 
 def slot(view: TapeView, name: str, *, inherited: bool = True) -> tuple[int, Payload] | None:
-    """Return the seq and the entry that a slot holds. A clear takes messages only, so every ancestor counts."""
-    found = slot_of(view, name, inherited=inherited)
-    return None if found is None else (found[1], found[2])
+    """Return the seq and the entry that a slot holds. A clear hides messages only, so every ancestor counts."""
+    held = slot_of(view, name, inherited=inherited)
+    return None if held is None else (held[1], held[2])
 
 
 def slot_of(view: TapeView, name: str, *, inherited: bool = True) -> tuple[str, int, Payload] | None:
-    """Return what a slot holds: the tape and the seq of the entry that set it, and what that says."""
+    """Return what a slot holds: the tape, the seq and the payload of the entry that set it."""
     lineage = view.whole_lineage() if inherited else view.own_lineage()
     row = view.tx.one(view.sql.slot, (lineage, name))
     if row is None:
@@ -47,20 +47,20 @@ def slot_of(view: TapeView, name: str, *, inherited: bool = True) -> tuple[str, 
 
 
 def slots(view: TapeView, prefix: str) -> list[tuple[str, int, Payload]]:
-    """Return every slot whose name begins so, as the nearest tape that has it holds it."""
+    """Return every slot whose name has this prefix, as the nearest tape with that slot holds it."""
     return slots_between(view, *beginning_with(prefix))
 
 
 def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True) -> list[tuple[str, int, Payload]]:
-    """Return every slot in a range of names, as the nearest tape that has it holds it."""
-    found: dict[str, tuple[str, int, Payload]] = {}
+    """Return every slot in a range of names, as the nearest tape with that slot holds it."""
+    by_name: dict[str, tuple[str, int, Payload]] = {}
     lineage = view.whole_lineage() if inherited else view.own_lineage()
     for row in view.tx.all(view.sql.slots, (lineage, low, high)):
-        if row.slot not in found:
+        if row.slot not in by_name:
             tape = view.name_of(row.tape_id)
             payload = payloads.decode(row.kind, row.version, row.payload, tape, row.since)
-            found[row.slot] = (row.slot, row.since, payload)
-    return list(found.values())
+            by_name[row.slot] = (row.slot, row.since, payload)
+    return list(by_name.values())
 
 
 def compactions_on(view: TapeView, end: Place, floor: int) -> list[Compaction]:
@@ -71,8 +71,8 @@ def compactions_on(view: TapeView, end: Place, floor: int) -> list[Compaction]:
     if end == ROOT:
         return []
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor, view.lineage())
-    found = _compactions(view, view.tx.all(view.sql.compactions_on_path, params))
-    return [one for one in found if one.lo > floor]
+    compactions = _compactions(view, view.tx.all(view.sql.compactions_on_path, params))
+    return [compaction for compaction in compactions if compaction.lo > floor]
 
 
 def all_compactions(view: TapeView) -> list[Compaction]:
@@ -87,50 +87,50 @@ def _compactions(view: TapeView, rows: list[CompactionRow]) -> list[Compaction]:
         for mark in view.tx.all(view.sql.compaction_marks, (view.lineage(),)):
             marks.setdefault((mark.origin, mark.seq), (mark.gone, bool(mark.revised), bool(mark.loose)))
         levels = {number: level for level, (number, *_) in enumerate(view.layers())}
-    found = []
+    compactions = []
     for row in rows:
         gone, revised, loose = marks.get((row.tape_id, row.seq), (row.gone, bool(row.revised), bool(row.loose)))
         tape = None if row.tape_id == view.number else view.name_of(row.tape_id)
         place = view.place_at(row.lane, row.ordinal, row.head_tape or row.tape_id)
-        found.append(Compaction(tape, row.seq, place, row.lo, gone, revised, loose, levels.get(row.tape_id, 0)))
-    return found
+        compactions.append(Compaction(tape, row.seq, place, row.lo, gone, revised, loose, levels.get(row.tape_id, 0)))
+    return compactions
 
 
-def compact_entry(view: TapeView, one: Compaction) -> tuple[payloads.Compact, int]:
+def compact_entry(view: TapeView, compaction: Compaction) -> tuple[payloads.Compact, int]:
     """Return the entry that made a compaction, and when."""
-    row = view.tx.one(view.sql.body, (view.number_of(one.tape), one.seq))
-    tape = one.tape or view.tape
+    row = view.tx.one(view.sql.body, (view.number_of(compaction.tape), compaction.seq))
+    tape = compaction.tape or view.tape
     if row is not None and row.payload is not None:
-        payload = payloads.decode(row.kind, row.version, row.payload, tape, one.seq, key=row.key)
+        payload = payloads.decode(row.kind, row.version, row.payload, tape, compaction.seq, key=row.key)
         if isinstance(payload, payloads.Compact):
             return payload, row.stamp
-    raise Corrupt(tape, one.seq, "the compaction's entry is missing")
+    raise Corrupt(tape, compaction.seq, "the compaction's entry is missing")
 
 
-def summary_of(view: TapeView, one: Compaction) -> Summary:
+def summary_of(view: TapeView, compaction: Compaction) -> Summary:
     """Return a compaction as readers see it."""
-    entry, stamp = compact_entry(view, one)
+    entry, stamp = compact_entry(view, compaction)
     return Summary(
         text=entry.text,
-        seq=one.seq,
+        seq=compaction.seq,
         first=entry.first,
         last=entry.last,
         covers=entry.covers,
-        stale=one.revised,
-        tape=one.tape or view.tape,
+        stale=compaction.revised,
+        tape=compaction.tape or view.tape,
         span=entry.span,
-        lo=one.lo,
-        hi=one.place.ordinal,
+        lo=compaction.lo,
+        hi=compaction.place.ordinal,
         stamp=stamp,
-        levels_up=one.levels_up,
+        levels_up=compaction.levels_up,
     )
 
 
 def run(view: TapeView, first: Place, last: Place) -> list[Covered]:
     """Return the visible messages from one place to another."""
-    found = []
+    messages = []
     for row in paths.path(view, last, first.ordinal - 1):
         place = view.place_at(row.lane, row.ordinal, row.tape_id)
         body = payloads.body_of(row.kind, row.version, row.payload, row.key)
-        found.append(Covered(body.id, place, body.calls, waiting(body), view.bindings(place, row.placed)))
-    return found
+        messages.append(Covered(body.id, place, body.calls, waiting(body), view.bindings(place, row.placed)))
+    return messages

@@ -22,7 +22,7 @@ Point = int | datetime | str | None
 
 
 def head_row(tx: Transaction, tape: str, owner: str | None, *, hidden: bool = False) -> HeadRow | None:
-    """Return the row of a tape that this owner sees, or None; one that is hidden only if that is asked for."""
+    """Return the row of a tape that this owner sees, or None; a hidden tape only with ``hidden``."""
     tx.touch(tape)
     row = tx.one(tx.statements.head, (tape,))
     if row is None or row.tape_status == "purged" or (owner is not None and row.owner != owner):
@@ -54,9 +54,10 @@ def open_view(
     until: int | None = None,
     hidden: bool = False,
 ) -> TapeView | None:
-    """Return the tape as of ``point``, or None when there is no such tape; ``until`` a seq, as was told then.
+    """Return the tape as of ``point``, or None when there is no such tape.
 
-    A tape that is ``hidden`` is there only for those who ask for it as well.
+    With ``until``, the point is resolved as it would have been at that seq. A hidden tape is returned only with
+    ``hidden``.
     """
     row = head_row(tx, tape, owner, hidden=hidden)
     return None if row is None else _as_of(tx, tape, row, point, until)
@@ -81,7 +82,7 @@ def _frozen(view: TapeView, seq: int) -> TapeView:
     if seq >= view.seq:
         return view
     head = Head.blank(b"")
-    # Before its first entry a fork was nobody's child.
+    # Before its first entry a fork had no parent.
     then = TapeView(view.tx, view.sql, view.tape, view.number, head, view.ancestry if seq else None, seq, now=False)
     row = view.tx.one(view.sql.entry, (view.number, seq))
     if row is not None:
@@ -109,19 +110,19 @@ def _set_status(view: TapeView) -> None:
 
 
 def _named(view: TapeView, name: str) -> int | None:
-    """Return the seq of the newest anchor of that name; or move the head to the message of that id."""
+    """Return the seq of the newest anchor of that name, or move the head to the message with that id."""
     unknown = InvalidEntry("point", f"tape {view.tape!r} has no anchor or message {strict.shown(name)}")
     if not strict.is_identifier(name):
         raise unknown
     anchor: int | None = view.tx.value(view.sql.anchor_named, (view.number, name, view.seq))
-    found = view.place(name)
-    if anchor is not None and found is not None:
+    location = view.place(name)
+    if anchor is not None and location is not None:
         raise InvalidEntry("point", f"{name!r} is both an anchor and a message; give a seq")
     if anchor is not None:
         return anchor
-    if found is None:
+    if location is None:
         raise unknown
-    place, _ = found
+    place, _ = location
     paths.held(view, place, name)
     view.head.lo = paths.start(view, place)
     view.head.place = place
@@ -139,7 +140,7 @@ def _seq_at(view: TapeView, point: Point) -> int:
         return point
     if point.tzinfo is None:
         raise InvalidEntry("point", "must be a datetime with a time zone")
-    # Stamps never fall along a tape, so the last entry at or before a moment is found by halving.
+    # Stamps never decrease along a tape, so a binary search finds the last entry at or before a moment.
     moment, low, high = micros(point), 0, view.seq
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,8 +1,8 @@
-"""Paths through a view: the lanes that they cross, and the rows that hold on them.
+"""Paths through a view: the lanes that they cross, and the visible rows on them.
 
-A path is read as ranges: one per lane that it crosses. What a read costs depends on what it returns, not on how long
+A path is read as ranges, one per lane that it crosses. The cost of a read depends on what it returns, not on how long
 the tape is or how often its messages were revised. On a fork the same ranges lead into the ancestors, each as of the
-seq at which it was forked off, and what the fork made of inherited messages is laid over them.
+seq at which it was forked off. The fork's overrides of inherited messages are applied on top.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = [
 ]
 
 ALL = 2**31 - 1
-"""As many rows as there are."""
+"""A limit above any number of rows."""
 _FIRST_STRETCH = 512
 _MANY = 16
-"""So many tapes are asked in one statement rather than one by one."""
+"""Above this many tapes, one statement for all is cheaper than one per tape."""
 _by_depth = attrgetter("ordinal")
 
 
@@ -59,7 +59,7 @@ def base(view: TapeView, place: Place) -> Place:
     if row is None:
         raise Corrupt(view.tape, place.lane, "the lane is missing")
     if 0 < place.ordinal <= row.base_ordinal:
-        # Whoever follows the path up would never arrive.
+        # Following the path towards the root would never end.
         raise Corrupt(view.tape, place.lane, "the lane branches off below its own messages")
     return view.place_at(row.base_lane, row.base_ordinal, row.base_tape or number) if row.base_lane else ROOT
 
@@ -88,8 +88,8 @@ def walk(view: TapeView, end: Place, floor: int) -> list[tuple[Place, int]]:
     """Return the lanes crossed from ``end`` down to the floor, nearest first: each its last place and its start."""
     if end == ROOT:
         return []
-    found = view.tx.all(view.sql.walk, (view.number_of(end.tape), end.lane, end.ordinal, max(floor, 0)))
-    return [(view.place_at(row.lane, row.hi, row.tape_id), row.lo) for row in found]
+    lanes = view.tx.all(view.sql.walk, (view.number_of(end.tape), end.lane, end.ordinal, max(floor, 0)))
+    return [(view.place_at(row.lane, row.hi, row.tape_id), row.lo) for row in lanes]
 
 
 def contains(view: TapeView, end: Place, place: Place) -> bool:
@@ -103,7 +103,7 @@ def contains(view: TapeView, end: Place, place: Place) -> bool:
 
 
 def floor_of(view: TapeView, end: Place) -> int:
-    """Return the depth up to which nothing on the path can hold because of a clear."""
+    """Return the depth up to which a clear hides everything on the path."""
     clear = view.clear
     if clear is None or clear.touched or clear.place.ordinal > end.ordinal or not contains(view, end, clear.place):
         return 0
@@ -114,7 +114,7 @@ def floor_of(view: TapeView, end: Place) -> int:
 
 
 def rows(view: TapeView, end: Place, lo: int, most: int = ALL, *, last: bool = False) -> Sequence[PathRow]:
-    """Return the rows that hold in a lane from ``lo`` to ``end``: the first ascending, or the last descending."""
+    """Return the visible rows of a lane from ``lo`` to ``end``: the first ascending, or the last descending."""
     if end.tape is not None and view.ancestry is not None:
         return _inherited_rows(view, end, lo, most, last=last)
     sql = view.sql
@@ -126,17 +126,17 @@ def rows(view: TapeView, end: Place, lo: int, most: int = ALL, *, last: bool = F
 
 
 def _inherited_rows(view: TapeView, end: Place, lo: int, most: int, *, last: bool) -> list[PathRow]:
-    """Return the rows that hold in a stretch of an ancestor's lane, as this tape sees them."""
+    """Return the visible rows in a stretch of an ancestor's lane, as this tape sees them."""
     layers, number = view.layers(), view.number_of(end.tape)
     overrides = view.tx.all(view.sql.overrides_in, (view.lineage(), number, end.lane, lo, end.ordinal))
     held: list[PathRow] = []
     for layer, asof, cleared, _ in layers:
         if layer == number:
             statement = view.sql.last_rows_then if last else view.sql.rows_then
-            # Every override can take away one of the rows, so that many more are asked for.
+            # Every override can remove one of the rows, so that many more are read.
             wanted = min(most + len(overrides), ALL)
-            found = view.tx.all(statement, (number, end.lane, lo, end.ordinal, cleared, asof, wanted))
-            held = [structs.replace(row, tape_id=number) for row in found]
+            ancestor_rows = view.tx.all(statement, (number, end.lane, lo, end.ordinal, cleared, asof, wanted))
+            held = [structs.replace(row, tape_id=number) for row in ancestor_rows]
     seen = nearest(layers, held, overrides)
     seen.sort(key=_by_depth, reverse=last)
     return seen[:most]
@@ -162,40 +162,40 @@ def path(view: TapeView, end: Place, floor: int = 0) -> Sequence[PathRow]:
 def nearest(
     layers: list[tuple[int, int, int, int]], held: Sequence[PathRow], overrides: Sequence[PathRow]
 ) -> list[PathRow]:
-    """Return inherited rows, each as the nearest tape that says something of it has it.
+    """Return inherited rows, each as the nearest tape that overrides it has it.
 
-    ``held`` is what the ancestors held, ``overrides`` what forks in the lineage made of it, nearest first. On one
-    path no two rows have the same depth, so depth tells them apart.
+    ``held`` are the rows of the ancestors, ``overrides`` those of forks in the lineage, nearest first. On one path no
+    two rows have the same depth, so the depth identifies a row.
     """
     if not overrides:
         return list(held)
-    found: dict[int, PathRow] = {row.ordinal: row for row in held}
+    by_depth: dict[int, PathRow] = {row.ordinal: row for row in held}
     decided: set[int] = set()
     cleared = {number: seq for number, _, seq, _ in layers}
     for row in overrides:
         if row.ordinal not in decided:
             decided.add(row.ordinal)
             if row.body is None or row.since <= cleared[row.by]:
-                found.pop(row.ordinal, None)
+                by_depth.pop(row.ordinal, None)
             else:
-                found[row.ordinal] = row
-    return list(found.values())
+                by_depth[row.ordinal] = row
+    return list(by_depth.values())
 
 
 def last_rows(view: TapeView, end: Place, count: int) -> list[PathRow]:
     """Return the last ``count`` rows on the path to ``end``, deepest first."""
-    found: list[PathRow] = []
+    collected: list[PathRow] = []
     floor = floor_of(view, end)
-    while end != ROOT and end.ordinal > floor and len(found) < count:
+    while end != ROOT and end.ordinal > floor and len(collected) < count:
         if end.tape is not None:
-            return found + _last_inherited(view, end, floor, count - len(found))
+            return collected + _last_inherited(view, end, floor, count - len(collected))
         above = None if beside_head(view, end) else base(view, end)
         lo = view.head.lo if above is None else above.ordinal
-        found += rows(view, end, max(lo, floor), count - len(found), last=True)
-        if lo <= floor or len(found) >= count:
+        collected += rows(view, end, max(lo, floor), count - len(collected), last=True)
+        if lo <= floor or len(collected) >= count:
             break
         end = above or base(view, end)
-    return found
+    return collected
 
 
 def _last_inherited(view: TapeView, end: Place, floor: int, count: int) -> list[PathRow]:
@@ -206,50 +206,50 @@ def _last_inherited(view: TapeView, end: Place, floor: int, count: int) -> list[
     length = count
     while True:
         above = max(end.ordinal - length, floor)
-        found = path(view, end, above)
-        if len(found) >= count or above <= floor:
-            return list(found[::-1][:count])
+        page = path(view, end, above)
+        if len(page) >= count or above <= floor:
+            return list(page[::-1][:count])
         length *= 4
 
 
 def first_rows(view: TapeView, end: Place, above: int, count: int) -> list[PathRow]:
     """Return the first ``count`` rows on the path to ``end`` deeper than ``above``."""
-    found: list[PathRow] = []
+    collected: list[PathRow] = []
     above = max(above, floor_of(view, end))
     for last, lo in reversed(walk(view, end, above)):
-        if len(found) >= count:
+        if len(collected) >= count:
             break
-        found += rows(view, last, max(lo, above), count - len(found))
-    return found
+        collected += rows(view, last, max(lo, above), count - len(collected))
+    return collected
 
 
 def stretch(view: TapeView, lanes: list[tuple[Place, int]], low: int, high: int) -> list[PathRow]:
     """Return the rows of a path, given the lanes it crosses, from one depth to another."""
-    found: list[PathRow] = []
+    collected: list[PathRow] = []
     for last, lo in reversed(lanes) if low < high else ():
         if last.ordinal > low and lo < high:
             stop = Place(last.lane, min(last.ordinal, high), last.tape)
-            found += rows(view, stop, max(lo, low))
-    return found
+            collected += rows(view, stop, max(lo, low))
+    return collected
 
 
 # -- single messages
 
 
 def place_of(view: TapeView, message_id: str) -> tuple[Place, int]:
-    """Return the place of a message that was on the tape by then, and the entry that placed it."""
-    found = view.place(message_id) if strict.is_identifier(message_id) else None
-    if found is None:
+    """Return the place of a message that the view knows, and the seq that placed it; raises UnknownMessage."""
+    location = view.place(message_id) if strict.is_identifier(message_id) else None
+    if location is None:
         raise UnknownMessage(view.tape, message_id)
-    return found
+    return location
 
 
 def held(view: TapeView, place: Place, message_id: str) -> PathRow:
     """Return the row of a message; raises UnknownMessage when it is not in the view."""
-    found = rows(view, place, place.ordinal - 1)
-    if not found:
+    matching = rows(view, place, place.ordinal - 1)
+    if not matching:
         raise UnknownMessage(view.tape, message_id, retracted=True)
-    return found[0]
+    return matching[0]
 
 
 def end_of(view: TapeView, branch: str | None) -> Place:
@@ -267,14 +267,14 @@ def end_of(view: TapeView, branch: str | None) -> Place:
 def latest_anchor(view: TapeView, end: Place) -> AnchorAt | None:
     """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
     if end != ROOT:
-        # Most often it stands in the lane of the head; otherwise look further and further up the path.
+        # Most often it is in the lane of the head. Otherwise look further and further up the path.
         lo = start(view, end)
-        found = _anchor_in_lane(view, end, lo) if end.tape is None else None
-        if found is None and (lo > 0 or end.tape is not None):
-            found = _anchor_above(view, end)
-        if found is not None:
-            return found
-    # An anchor set before the first message stands above every path.
+        anchor = _anchor_in_lane(view, end, lo) if end.tape is None else None
+        if anchor is None and (lo > 0 or end.tape is not None):
+            anchor = _anchor_above(view, end)
+        if anchor is not None:
+            return anchor
+    # An anchor set before the first message is on every path.
     if view.ancestry is not None:
         return view.tx.one(view.sql.root_anchor, (view.lineage(),))
     return _anchor_in_lane(view, ROOT, -1)
@@ -291,11 +291,11 @@ def _anchor_above(view: TapeView, end: Place) -> AnchorAt | None:
         floor = max(end.ordinal - length, 0)
         params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
         if view.ancestry is not None:
-            found = view.tx.one(view.sql.family_anchor, (*params, view.lineage()))
+            anchor = view.tx.one(view.sql.family_anchor, (*params, view.lineage()))
         else:
-            found = view.tx.one(view.sql.anchor_on_path, (*params, view.head.cleared, view.seq))
-        if found is not None:
-            return found
+            anchor = view.tx.one(view.sql.anchor_on_path, (*params, view.head.cleared, view.seq))
+        if anchor is not None:
+            return anchor
         if floor == 0 or (length == _FIRST_STRETCH and not _anchored(view)):
             return None
         length *= 4

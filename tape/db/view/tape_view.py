@@ -1,8 +1,8 @@
-"""The view of one tape inside a transaction: all that readers and plans may ask of it.
+"""The view of one tape inside a transaction: every query that readers and plans run on it.
 
-On a fork every question goes to the whole lineage: what the tape itself holds, what it made of inherited messages,
-and what its ancestors held when it was forked off. The nearest tape that says something of a message decides: here of
-one message at a time, in ``paths`` of all messages on a path.
+On a fork every query reads the whole lineage: the tape's own messages, its overrides of inherited ones, and what its
+ancestors held when it was forked off. The nearest tape that overrides a message decides. This module resolves single
+messages; ``paths`` resolves all messages on a path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOW = 2**62
 
 
 class Asking(Protocol):
-    """What runs the queries of a view: a transaction, or the writing of a tape in it."""
+    """What runs the queries of a view: a transaction, or a tape's ``Writing`` in one."""
 
     def one(self, statement: Statement[T], params: Sequence[Any]) -> T | None:
         """Run a query and return its first row, if any."""
@@ -51,7 +51,7 @@ class Asking(Protocol):
 
 
 class Clear(Struct, frozen=True):
-    """The clear in force: its seq, where the head stood, and whether messages came back from under it."""
+    """The clear in force: its seq, the head's place then, and whether messages from before it were restored."""
 
     seq: int
     place: Place
@@ -109,15 +109,15 @@ class TapeView(Struct):
     def layers(self) -> list[tuple[int, int, int, int]]:
         """Return this tape and its ancestors, nearest first: number, seen up to, cleared up to, with overrides.
 
-        What lies behind a clear of a nearer tape is gone with it, so the list ends there.
+        A clear of a nearer tape hides everything above it, so the list ends there.
         """
         if self.known_layers is None:
-            found = [(self.number, self.seq, self.head.cleared, 1)]
+            layers = [(self.number, self.seq, self.head.cleared, 1)]
             for layer in self.ancestry.layers if self.ancestry is not None else ():
-                if found[-1][2]:
+                if layers[-1][2]:
                     break
-                found.append((layer.number, layer.asof, layer.cleared, int(layer.overriding)))
-            self.known_layers = found
+                layers.append((layer.number, layer.asof, layer.cleared, int(layer.overriding)))
+            self.known_layers = layers
         return self.known_layers
 
     def lineage(self) -> str:
@@ -127,7 +127,7 @@ class TapeView(Struct):
         return self.known_lineage
 
     def whole_lineage(self) -> str:
-        """Return all of the lineage as statements take it: what lies behind a clear still has its id and its slots."""
+        """Return all of the lineage as statements take it. A clear keeps the ids and slots of what it hides."""
         if self.ancestry is None:
             return self.own_lineage()
         return self.ancestry.parameter((self.number, self.seq, 0, 1))
@@ -139,7 +139,7 @@ class TapeView(Struct):
     def tapes(self) -> list[tuple[int, int]]:
         """Return this tape and all of its ancestors, nearest first: number, seen up to.
 
-        Also what lies behind a clear has its place: a single message of it may be back.
+        Tapes behind a clear are included, because single messages of theirs may have been restored.
         """
         layers = self.ancestry.layers if self.ancestry is not None else ()
         return [(self.number, self.seq), *((layer.number, layer.asof) for layer in layers)]
@@ -167,24 +167,24 @@ class TapeView(Struct):
             own = self.tx.one(self.sql.place_by_key, (self.number, key))
             own = own or self.tx.one(self.sql.place_by_alias, (self.number, message_id))
             return None if own is None or own.seq > self.seq else (Place(own.lane, own.ordinal), own.seq)
-        # Also what lies behind a clear is a known message, so ask the whole lineage.
+        # A message behind a clear is a known message, too, so search the whole lineage.
         rows = self.tx.all(self.sql.family_place, (self.whole_lineage(), key, message_id))
-        row = min(rows, key=lambda one: one.n, default=None)
+        row = min(rows, key=lambda match: match.n, default=None)
         return None if row is None else (self.place_at(row.lane, row.ordinal, row.tape_id), row.seq)
 
     def taken(self, message_ids: Iterable[str]) -> set[str]:
-        """Return those of the ids that a message of the tape or of its lineage has."""
+        """Return the ids among these that a message of the tape or of its lineage has."""
         names = {ids.message_key(message_id): message_id for message_id in message_ids}
         lineage = self.whole_lineage()
         keys = msgspec.json.encode(list(names)).decode()
-        found = {names[key] for (key,) in self.tx.all(self.sql.taken_keys, (lineage, keys))}
+        taken_ids = {names[key] for (key,) in self.tx.all(self.sql.taken_keys, (lineage, keys))}
         aliases = msgspec.json.encode(list(names.values())).decode()
-        return found | {name for (name,) in self.tx.all(self.sql.taken_aliases, (lineage, aliases))}
+        return taken_ids | {name for (name,) in self.tx.all(self.sql.taken_aliases, (lineage, aliases))}
 
     def known(self, keys: Iterable[str]) -> set[str]:
-        """Return those of the keys that an entry of the tape has."""
-        given = msgspec.json.encode(list(keys)).decode()
-        return {key for (key,) in self.tx.all(self.sql.taken_keys, (self.own_lineage(), given))}
+        """Return the keys among these that an entry of the tape has."""
+        encoded = msgspec.json.encode(list(keys)).decode()
+        return {key for (key,) in self.tx.all(self.sql.taken_keys, (self.own_lineage(), encoded))}
 
     # -- how messages stand
 
@@ -206,8 +206,8 @@ class TapeView(Struct):
         number = self.number_of(place.tape)
         at = (self.whole_lineage(), number, place.lane, place.ordinal)
         overrides = {row.n: row for row in self.tx.all(self.sql.overrides_at, at)}
-        # Whether a clear of an ancestor on the way took it. A clear takes only what is in the view: a result that is
-        # hidden with its call stays hidden, and comes back with it.
+        # Whether a clear of a tape in between hid it. A clear hides only what is visible: a result that is hidden
+        # with its call stays hidden, and is restored with it.
         taken = False
         for n, layer in enumerate(ancestry.layers):
             row = overrides.get(n)
@@ -221,10 +221,10 @@ class TapeView(Struct):
                 return Standing(row.placed, row.since if n == 0 else 1, row.body, True, "", of)
             taken = taken or cleared > 0
             if layer.number == number:
-                found = self._at_origin(place, layer)
-                if taken and found.live:
-                    return Standing(found.placed, 1, found.body, False, OUT, found.of)
-                return found
+                original = self._at_origin(place, layer)
+                if taken and original.live:
+                    return Standing(original.placed, 1, original.body, False, OUT, original.of)
+                return original
         raise Corrupt(self.tape, 0, f"tape {place.tape!r} is not an ancestor")
 
     def _at_origin(self, place: Place, layer: Layer) -> Standing:
@@ -241,7 +241,7 @@ class TapeView(Struct):
         return Standing(row.placed, 1, row.body, seen, "" if seen else OUT, layer.tape)
 
     def _last_body(self, place: Place, ancestry: Ancestry, why: str) -> Standing:
-        """Return a message that is out, with the body it would come back with."""
+        """Return a message that is out, with the body that restoring it would show."""
         at = (self.whole_lineage(), self.number_of(place.tape), place.lane, place.ordinal)
         row = self.tx.one(self.sql.last_override, at)
         if row is not None:
@@ -271,11 +271,11 @@ class TapeView(Struct):
         if row is None or row.payload is None:
             raise Corrupt(place.tape or self.tape, placed, "the entry that placed the message is missing")
         entry = payloads.decode(row.kind, row.version, row.payload, place.tape or self.tape, placed, key=row.key)
-        found = entry.answers if isinstance(entry, payloads.Append) else []
+        answers = entry.answers if isinstance(entry, payloads.Append) else []
         if place.tape is None:
-            return found
-        # What the ancestor calls its own is inherited here.
-        return [Answer(a.call, Place(a.maker.lane, a.maker.ordinal, a.maker.tape or place.tape)) for a in found]
+            return answers
+        # The ancestor's own places are inherited ones here.
+        return [Answer(a.call, Place(a.maker.lane, a.maker.ordinal, a.maker.tape or place.tape)) for a in answers]
 
     def makers(self, call: str) -> list[Place]:
         """Return the places of the messages that ever made a call."""
@@ -291,12 +291,12 @@ class TapeView(Struct):
             rows = self.tx.all(self.sql.answers, (self.number, 0, maker.lane, maker.ordinal))
             return [Place(lane, ordinal) for lane, ordinal in sorted(tuple(row) for row in rows)]
         at = (self.whole_lineage(), self.number_of(maker.tape), maker.lane, maker.ordinal)
-        found = []
+        places = []
         for lane, ordinal, tape, _ in sorted(tuple(row) for row in self.tx.all(self.sql.family_answers, at)):
             place = self.place_at(lane, ordinal, tape)
             if place.tape is None or self._existed(place, self.ancestry.layer(place.tape)):
-                found.append(place)
-        return found
+                places.append(place)
+        return places
 
     def _existed(self, place: Place, layer: Layer) -> bool:
         """Whether an ancestor had placed the message by the time it was forked."""
@@ -326,11 +326,11 @@ class TapeView(Struct):
 
     def returned(self, clear: int) -> list[Place]:
         """Return the places of messages from before a clear that changed since by themselves, shallowest first."""
-        found = [Place(lane, ordinal) for lane, ordinal in self.tx.all(self.sql.returned, (self.number, clear))]
+        places = [Place(lane, ordinal) for lane, ordinal in self.tx.all(self.sql.returned, (self.number, clear))]
         if self.ancestry is not None:
             rows = self.tx.all(self.sql.returned_inherited, (self.number, clear))
-            found += [self.place_at(lane, ordinal, origin) for origin, lane, ordinal in rows]
-        return sorted(found, key=lambda place: (place.ordinal, place.lane, place.tape or ""))
+            places += [self.place_at(lane, ordinal, origin) for origin, lane, ordinal in rows]
+        return sorted(places, key=lambda place: (place.ordinal, place.lane, place.tape or ""))
 
     def labels(self) -> list[str]:
         """Return the tape's labels."""
@@ -352,11 +352,11 @@ class TapeView(Struct):
 
     def slot(self, name: str, *, inherited: bool = True) -> Payload | None:
         """Return the entry that a slot holds, of the tape or (if inherited) of its nearest ancestor that has one."""
-        found = memory.slot(self, name, inherited=inherited)
-        return None if found is None else found[1]
+        held = memory.slot(self, name, inherited=inherited)
+        return None if held is None else held[1]
 
     def slots(self, prefix: str) -> list[tuple[str, int, Payload]]:
-        """Return every slot whose name begins so, as the nearest tape that has it holds it."""
+        """Return every slot whose name has this prefix, as the nearest tape with that slot holds it."""
         return memory.slots(self, prefix)
 
     def compactions(self) -> list[Compaction]:
@@ -367,13 +367,13 @@ class TapeView(Struct):
         """Return the compactions on the path to ``end``, after its latest anchor and any clear."""
         return memory.compactions_on(self, end, self.anchor_depth(end))
 
-    def covers(self, one: Compaction) -> list[str]:
+    def covers(self, compaction: Compaction) -> list[str]:
         """Return the ids of the messages that a compaction covers."""
-        return memory.compact_entry(self, one)[0].covers
+        return memory.compact_entry(self, compaction)[0].covers
 
-    def summary(self, one: Compaction) -> Summary:
+    def summary(self, compaction: Compaction) -> Summary:
         """Return a compaction as readers see it."""
-        return memory.summary_of(self, one)
+        return memory.summary_of(self, compaction)
 
     def run(self, first: Place, last: Place) -> list[Covered]:
         """Return the visible messages from one place to another."""

@@ -80,7 +80,7 @@ def payload_of(tape: str, row: EntryRow) -> payloads.Payload | None:
 def entry_from_row(tape: str, row: EntryRow, ancestry: Ancestry | None) -> Entry:
     """Return an entry, its payload decoded; an erased payload is None. Raises Corrupt."""
     try:
-        told, occurred = meta.of_entry(row.meta)
+        entry_meta, occurred = meta.of_entry(row.meta)
         return Entry(
             tape=tape,
             seq=row.seq,
@@ -89,7 +89,7 @@ def entry_from_row(tape: str, row: EntryRow, ancestry: Ancestry | None) -> Entry
             actor=row.actor,
             source=_source(tape, row),
             payload=None if row.payload is None else payloads.decode(row.kind, row.version, row.payload, key=row.key),
-            meta=told,
+            meta=entry_meta,
             stamp=row.stamp,
             version=row.version,
             hash=bytes(row.hash).hex(),
@@ -108,10 +108,10 @@ def _source(tape: str, row: EntryRow) -> Source | None:
 
 
 def damaged_entry(tape: str, row: EntryRow, why: str) -> Entry:
-    """Return what can be told of an entry that cannot be read, for readers who must get past it."""
-    told, occurred, hash, stamp = None, None, row.hash, row.stamp
+    """Return the readable fields of an entry that is damaged, for readers who must get past it."""
+    entry_meta, occurred, hash, stamp = None, None, row.hash, row.stamp
     with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
-        told, occurred = meta.of_entry(row.meta)
+        entry_meta, occurred = meta.of_entry(row.meta)
     return Entry(
         tape=tape,
         seq=row.seq,
@@ -120,8 +120,8 @@ def damaged_entry(tape: str, row: EntryRow, why: str) -> Entry:
         actor=row.actor,
         source=_source(tape, row),
         payload=None,
-        meta=told,
-        # SQLite holds anything anywhere, whatever the column is said to be.
+        meta=entry_meta,
+        # SQLite stores any value in any column, whatever type the column declares.
         stamp=stamp if isinstance(stamp, int) else 0,
         version=row.version,
         hash=bytes(hash).hex() if isinstance(hash, bytes | memoryview) else "",
@@ -134,7 +134,7 @@ def damaged_entry(tape: str, row: EntryRow, why: str) -> Entry:
 
 @contextlib.contextmanager
 def any_text(tx: Transaction) -> Iterator[None]:
-    """Read damaged text of SQLite as well, stray bytes as surrogates, so that the row that holds it can be named."""
+    """Read damaged text of SQLite, too, with stray bytes as surrogates, so that its row can be named."""
     connection = tx._cursor.connection
     if not isinstance(connection, sqlite3.Connection):
         yield
@@ -185,8 +185,8 @@ def _info(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> T
 
 def message_from_row(tape: str, row: PathRow, parent: str | None) -> Message:
     """Return the message in a row of a path."""
-    body, told = _body_in(tape, row), _meta_of(tape, row)
-    return Message(body.id, tape, body.message, parent, row.placed, row.body or 0, row.stamp, body.tokens, *told)
+    body, meta_fields = _body_in(tape, row), _meta_of(tape, row)
+    return Message(body.id, tape, body.message, parent, row.placed, row.body or 0, row.stamp, body.tokens, *meta_fields)
 
 
 def _body_in(tape: str, row: PathRow) -> payloads.Body:
@@ -194,7 +194,7 @@ def _body_in(tape: str, row: PathRow) -> payloads.Body:
 
 
 def _meta_of(tape: str, row: PathRow) -> meta.Told:
-    """Return what was said beside the body in a row, and when it came about."""
+    """Return the meta recorded with the body in a row, and when the message occurred."""
     try:
         return meta.of_message(row.meta)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
@@ -223,13 +223,13 @@ def messages_from_rows(
     decode_body, known = payloads.decode_body, payloads.AS_THEY_ARE["append"] & payloads.AS_THEY_ARE["revise"]
     if view.forked:
         tapes = {number: view.name_of(number) for number in {row.tape_id for row in rows}}
-    found = []
+    messages = []
     for row in rows:
         if tapes is not None:
             tape = tapes[row.tape_id]
         revision, key = row.body or 0, row.key
         try:
-            # A path may have very many rows: the usual one is read here, whatever else by those who know it.
+            # A path may have very many rows, so the usual kind is decoded inline and the rest by ``_body_in``.
             body = decode_body(row.payload) if row.version in known else _body_in(tape, row)
             id = body.id or key.removeprefix(prefix)
             if id == key or not id:
@@ -238,12 +238,14 @@ def messages_from_rows(
             body = _body_in(tape, row)
             id = body.id
         if row.meta is None:
-            found.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
+            messages.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens))
         else:
-            told = _meta_of(tape, row)
-            found.append(Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens, *told))
+            meta_fields = _meta_of(tape, row)
+            messages.append(
+                Message(id, tape, body.message, parent, row.placed, revision, row.stamp, body.tokens, *meta_fields)
+            )
         parent = id
-    return found
+    return messages
 
 
 def _parent_id(view: TapeView, row: PathRow, place: Place | None) -> str | None:
