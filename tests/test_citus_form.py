@@ -161,12 +161,16 @@ class TestFeed:
         assert names(store.feed()) == [("t", 1), ("t", 2), ("t", 3), ("t", 4)]
 
     def test_a_base_that_was_raised_under_an_open_store_is_noticed(self, backend: Backend) -> None:
+        """It is raised where a backup was restored, hence on a server that runs for less long."""
         store = backend.open()
         chat = store.tape("t")
         for n in range(3):
             chat.append(role="user", content=f"{n}")
+        shards = store._services.database._shards
+        assert shards.base == 0
         with backend.raw() as connection:
             connection.execute("UPDATE tape_epoch SET base = 2000000000")
+            shards.since = "another server's"
             chat.append(role="user", content="3")
             chat.append(role="user", content="4")
             rows = connection.execute("SELECT xid > 2000000000 FROM tape_entries ORDER BY seq").fetchall()
