@@ -1,7 +1,7 @@
 """The form in which a Citus coordinator is spoken to, run on plain PostgreSQL, which takes it as well.
 
-What only a cluster can show (where a function is answered, what is refused) is held by ``test_statement_shapes.py``, and
-by this suite with ``TAPE_TEST_CITUS_URL``.
+What only a cluster can show (where a function is answered, what is refused) is held by ``test_statement_shapes.py``,
+and by this suite with ``TAPE_TEST_CITUS_URL``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from support.backends import Backend, MakeBackend
 
 import tape
 from tape.db.engine import citus
+from tape.db.engine.postgres import PostgresDatabase
 
 
 @pytest.fixture
@@ -166,7 +167,10 @@ class TestFeed:
         chat = store.tape("t")
         for n in range(3):
             chat.append(role="user", content=f"{n}")
-        shards = store._services.database._shards
+        database = store._services.database
+        assert isinstance(database, PostgresDatabase)
+        shards = database._shards
+        assert shards is not None
         assert shards.base == 0
         with backend.raw() as connection:
             connection.execute("UPDATE tape_epoch SET base = 2000000000")

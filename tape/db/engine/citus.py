@@ -1,9 +1,9 @@
 """A Citus cluster with a schema per store: the tables of a store are on one worker, all statements go by a coordinator.
 
 Transactions count on the coordinator: their ids are what the feed is ordered by. A statement that only reads is
-answered by the worker, whose ids are others. So the ids of running transactions and of one's own are asked by statements
-without a table, which the coordinator answers itself, and are passed on as parameters. What a change asks for, the
-coordinator works out before it sends the change on.
+answered by the worker, whose ids are others. So the ids of running transactions and of one's own are asked by
+statements without a table, which the coordinator answers itself, and are passed on as parameters. What a change asks
+for, the coordinator works out before it sends the change on.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ def hot_append(
     ``whole`` begins a transaction that is committed here. All is sent before anything is answered, but for the COMMIT:
     that waits for the first answer, which tells whether the head was moved, and is there before the rest is done.
     """
+    import psycopg
+
     sql, connection = tx.statements, tx.connection
     if shards.base is None:
         # The moment first: if the server is another one from now on, that is noticed.
@@ -132,7 +134,8 @@ def hot_append(
         # Not prepared: after an error the driver would take statements for prepared that the server never saw.
         return connection.cursor(binary=True).execute(text, params, prepare=False)
 
-    stale = False
+    moved_on: Any = None
+    failure: psycopg.Error | None = None
     try:
         with connection.pipeline():
             for text in whole:
@@ -141,15 +144,18 @@ def hot_append(
             answer = send(move.sql, move.bind((*moved, base, shards.since, *lookup)))
             send(sql.open_row.times(len(opened)), list(chain.from_iterable(opened)))
             send(sql.hot_entry.times(len(entries)), [value for entry in entries for value in (*entry, base)])
-            stale = answer.fetchone() is None
-            if whole and not stale:
+            try:
+                moved_on = answer.fetchone()
+            except psycopg.Error as error:
+                # Raised behind the pipeline: one that is left by an error complains of it in the driver's log.
+                failure = error
+            if whole and moved_on is not None:
                 send("COMMIT")
-    except Exception as error:
-        # A head that another has moved has an entry of that seq: the statements behind it collide.
-        if not stale:
-            raise
+    except psycopg.Error as error:
+        failure = failure or error
+    if failure is not None and (moved_on is not None or not isinstance(failure, psycopg.IntegrityError)):
+        raise failure
+    if moved_on is None:
+        # Where another has moved the head there is an entry of that seq, with which the statements behind it collide.
         shards.base = None
-        raise Stale from error
-    if stale:
-        shards.base = None
-        raise Stale
+        raise Stale from failure
