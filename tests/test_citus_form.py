@@ -1,7 +1,7 @@
 """The form in which a Citus coordinator is spoken to, run on plain PostgreSQL, which takes it as well.
 
-What only a cluster can show (where a function is answered, what is refused) is held by ``test_statement_shapes.py``, and
-by this suite with ``TAPE_TEST_CITUS_URL``.
+What only a cluster can show (where a function is answered, what is refused) is held by ``test_statement_shapes.py``,
+and by this suite with ``TAPE_TEST_CITUS_URL``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from support.backends import Backend, MakeBackend
 
 import tape
 from tape.db.engine import citus
+from tape.db.engine.postgres import PostgresDatabase
 
 
 @pytest.fixture
@@ -161,12 +162,19 @@ class TestFeed:
         assert names(store.feed()) == [("t", 1), ("t", 2), ("t", 3), ("t", 4)]
 
     def test_a_base_that_was_raised_under_an_open_store_is_noticed(self, backend: Backend) -> None:
+        """It is raised where a backup was restored, hence on a server that runs for less long."""
         store = backend.open()
         chat = store.tape("t")
         for n in range(3):
             chat.append(role="user", content=f"{n}")
+        database = store._services.database
+        assert isinstance(database, PostgresDatabase)
+        shards = database._shards
+        assert shards is not None
+        assert shards.base == 0
         with backend.raw() as connection:
             connection.execute("UPDATE tape_epoch SET base = 2000000000")
+            shards.since = "another server's"
             chat.append(role="user", content="3")
             chat.append(role="user", content="4")
             rows = connection.execute("SELECT xid > 2000000000 FROM tape_entries ORDER BY seq").fetchall()

@@ -135,16 +135,20 @@ class Session:
 
     def database(self, *, read_only: bool = False) -> contextlib.closing[Database]:
         """Open the database itself, beside the store, for the calls of ``tape.db.maintain``."""
-        return contextlib.closing(
-            open_database(
-                self.url,
-                schema=self.schema,
-                prefix=self.prefix,
-                durability="full",
-                timeout=_TIMEOUT,
-                read_only=read_only,
-            )
+        database = open_database(
+            self.url,
+            schema=self.schema,
+            prefix=self.prefix,
+            durability="full",
+            timeout=_TIMEOUT,
+            read_only=read_only,
         )
+        try:
+            database.recognize()
+        except BaseException:
+            database.close()
+            raise
+        return contextlib.closing(database)
 
     @contextlib.contextmanager
     def _created(self, state: StoreState) -> Iterator[tape.Store]:

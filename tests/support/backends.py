@@ -71,7 +71,7 @@ def start_postgres() -> sa.URL:
     url = sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
     if CITUS in os.environ:
         # Whoever creates a schema, it then lives on a worker.
-        url = url.update_query_dict({"options": "-c citus.enable_schema_based_sharding=on"})
+        url = url.update_query_dict({"options": "-ccitus.enable_schema_based_sharding=on"})
     return url
 
 

@@ -1,14 +1,15 @@
 """A Citus cluster with a schema per store: the tables of a store are on one worker, all statements go by a coordinator.
 
 Transactions count on the coordinator: their ids are what the feed is ordered by. A statement that only reads is
-answered by the worker, whose ids are others. So the ids of running transactions and of one's own are asked by statements
-without a table, which the coordinator answers itself, and are passed on as parameters. What a change asks for, the
-coordinator works out before it sends the change on.
+answered by the worker, whose ids are others. So the ids of running transactions and of one's own are asked by
+statements without a table, which the coordinator answers itself, and are passed on as parameters. What a change asks
+for, the coordinator works out before it sends the change on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tape.db.engine.failures import Stale
@@ -18,7 +19,7 @@ from tape.db.sql.rows.feed import Snapshot
 if TYPE_CHECKING:
     from tape.db.engine.transaction import Transaction
 
-__all__ = ["Shards", "hot_append", "insert_entries", "recognized", "snapshot", "take_arrivals"]
+__all__ = ["Shards", "hot_append", "insert_entries", "recognized", "send", "snapshot", "take_arrivals"]
 
 Row = Sequence[Any]
 
@@ -31,22 +32,24 @@ _EVERYWHERE = "SET LOCAL citus.propagate_set_commands = 'local'"
 class Shards:
     """What a store keeps of the cluster that it is on."""
 
-    __slots__ = ("base", "brief", "settings")
+    __slots__ = ("base", "brief", "reading", "settings", "since")
 
     def __init__(self, timeout: float, *, durable: bool) -> None:
         self.base: int | None = None
         """What is added to transaction ids; None until it is asked for."""
+        self.since = ""
+        """Since when the server was running that was asked."""
         self.brief: tuple[str, ...] = () if durable else (_EVERYWHERE, "SET LOCAL synchronous_commit = off")
         """The settings of a transaction that waits for nobody on the worker."""
+        self.reading = (_EVERYWHERE, "SET LOCAL enable_seqscan = off", "SET LOCAL enable_memoize = off")
+        """The settings of a transaction that reads."""
         self.settings = (
             _EVERYWHERE,
             f"SET LOCAL lock_timeout = {max(1, int(timeout * 1000))}",
-            "SET LOCAL enable_seqscan = off",
-            "SET LOCAL enable_memoize = off",
-            "SET LOCAL jit = off",
+            *self.reading[1:],
             *self.brief[1:],
         )
-        """The settings of every other transaction: those of the session do not reach the worker."""
+        """The settings of every other transaction that writes: those of the session do not reach the worker."""
 
 
 def recognized(tx: Transaction, schema: str | None, timeout: float) -> Shards | None:
@@ -55,6 +58,16 @@ def recognized(tx: Transaction, schema: str | None, timeout: float) -> Shards | 
         return None
     (commit,) = tx.execute("SHOW synchronous_commit").fetchone()
     return Shards(timeout, durable=commit != "off")
+
+
+def send(connection: Any, statements: Sequence[str]) -> None:
+    """Send statements without parameters in one trip, but each by itself.
+
+    With a setting Citus passes on to the worker all of the text that it came in.
+    """
+    with connection.pipeline():
+        for statement in statements:
+            connection.cursor().execute(statement, prepare=False)
 
 
 def snapshot(tx: Transaction) -> Snapshot:
@@ -103,38 +116,46 @@ def hot_append(
 ) -> None:
     """Send a plain append in one trip; raises Stale if the head is not the expected one.
 
-    ``whole`` begins a transaction that is committed here. Each statement is sent whatever becomes of those before it,
-    so the one behind the head's fails if that was not moved, and the database refuses the rest.
+    ``whole`` begins a transaction that is committed here. All is sent before anything is answered, but for the COMMIT:
+    that waits for the first answer, which tells whether the head was moved, and is there before the rest is done.
     """
     import psycopg
 
     sql, connection = tx.statements, tx.connection
     if shards.base is None:
+        # The moment first: if the server is another one from now on, that is noticed.
+        shards.since = tx.value(sql.running_since, ())
         shards.base = tx.value(sql.base, ())
     base = shards.base
     key, *moved = head
-    _, now, *_ = moved
-    tape_id, *place = next(iter(opened))
     move = sql.hot_head_forked if lookup else sql.hot_head
-    row = sql.hot_row.bind((tape_id, *place, now))
-    values = [value for entry in entries for value in (*entry, base)]
 
-    def send(text: str, params: Row = ()) -> None:
+    def send(text: str, params: Row = ()) -> Any:
         # Not prepared: after an error the driver would take statements for prepared that the server never saw.
-        connection.cursor(binary=True).execute(text, params, prepare=False)
+        return connection.cursor(binary=True).execute(text, params, prepare=False)
 
+    moved_on: Any = None
+    failure: psycopg.Error | None = None
     try:
         with connection.pipeline():
             for text in whole:
                 send(text)
             send(sql.lock, (key,))
-            send(move.sql, move.bind((*moved, base, *lookup)))
-            send(sql.hot_row.sql, row)
-            if len(opened) > 1:
-                send(sql.open_row.times(len(opened) - 1), [value for one in opened[1:] for value in one])
-            send(sql.hot_entry.times(len(entries)), values)
-            if whole:
+            answer = send(move.sql, move.bind((*moved, base, shards.since, *lookup)))
+            send(sql.open_row.times(len(opened)), list(chain.from_iterable(opened)))
+            send(sql.hot_entry.times(len(entries)), [value for entry in entries for value in (*entry, base)])
+            try:
+                moved_on = answer.fetchone()
+            except psycopg.Error as error:
+                # Raised behind the pipeline: one that is left by an error complains of it in the driver's log.
+                failure = error
+            if whole and moved_on is not None:
                 send("COMMIT")
-    except psycopg.errors.NotNullViolation as error:
+    except psycopg.Error as error:
+        failure = failure or error
+    if failure is not None and (moved_on is not None or not isinstance(failure, psycopg.IntegrityError)):
+        raise failure
+    if moved_on is None:
+        # Where another has moved the head there is an entry of that seq, with which the statements behind it collide.
         shards.base = None
-        raise Stale from error
+        raise Stale from failure

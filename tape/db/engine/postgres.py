@@ -242,7 +242,7 @@ class PostgresDatabase(Database):
                 if self._shards is None:
                     cursor.execute(_BEGIN_READING)
                 else:
-                    transaction.say(_BEGIN_READING, *self._shards.settings)
+                    transaction.say(_BEGIN_READING, *self._shards.reading)
                 result = work(transaction)
                 cursor.execute("COMMIT")
                 broken = False

@@ -184,7 +184,9 @@ class Transaction:
 
     def say(self, *statements: str) -> None:
         """Run statements without parameters, on PostgreSQL in one trip."""
-        if self.postgres:
+        if self.statements.sharded:
+            citus.send(self.connection, statements)
+        elif self.postgres:
             self._cursor.execute(";".join(statements), prepare=False, binary=False)
         else:
             for statement in statements:

@@ -110,9 +110,6 @@ def _lock(connection: sa.Connection, tables: Tables) -> None:
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock_key(_LOCK, tables.lock_space))))
     if tables.schema is not None:
         connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
-    if is_sharded(connection.exec_driver_sql, tables.schema):
-        # The guards read only tables that are on the same worker as the entries.
-        connection.exec_driver_sql("SET LOCAL citus.enable_unsafe_triggers = on")
 
 
 def _create(connection: sa.Connection, database: Database) -> None:
@@ -121,11 +118,18 @@ def _create(connection: sa.Connection, database: Database) -> None:
     taken = taken_names(connection.exec_driver_sql, tables)
     if taken:
         raise TablesTaken(taken, schemas=tables.postgres)
+    _allow_guards(connection, tables.schema)
     tables.metadata.create_all(connection, checkfirst=False)
     for ddl in guards(connection.dialect.name, tables.schema, tables.prefix):
         run_ddl(connection, ddl)
     connection.execute(sa.insert(tables.epoch).values(base=0))
     connection.execute(sa.insert(tables.version).values(version_num=REVISION))
+
+
+def _allow_guards(connection: sa.Connection, schema: str | None) -> None:
+    """Let Citus take the triggers: what they read is on the same worker as the entries."""
+    if connection.dialect.name == "postgresql" and is_sharded(connection.exec_driver_sql, schema):
+        connection.exec_driver_sql("SET LOCAL citus.enable_unsafe_triggers = on")
 
 
 def upgrade(connection: sa.Connection, schema: str | None, to: str, prefix: str = PREFIX) -> None:
@@ -144,6 +148,7 @@ def upgrade(connection: sa.Connection, schema: str | None, to: str, prefix: str 
     def rename(_: object, __: object, statement: str, parameters: Any, *___: object) -> tuple[str, Any]:
         return renamed(statement, prefix), parameters
 
+    _allow_guards(connection, schema)
     event.listen(connection, "before_cursor_execute", rename, retval=True)
     try:
         command.upgrade(config, to)

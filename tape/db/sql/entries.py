@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tape.core.entries.payloads import UNSEEN
 from tape.db.sql.catalog import PURGED
 from tape.db.sql.compiler import ZERO, Insert, Param, Statement, derived, only_first, param, query, statement
-from tape.db.sql.feeds import OWN_XID
+from tape.db.sql.feeds import OWN_XID, SINCE
 from tape.db.sql.heads import _NEW_HEAD, Heads
 from tape.db.sql.lineages import Lineages
 from tape.db.sql.rows.entries import BARE_COLUMNS, ENTRY_COLUMNS, BodyRow, EntryRow, Holder, OwnPlace
@@ -302,24 +302,29 @@ class Entries(Heads, Lineages):
         return own + sa.cast(param("base"), sa.BigInteger)
 
     def _moved(self, *unless: Any) -> Any:
-        """Return the change of a head that is the expected one, in a transaction that no greater one came before."""
+        """Return the change of a head that is the expected one, in a transaction that no greater one came before.
+
+        The base is that of a server which runs since the given moment: it changes only where a backup was restored. To
+        ask for it here would take as long again, since Citus plans statements over one table in a short way.
+        """
         h = self.tables.heads
-        # The base is compared as well: rows without a head in between have to be given it as a parameter.
-        same = (h.c.xid <= self._drawn_xid(), self._base() == sa.cast(param("base"), sa.BigInteger))
+        running: sa.ColumnClause[str] = sa.literal_column(SINCE)
+        same = (h.c.xid <= self._drawn_xid(), running == sa.cast(param("since"), sa.Text))
         values = {name: param(f"new_{name}") for name in HEAD_COLUMNS} | {"xid": self._drawn_xid()}
-        return sa.update(h).where(h.c.tape_id == param("of"), h.c.hash == param("was"), *same, *unless).values(values)
+        expected = (h.c.tape_id == param("of"), h.c.hash == param("was"))
+        return sa.update(h).where(*expected, *same, *unless).values(values).returning(h.c.seq)
 
     @derived
     def hot_head(self) -> Statement[Any]:
         """Move the head, if it is the expected one."""
-        return Statement("hot_head", self._moved(), self.dialect, [*_NEW_HEAD, "of", "was", "base"])
+        return Statement("hot_head", self._moved(), self.dialect, [*_NEW_HEAD, "of", "was", "base", "since"])
 
     @derived
     def hot_head_forked(self) -> Statement[Any]:
         """The same on a fork, unless its lineage has a message of that id."""
         further = ("lineage", "own_key", "own_id")
         moved = self._moved(sa.not_(self._taken(*(param(name) for name in further))))
-        return Statement("hot_head_forked", moved, self.dialect, [*_NEW_HEAD, "of", "was", "base", *further])
+        return Statement("hot_head_forked", moved, self.dialect, [*_NEW_HEAD, "of", "was", "base", "since", *further])
 
     @derived
     def hot_entry(self) -> Insert:
@@ -328,13 +333,3 @@ class Entries(Heads, Lineages):
         values = {name: param(name) for name in ENTRY_COLUMNS} | {"xid": self._drawn_xid()}
         entry = sa.insert(self.tables.entries).values(values)
         return Insert("hot_entry", entry, self.dialect, columns, None, ())
-
-    @derived
-    def hot_row(self) -> Statement[Any]:
-        """The row that an entry opens. If the head was not moved it has no tape, which is refused, and all with it."""
-        h, live = self.tables.heads, self.tables.live
-        names = LIVE_COLUMNS[1:]
-        new = [sa.cast(param(name), live.c[name].type) for name in names]
-        row = sa.select(sa.func.max(h.c.tape_id), *new).where(h.c.tape_id == param("of"), h.c.hash == param("now"))
-        insert = sa.insert(live).from_select(["tape_id", *names], row)
-        return Statement("hot_row", insert, self.dialect, ["of", *names, "now"])

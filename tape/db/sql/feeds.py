@@ -20,11 +20,12 @@ import sqlalchemy as sa
 from tape.db.sql.compiler import ONE, ZERO, Compiler, Param, only_first, query, statement
 from tape.db.sql.rows.feed import ConsumerRow, FeedPlace, FeedRow, Snapshot, XidState
 
-__all__ = ["OWN_XID", "Feeds"]
+__all__ = ["OWN_XID", "SINCE", "Feeds"]
 
 _OLDEST_RUNNING = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _NEXT_XID = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 OWN_XID = "pg_current_xact_id()::text::bigint"
+SINCE = "extract(epoch FROM pg_postmaster_start_time())::text"
 _CONSUMER = ("owner", "name", "xid", "position", "version")
 
 
@@ -60,6 +61,11 @@ class Feeds(Compiler):
         """On Citus: what is stored as the transaction of a tape's new entries, after asking for its id."""
         h, base = self.tables.heads.c, self._base()
         return sa.select(sa.func.greatest(h.xid, sa.cast(own, sa.BigInteger) + base)).where(h.tape_id == t)
+
+    @statement
+    def running_since(self) -> Any:
+        """On PostgreSQL: since when the server is running."""
+        return sa.select(sa.literal_column(SINCE))
 
     @statement
     def base(self) -> Any:
