@@ -28,7 +28,8 @@ from tape.runs.recording import RecordedCall, key_of
 __all__ = ["Fact", "Journal", "Settings", "Step", "Wrapped"]
 
 _LONGEST_NAME = 120
-_KEPT_REQUESTS = 32
+_CONVERSATIONS = 8
+"""Of how many conversations with one function the last request is kept."""
 
 
 class Wrapped(Struct):
@@ -128,8 +129,8 @@ class Journal:
         self._lock = threading.Lock()
         self._stopped: Diverged | None = None
         self._ended = False
-        self._last: dict[tuple[str, ...], Body] = {}
-        """The last request of each function, and that of each of its lanes: conversations run side by side."""
+        self._recent: dict[tuple[str, str], list[Body]] = {}
+        """The last requests of each function, the newest first; several, since conversations run side by side."""
         self._rendered: dict[str, Field] = {}
         """What a context was last rendered to, for each field of each API."""
         self._stored_at: dict[str, int] = {}
@@ -149,7 +150,7 @@ class Journal:
                 # An agent that took the first one for an error of its tool does not go on with made-up results.
                 raise self._stopped
             lane = self.lanes.current()
-            before = self._before(wrapped, lane)
+            before = self._recent.get((wrapped.kind, wrapped.name), [])
             body = self.reader.read(wrapped.names, args, kwargs, before, self._rendered.values())
             lane.calls += 1
             step = self._decide(Step(wrapped, lane, lane.calls, body, "live", lane))
@@ -167,21 +168,13 @@ class Journal:
         self._prepare(step)
         return step
 
-    def _before(self, wrapped: Wrapped, lane: Lane) -> list[Body]:
-        """Return the requests that one of a function in a lane may go on from, the likeliest first."""
-        last = self._last.get((wrapped.kind, wrapped.name))
-        own = self._last.get((wrapped.kind, wrapped.name, lane.path), last)
-        return [body for body in ([own] if own is last else [own, last]) if body is not None]
-
     def _keep(self, step: Step) -> None:
-        """Keep a request for those that go on from it."""
-        function = (step.wrapped.kind, step.wrapped.name)
-        for key in ((*function, step.lane.path), function):
-            # Put behind all others, of which the oldest are forgotten: threads of a pool make a lane for each call.
-            self._last.pop(key, None)
-            self._last[key] = step.body
-        while len(self._last) > _KEPT_REQUESTS:
-            del self._last[next(iter(self._last))]
+        """Keep a request in the place of the one that it goes on from, or as the beginning of another conversation."""
+        recent = self._recent.setdefault((step.wrapped.kind, step.wrapped.name), [])
+        if step.before in recent and step.body.extends(step.before):
+            recent.remove(step.before)
+        recent.insert(0, step.body)
+        del recent[_CONVERSATIONS:]
 
     def _decide(self, step: Step) -> Step:
         if self.cursor is None:

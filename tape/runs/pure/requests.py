@@ -38,9 +38,11 @@ class Body:
             for name, field in self._fields.items()
         }
 
-    def extends(self, before: Body) -> bool:
+    def extends(self, before: Body | None) -> bool:
         """Whether a field of it was read as one of an earlier request and what was added to it."""
-        return any(field.extends(before._fields.get(name)) for name, field in self._fields.items())
+        return before is not None and any(
+            field.extends(before._fields.get(name)) for name, field in self._fields.items()
+        )
 
     def names(self) -> list[str]:
         """Return the names of its fields."""
