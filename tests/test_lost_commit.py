@@ -217,6 +217,20 @@ class TestUnknown:
             other.execute("SELECT pg_advisory_unlock(%s)", (lock_key("t"),))
             assert contents(chat) == ["first", "second"]
 
+    def test_s1_lost_reply_of_an_event(self, store: tape.Store, proxy: Proxy) -> None:
+        """An event is one statement, too. One whose reply was lost is there once, with a key of its caller's or not."""
+        chat = store.tape("t")
+        chat.append(role="user", content="first")
+        for key in (None, "k"):
+            proxy.lose(HOT)
+            chat.event("note", {"key": key}, key=key)
+        assert proxy.lost == 2
+        assert chat.event("note", {"key": "k"}, key="k").duplicate
+        with pytest.raises(tape.ProvenanceConflict):
+            chat.event("note", {"key": 1}, key="k")
+        assert [entry.kind for entry in chat.entries()] == ["open", "append", "event", "event"]
+        assert chat.verify().ok
+
     def test_s1_lost_before_the_commit(self, store: tape.Store, proxy: Proxy) -> None:
         """A connection that breaks before the commit was sent leaves nothing unknown: StoreFailed if that was all."""
         chat = store.tape("t")
@@ -227,12 +241,12 @@ class TestUnknown:
                 proxy.before_breaking = lambda away=away: setattr(proxy, "away", away)
                 if away:
                     with pytest.raises(tape.StoreFailed):
-                        chat.event("note", {"at": statement})
+                        chat.put("note", {"at": statement})
                     proxy.away = False
                 else:
-                    chat.event("note", {"at": statement})
+                    chat.put("note", {"at": statement})
         assert proxy.lost == 6
-        assert [entry.kind for entry in chat.entries()] == ["open", "append", *["event"] * 3]
+        assert [entry.kind for entry in chat.entries()] == ["open", "append", *["state"] * 3]
 
     def test_s1_nothing_sent(self, backend: Backend, proxy: Proxy) -> None:
         """A store that cannot connect at all says so with StoreFailed: nothing was sent, so nothing is unknown."""

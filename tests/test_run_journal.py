@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.backends import Backend
 
 import tape
 from tape.core.render.settle import NO_RESULT
+from tape.runs.recording import read_recording
 
 
 class PowerCut(BaseException):
@@ -150,6 +152,35 @@ class TestEffects:
         assert made == [1, 1]
         with pytest.raises(tape.InvalidEntry, match="into"):
             tape.replay(chat, run.id, effects="allow")
+
+    def test_requests_of_a_resumed_run_come_back_whole(self, chat: tape.Tape) -> None:
+        """Also behind a call that was made twice, and on a fork, which has none of the calls before its own."""
+        sent: list[Any] = []
+
+        def agent(run: tape.Run, cut: int) -> None:
+            def answer(messages: list[Any]) -> dict[str, str]:
+                if len(messages) == cut:
+                    raise PowerCut
+                return {"role": "assistant", "content": "y" * 300}
+
+            ask = run.model(answer)
+            messages: list[Any] = [{"role": "user", "content": "x" * 400}]
+            sent.clear()
+            for _ in range(4):
+                sent.append(list(messages))
+                messages.append(ask(messages))
+
+        for attempt, cut in enumerate((2, 3, 0)):
+            with (
+                pytest.raises(PowerCut) if cut else contextlib.nullcontext(),
+                tape.record(chat, id="r", resume=attempt > 0) as run,
+            ):
+                agent(run, cut)
+        assert [call.request()["messages"] for call in read_recording(chat, "r").calls] == sent
+        fork = chat.fork()
+        with tape.replay(chat, "r", live_from=3, into=fork) as onward:
+            agent(onward, 0)
+        assert [call.request()["messages"] for call in read_recording(fork, onward.id).calls] == sent
 
     def test_what_a_resumed_run_does_with_an_unknown_write(self, chat: tape.Tape) -> None:
         """It asks, retries with the same key, skips and tells so, or finds out; once settled it stays settled."""

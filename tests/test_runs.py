@@ -21,6 +21,8 @@ from support.changes import CHANGES, changed, example
 from support.sizes import heavy, size
 
 import tape
+from tape.core.context.build import LISTENERS
+from tape.runs.recording import read_recording
 
 TIMES = size(5, 100)
 SEEDS = size(2, 38) * len(CHANGES)
@@ -450,6 +452,86 @@ class TestStored:
             assert [call.request() for call in again.recording.calls] == [
                 json.loads(json.dumps(request)) for request in sent
             ]
+
+    def test_any_recorded_context_is_pointed_to(self, store: tape.Store) -> None:
+        """A request that equals a context of the tape, however that was recorded; not one of another tape or store."""
+        chat, aside = store.tape("seen"), store.tape("aside")
+        chat.append(role="user", content="word " * 400)
+        aside.append(role="user", content="aside " * 400)
+        sent: list[Any] = []
+        with tape.open(":memory:") as elsewhere, tape.record(chat) as run:
+            elsewhere.tape("seen").append(role="user", content="other " * 400)
+            ask = run.model(lambda messages: sent.append(json.loads(json.dumps(messages))) or "ok")
+            ask(chat.context(record=True).to_openai())
+            ask(chat.context(record=True).to_openai())
+            changed = chat.context(record=True).to_openai()
+            changed[0]["content"] = "changed " * 200
+            ask(changed)
+            ask(elsewhere.tape("seen").context(record=True).to_openai())
+            ask(aside.context(record=True).to_openai())
+            chat.append(role="user", content="more " * 400)
+            ask(chat.context(record=True).to_openai())
+            chat.append(role="user", content="again " * 400)
+            with ThreadPoolExecutor(1) as pool:
+                ask(pool.submit(run.context().to_openai).result(10))
+        stored = [entry.payload.data["request"] for entry in chat.entries(name="run.call")]  # type: ignore[union-attr]
+        assert ["context" in str(request) for request in stored] == [True, False, False, False, False, True, True]
+        # The second is the first one once more.
+        assert stored[1] == {"messages": {"of": next(chat.entries(name="run.call")).seq}}
+        assert [call.request()["messages"] for call in read_recording(chat, run.id).calls] == sent
+        assert [call.request()["messages"] for call in read_recording(chat.fork(), run.id).calls] == sent
+        chat.context(record=True).to_openai()
+        assert LISTENERS.get() == ()
+
+    def test_conversations_side_by_side_are_stored_once(self, chat: tape.Tape) -> None:
+        """A request stores what its own conversation adds, also when several take turns with one model."""
+        talks = [[{"role": "user", "content": f"{lane} " * 2000}] for lane in range(3)]
+        sent: list[Any] = []
+        with tape.record(chat) as run, ThreadPoolExecutor(1) as pool:
+            ask = run.model(lambda messages: {"role": "assistant", "content": "ok"})
+            for _ in range(10):
+                for talk in talks:
+                    sent.append(list(talk))
+                    talk.append(pool.submit(ask, talk).result(10))
+        requests = [entry.payload.data["request"] for entry in chat.entries(name="run.call")]  # type: ignore[union-attr]
+        assert len(json.dumps(requests)) < len(json.dumps(talks)) + 4000
+        assert [call.request()["messages"] for call in read_recording(chat, run.id).calls] == sent
+
+    def test_a_conversation_that_is_changed_in_place(self, chat: tape.Tape) -> None:
+        """What was sent is stored, whatever an agent does to messages that it has sent already."""
+
+        class Said:
+            def __init__(self, text: str) -> None:
+                self.text = text
+
+            def to_dict(self) -> Message:
+                return {"role": "assistant", "content": self.text}
+
+            def __eq__(self, other: object) -> bool:
+                raise ValueError("neither equal nor not")
+
+        said = Said("a " * 200)
+        messages: list[Any] = [{"role": "user", "content": "u " * 200}, {"role": "tool", "exit": 1}, said]
+        sent: list[Any] = []
+        changes = [
+            lambda: messages.append({"role": "user", "content": "next"}),
+            lambda: messages[1].update(exit=True),
+            lambda: setattr(said, "text", "b " * 200),
+            lambda: messages[0].update(content="v " * 200),
+            lambda: messages.__setitem__(0, said),
+            lambda: messages.pop(),
+            lambda: messages.append(Said("last")),
+            lambda: None,
+        ]
+        with tape.record(chat) as run:
+            ask = run.model(lambda messages: "ok")
+            for change in changes:
+                ask(messages)
+                sent.append(json.loads(json.dumps(messages, default=lambda it: it.to_dict())))
+                change()
+        calls = read_recording(chat, run.id).calls
+        assert [json.dumps(call.request()["messages"]) for call in calls] == [json.dumps(each) for each in sent]
+        assert len({call.digest for call in calls}) == len({json.dumps(each) for each in sent})
 
     def test_secrets_are_not_stored(self, chat: tape.Tape) -> None:
         """Fields by name, or whatever a function takes out, of requests, results and errors; replays still match."""

@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tape.aio.tape import AsyncTape
+from tape.core.context.build import Context
 from tape.errors import ProvenanceConflict
 from tape.handles.tape import Tape
 from tape.runs.journal import Fact
 from tape.runs.preparing import Plan, prepare, scratch_tape
-from tape.runs.run import RunBase, rendered_by
+from tape.runs.run import RunBase
 from tape.runs.wrapping import Calls
 
 __all__ = ["AsyncRun", "in_thread"]
@@ -41,7 +42,7 @@ class AsyncRun(RunBase):
         self._calls = Calls(prepared.journal, _AsyncTapePort(self._target))
         for fact in prepared.opening:
             await self._target.event(fact.name, fact.data, key=fact.key)
-        prepared.journal.lanes.begin()
+        self._begin(self._target._inner)
         return self
 
     async def __aexit__(
@@ -64,11 +65,13 @@ class AsyncRun(RunBase):
             self._scratch = AsyncTape(scratch_tape(self._chat._inner, self._ready), self._chat._threads)
         return self._scratch
 
-    async def context(self, **options: Any) -> Any:
+    async def context(self, **options: Any) -> Context:
         """Return a context of the run's tape, recorded so that requests can point to it; see ``Run.context``."""
         if not self._journal.writes:
             return await self.tape.context(**options)
-        return rendered_by(self._journal, *await self.tape.recorded_context(**options))
+        context, _ = await self.tape.recorded_context(**options)
+        context._listeners = (self._listen,)
+        return context
 
     async def snapshot(self, digest: str, uri: str) -> None:
         """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""

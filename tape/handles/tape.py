@@ -132,11 +132,15 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
             return context, receipt
         return context, self._record_context(context, None)
 
+    def _on_same_store(self, id: str) -> Tape:
+        """Return another tape of the store that this one is on."""
+        return Tape(self._services, id)
+
     def _record_context(self, context: Context, expected_view: int | None) -> Receipt:
         payload = payloads.Event(name=CONTEXT, data=msgspec.json.decode(msgspec.json.encode(context.manifest)))
         intent = Plain(key=self._services.keyed(None), payload=payload)
         receipt = self._services.recorder.record(Call(self._id, expected_view=expected_view), [intent])[0]
-        context._recorded = receipt.seq
+        context._recorded, context._store = receipt.seq, self._services.database
         return receipt
 
     def recall(self, seq: int) -> Recalled:

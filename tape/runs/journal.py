@@ -19,14 +19,17 @@ from tape.runs import recording as entries
 from tape.runs.matching import Asked, Cursor, Verdict, recorded_divergence
 from tape.runs.pure.divergence import Divergence, RunReport, changes_between
 from tape.runs.pure.effects import EFFECTS, MAY_HAVE_RUN, ON_UNKNOWN, Effect, effect_key
+from tape.runs.pure.fields import Field
 from tape.runs.pure.lanes import Lane, Lanes
-from tape.runs.pure.requests import Body, Reader, Redact, field_digest
+from tape.runs.pure.requests import Body, Reader, Redact
 from tape.runs.pure.values import Load, error_of, stored, stored_error
 from tape.runs.recording import RecordedCall, key_of
 
 __all__ = ["Fact", "Journal", "Settings", "Step", "Wrapped"]
 
 _LONGEST_NAME = 120
+_CONVERSATIONS = 8
+"""Of how many conversations with one function the last request is kept."""
 
 
 class Wrapped(Struct):
@@ -82,6 +85,8 @@ class Step(Struct):
     known whether it was made. "skip": neither known nor made."""
     inner: Lane
     """The lane of what the call does itself."""
+    before: Body | None = None
+    """The request that this one goes on from, or was probably made of."""
     recorded: RecordedCall | None = None
     effect: Effect | None = None
     attempt: int = 1
@@ -112,6 +117,8 @@ class Journal:
         self.report = RunReport(run=run, dropped=reader.dropped)
         self.lanes = Lanes(run)
         self.writes = writes
+        self.tape: str | None = None
+        """The tape that a run is resumed on."""
         self.copies = False
         """Whether calls that are answered from the tape are written, too: then what is written is whole by itself."""
         self.contexts: dict[bytes, dict[str, Any]] = {}
@@ -122,7 +129,10 @@ class Journal:
         self._lock = threading.Lock()
         self._stopped: Diverged | None = None
         self._ended = False
-        self._last: dict[tuple[str, str], Body] = {}
+        self._recent: dict[tuple[str, str], list[Body]] = {}
+        """The last requests of each function, the newest first; several, since conversations run side by side."""
+        self._rendered: dict[str, Field] = {}
+        """What a context was last rendered to, for each field of each API."""
         self._stored_at: dict[str, int] = {}
 
     def check_open(self) -> None:
@@ -140,9 +150,11 @@ class Journal:
                 # An agent that took the first one for an error of its tool does not go on with made-up results.
                 raise self._stopped
             lane = self.lanes.current()
-            body = self.reader.read(wrapped.names, args, kwargs, self._last.get((wrapped.kind, wrapped.name)))
+            before = self._recent.get((wrapped.kind, wrapped.name), [])
+            body = self.reader.read(wrapped.names, args, kwargs, before, self._rendered.values())
             lane.calls += 1
             step = self._decide(Step(wrapped, lane, lane.calls, body, "live", lane))
+            step.before = next((earlier for earlier in before if body.extends(earlier)), before[0] if before else None)
             if step.mode == "answer":
                 self.report.matched += 1
                 if self.cursor is not None and step.recorded is not None:
@@ -150,9 +162,19 @@ class Journal:
             elif step.mode in ("live", "compare"):
                 self.report.live += 1
             if not self.writes or not self.records(step):
-                self._last[wrapped.kind, wrapped.name] = body
+                if self._resumes and step.recorded is not None and step.recorded.tape == self.tape:
+                    body.seq = step.recorded.seq
+                self._keep(step)
         self._prepare(step)
         return step
+
+    def _keep(self, step: Step) -> None:
+        """Keep a request in the place of the one that it goes on from, or as the beginning of another conversation."""
+        recent = self._recent.setdefault((step.wrapped.kind, step.wrapped.name), [])
+        if step.before in recent and step.body.extends(step.before):
+            recent.remove(step.before)
+        recent.insert(0, step.body)
+        del recent[_CONVERSATIONS:]
 
     def _decide(self, step: Step) -> Step:
         if self.cursor is None:
@@ -211,10 +233,12 @@ class Journal:
 
     def _prepare(self, step: Step) -> None:
         wrapped = step.wrapped
+        step.started = time.perf_counter()
+        if step.mode == "answer":
+            return
         step.inner = self.lanes.inside(step.lane, step.n)
         step.inner.live = self.cursor is None or (step.mode == "live" and step.recorded is None)
-        step.started = time.perf_counter()
-        if wrapped.kind == "tool" and step.mode != "answer":
+        if wrapped.kind == "tool":
             place = f"{step.lane.path}:{step.n}"
             key = effect_key(self.run, place, wrapped.name, step.body.digest)
             step.effect = Effect(key, self.run, step.lane.path, step.n, step.attempt)
@@ -243,10 +267,11 @@ class Journal:
         data["digest"] = step.body.digest
         with self._lock:
             same = self._stored_at.get(step.body.digest) if not self.reader.normaliser.patterns else None
-            before = self._last.get((wrapped.kind, wrapped.name))
             if same is not None:
                 data["request"] = {name: {"of": same} for name in step.body.names()}
             else:
+                # One that was answered from another tape is nowhere on this one.
+                before = step.before if step.before is not None and step.before.seq else None
                 data["request"] = step.body.stored(before, self.contexts)
         if wrapped.kind == "tool":
             data["effect"] = wrapped.effect or "write"
@@ -267,7 +292,7 @@ class Journal:
         """Note where a request was stored, so that later ones store only what they add."""
         with self._lock:
             step.body.seq = seq
-            self._last[step.wrapped.kind, step.wrapped.name] = step.body
+            self._keep(step)
             self._stored_at.setdefault(step.body.digest, seq)
 
     def _place(self, step: Step) -> dict[str, Any]:
@@ -337,7 +362,9 @@ class Journal:
     def know_context(self, rendered: Any, place: list[Any], api: str) -> None:
         """Remember a rendering of a recorded context, so that a request of it is stored as a pointer."""
         with self._lock:
-            self.contexts[field_digest(rendered)] = {"context": place, "api": api}
+            before = self._rendered.get(api)
+            field = self._rendered[api] = Field(rendered, () if before is None else (before,))
+            self.contexts[field.digest] = {"context": place, "api": api}
 
     def close(self) -> None:
         """Note what the recording has and nobody asked for."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from tape.runs.pure.divergence import Divergence, changes_between, kind_of_change
-from tape.runs.pure.lanes import ROOT, Lane, is_inside, parallel_parent
+from tape.runs.pure.lanes import ROOT, Lane, lanes_inside_calls, parallel_parent
 from tape.runs.pure.requests import Body, Reader
 from tape.runs.recording import RecordedCall, Recording
 
@@ -57,7 +57,7 @@ class Cursor:
         self._recompute = recording.info.normalise != reader.normaliser.patterns
         self._digests: dict[int, str] = {}
         self._live_begun = False
-        self._nested = [path for path in recording.lanes if "/" in path]
+        self._inside = lanes_inside_calls(recording.lanes)
 
     # -- one call
 
@@ -108,9 +108,8 @@ class Cursor:
 
     def cover(self, call: RecordedCall) -> None:
         """Count the calls that a recorded call made itself as made: it is answered without them."""
-        for path in self._nested:
-            if is_inside(path, call.lane, call.n):
-                self.used |= {other.number for other in self.recording.lanes[path]}
+        for path in self._inside.get(f"{call.lane}/{call.n}", ()):
+            self.used |= {other.number for other in self.recording.lanes[path]}
 
     def _is_live(self, call: RecordedCall) -> bool:
         return self._live_from is not None and call.number >= self._live_from
@@ -271,7 +270,9 @@ class Cursor:
         if self._match == "order":
             chosen = left[0] if left else None
         else:
-            chosen = next((call for call in left if self._same(call, asked)), None)
+            # By its digest if there is one: to compare what it says takes longer.
+            chosen = next((call for call in left if self._matches(call, asked)), None)
+            chosen = chosen or next((call for call in left if self._same(call, asked)), None)
         if chosen is not None:
             return Verdict(self._use(lane, chosen))
         begun = self._live_from is not None and not self._unused()

@@ -127,6 +127,7 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
     cursor = Cursor(recording, reader, match="strict", live_from=None, open_ended=True)
     settings = Settings(writes_allowed=True)
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=True)
+    journal.tape = chat.id
     journal.explain = lambda told, call, body: with_sources(told, call, body, chat)
     resumed = Fact("run.resumed", {"run": run, "calls": len(recording.calls)}, key_of(run, "resumed", new_id()))
     return Prepared(journal, recording, info.input, [resumed], ends=info.ends, started=info.seq)

@@ -131,14 +131,14 @@ def rendered_field(recalled: Any, api: str) -> Any:
 class _Bodies:
     """The requests of one tape's calls, each built from those before it when it is asked for."""
 
-    def __init__(self, tape: Snapshot) -> None:
+    def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._calls: dict[int, RecordedCall] = {}
+        self._stored: dict[int, Mapping[str, Any]] = {}
         self._built: dict[int, dict[str, Any]] = {}
 
-    def add(self, call: RecordedCall) -> None:
-        self._calls[call.seq] = call
-        call.request_of = self.request
+    def add(self, seq: int, stored: Mapping[str, Any]) -> None:
+        """Take a request as the entry at ``seq`` stores it."""
+        self._stored[seq] = stored
 
     def request(self, call: RecordedCall) -> dict[str, Any]:
         chain = [call.seq]
@@ -152,16 +152,16 @@ class _Bodies:
         return {name: strict.copied(value) for name, value in self._built[call.seq].items()}
 
     def _needs(self, seq: int) -> set[int]:
-        if seq not in self._calls:
+        if seq not in self._stored:
             raise Corrupt(self._tape.id, seq, "a recorded request refers to it, and it is no call")
-        needed = {field["of"] for field in self._calls[seq].stored.values() if "of" in field}
+        needed = {field["of"] for field in self._stored[seq].values() if "of" in field}
         if any(of >= seq for of in needed):
             raise Corrupt(self._tape.id, seq, "a recorded request refers to a later one")
         return needed
 
     def _build(self, seq: int) -> dict[str, Any]:
         request: dict[str, Any] = {}
-        for name, kept in self._calls[seq].stored.items():
+        for name, kept in self._stored[seq].items():
             if "of" in kept:
                 request[name] = applied(kept, self._built[kept["of"]].get(kept.get("field", name)))
             elif "context" in kept:
@@ -171,10 +171,8 @@ class _Bodies:
         return request
 
     def _recall(self, place: list[Any]) -> Any:
-        recall = getattr(self._tape, "recall", None)
-        if recall is None or place[0] != self._tape.id:
-            raise InvalidEntry("run", f"its request is a context of tape {place[0]!r}, which is not this one")
-        return recall(place[1])
+        # A run that a fork inherits has its contexts on the tape that it was recorded on.
+        return self._tape._on_same_store(place[0]).recall(place[1])
 
 
 def list_runs(tape: Snapshot, *, inherited: bool = False) -> Iterator[RunInfo]:
@@ -260,11 +258,14 @@ def _calls(tape: Tape, info: RunInfo) -> list[RecordedCall]:
             continue
         place = (data["lane"], data["n"])
         if entry.payload.name == CALL:  # type: ignore[union-attr]
+            built = bodies.setdefault(entry.tape, _Bodies(tape))
+            # Later requests may refer to that of a second attempt.
+            built.add(entry.seq, data.get("request") or {})
             if place in calls:
                 calls[place].attempt = data.get("attempt", 1)
                 continue
-            call = calls[place] = _call(entry, data)
-            bodies.setdefault(entry.tape, _Bodies(tape)).add(call)
+            calls[place] = _call(entry, data)
+            calls[place].request_of = built.request
         elif entry.payload.name == RESULT and place in calls:  # type: ignore[union-attr]
             calls[place].result, calls[place].result_seq = data, entry.seq
     return list(calls.values())

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from tape.core import strict
-from tape.core.context.build import Context
+from tape.core.context.build import LISTENERS, Context
 from tape.core.records import Receipt
 from tape.errors import Diverged, InvalidEntry, ProvenanceConflict
 from tape.handles.tape import Tape
@@ -20,7 +20,7 @@ from tape.runs.pure.values import Load, loader_of
 from tape.runs.recording import Recording
 from tape.runs.wrapping import Calls
 
-__all__ = ["Run", "RunBase", "rendered_by"]
+__all__ = ["Run", "RunBase"]
 
 
 class RunBase:
@@ -28,6 +28,7 @@ class RunBase:
 
     _prepared: Prepared | None = None
     _calls: Calls
+    _written: Tape
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -118,10 +119,31 @@ class RunBase:
         with self._journal.lanes.entered(self._journal.lanes.named(name)):
             yield
 
+    def _begin(self, written: Tape) -> None:
+        """Let this thread or task be in the run, whose events go to a tape."""
+        self._written = written
+        self._journal.lanes.begin()
+        if self._journal.writes:
+            LISTENERS.set((*LISTENERS.get(), self._listen))
+
+    def _listen(self, context: Context, api: str, request: Any) -> None:
+        """Note what a recorded context was rendered to: a request that equals it is stored as a pointer."""
+        written = self._written
+        if context._recorded is None or context._store is not written._services.database:
+            return
+        place = [context._inputs.tape, context._recorded]
+        if place[0] != written.id:
+            return
+        fields = {f"{api}:{name}": value for name, value in request.items()} if isinstance(request, dict) else {}
+        for rendering, value in (fields or {api: request}).items():
+            if isinstance(value, list):
+                self._journal.know_context(value, place, rendering)
+
     def _finish(self, error: BaseException | None) -> Fact | None:
         """Close the journal and return what is written at the end."""
         journal = self._journal
         journal.lanes.end()
+        LISTENERS.set(tuple(listener for listener in LISTENERS.get() if listener != self._listen))
         journal.close()
         return ended_fact(self._ready, error) if journal.writes else None
 
@@ -149,7 +171,7 @@ class Run(RunBase):
         self._calls = Calls(self._prepared.journal, _TapePort(target))
         for fact in self._prepared.opening:
             target.event(fact.name, fact.data, key=fact.key)
-        self._prepared.journal.lanes.begin()
+        self._begin(target)
         return self
 
     def __exit__(
@@ -175,11 +197,14 @@ class Run(RunBase):
             self._scratch = scratch_tape(self._chat, self._ready)
         return self._scratch
 
-    def context(self, **options: Any) -> Any:
+    def context(self, **options: Any) -> Context:
         """Return a context of the run's tape, as ``Tape.context`` does, recorded so that requests can point to it."""
         if not self._journal.writes:
             return self.tape.context(**options)
-        return rendered_by(self._journal, *self.tape.recorded_context(**options))
+        context, _ = self.tape.recorded_context(**options)
+        # Also for a thread that knows nothing of this run.
+        context._listeners = (self._listen,)
+        return context
 
     def snapshot(self, digest: str, uri: str) -> None:
         """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""
@@ -203,41 +228,6 @@ class _TapePort:
 
     def settle(self, store: Any, fact: Fact) -> Any:
         return store.tape(self._tape.id).event(fact.name, fact.data, key=fact.key)
-
-
-class _Rendered:
-    """A recorded context that tells the journal what it was rendered to. Everything else is the context's."""
-
-    def __init__(self, journal: Journal, context: Context, receipt: Receipt) -> None:
-        self._journal = journal
-        self._context = context
-        self._place = [receipt.tape, receipt.seq]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    def to_openai(self, api: str = "chat") -> Any:
-        """Return the request for OpenAI; see ``Context.to_openai``."""
-        request = self._context.to_openai(api)
-        self._know(request, api)
-        return request
-
-    def to_anthropic(self) -> dict[str, Any]:
-        """Return the request to Anthropic; see ``Context.to_anthropic``."""
-        request = self._context.to_anthropic()
-        self._know(request, "anthropic")
-        return request
-
-    def _know(self, request: Any, api: str) -> None:
-        fields = {f"{api}:{name}": value for name, value in request.items()} if isinstance(request, dict) else {}
-        for rendering, value in (fields or {api: request}).items():
-            if isinstance(value, list):
-                self._journal.know_context(value, self._place, rendering)
-
-
-def rendered_by(journal: Journal, context: Context, receipt: Receipt) -> Any:
-    """Return a recorded context whose renderings a run stores as pointers."""
-    return _Rendered(journal, context, receipt)
 
 
 def _parameters(fn: Any) -> set[str]:

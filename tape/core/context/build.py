@@ -7,8 +7,9 @@ can be recorded, so that what a model saw can be rebuilt later byte for byte.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -28,7 +29,7 @@ from tape.core.summaries.compaction import Summary, newest_summary
 from tape.errors import BudgetExceeded, InvalidEntry
 from tape.errors.base import shown
 
-__all__ = ["Context", "ContextInputs", "build", "check_budget", "fixed_cost", "price"]
+__all__ = ["LISTENERS", "Context", "ContextInputs", "Listener", "build", "check_budget", "fixed_cost", "price"]
 
 
 class ContextInputs(Struct):
@@ -65,6 +66,14 @@ class ContextInputs(Struct):
         if self.checkpoint is None:
             self.checkpoint = checkpoint(self.anchor) if self.anchor is not None else ""
         return self.checkpoint
+
+
+Rendered = TypeVar("Rendered")
+Listener = Callable[["Context", str, Any], None]
+"""Is given a recorded context, the name of an API, and the request for it."""
+
+LISTENERS: ContextVar[tuple[Listener, ...]] = ContextVar("tape_context_listeners", default=())
+"""The runs that are being recorded in this thread or task: a request that equals a context is stored as a pointer."""
 
 
 class Context:
@@ -104,6 +113,9 @@ class Context:
         self._manifest: Manifest | None = None
         self._recorded: int | None = None
         """The entry that records it, if it was recorded."""
+        self._store: object = None
+        """The database that this entry is in."""
+        self._listeners: tuple[Listener, ...] = ()
         self._explain: Callable[..., Explanation] | None = None
 
     def __repr__(self) -> str:
@@ -195,9 +207,9 @@ class Context:
         Every part is there in the API's own shape, or a mark in the text tells what it was and why it is not shown.
         """
         if api == "chat":
-            return requests.to_chat(self.prompt, self._neutral())
+            return self._tell(api, requests.to_chat(self.prompt, self._neutral()))
         if api == "responses":
-            return requests.to_responses(self.prompt, self._neutral())
+            return self._tell(api, requests.to_responses(self.prompt, self._neutral()))
         raise InvalidEntry("api", f"must be 'chat' or 'responses', not {shown(api)}")
 
     def to_anthropic(self) -> dict[str, Any]:
@@ -205,7 +217,14 @@ class Context:
 
         Every part is there in the API's own shape, or a mark in the text tells what it was and why it is not shown.
         """
-        return requests.to_anthropic(self.prompt, self._neutral())
+        return self._tell("anthropic", requests.to_anthropic(self.prompt, self._neutral()))
+
+    def _tell(self, api: str, request: Rendered) -> Rendered:
+        """Tell the runs that are being recorded what this was rendered to, if they can find it again."""
+        if self._recorded is not None:
+            for listener in {*self._listeners, *LISTENERS.get()}:
+                listener(self, api, request)
+        return request
 
 
 def check_budget(budget: int | None) -> None:

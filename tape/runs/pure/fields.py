@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import re
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from tape.core.lenient import lenient
 from tape.core.messages.objects import dumped
 from tape.runs.pure.deltas import SHORTEST, delta_of_list, delta_of_text
 
-__all__ = ["Field", "encoded", "without_addresses"]
+__all__ = ["Field", "digest_of", "encoded", "without_addresses"]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _decode = msgspec.json.Decoder().decode
@@ -59,6 +60,16 @@ def encoded(value: Any) -> bytes:
         return encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         return encode(lenient(value)[0])
+
+
+def digest_of(value: Any) -> bytes:
+    """Return the digest of a field, of which nothing else is wanted."""
+    return bytes(_hash_of(value, encoded(value)).digest())
+
+
+def _hash_of(value: Any, raw: bytes) -> Any:
+    # The closing bracket is left out, so that the hash of a longer list goes on from that of a shorter one.
+    return hashlib.sha256(memoryview(raw)[:-1] if isinstance(value, list | tuple) else raw)
 
 
 class _NotPlain(Exception):
@@ -162,28 +173,27 @@ def _copied(value: Any, numbers: list[Any]) -> Any:
 class Field:
     """One field of a request."""
 
-    def __init__(self, value: Any, before: Field | None) -> None:
+    def __init__(self, value: Any, before: Iterable[Field] = ()) -> None:
         self.value = value
         self.length = len(value) if isinstance(value, list | tuple) else None
-        self.added: Any = None
-        """What it adds to the field before it, if it begins with that."""
+        self._added = b"[]"
+        """The JSON of what it adds to the field that it goes on from, if there is one."""
         self._base: weakref.ref[Field] | None = None
         self._raw: bytes | None = None
         self._digest: bytes | None = None
-        kept = None if before is None or before._kept is None else before._kept.extended(value)
-        if before is not None and kept is not None:
-            self._kept: _Kept | None = kept
-            self._extend(value[before.length :], before)
-            return
+        self._kept: _Kept | None
+        for field in before if type(value) is list else ():
+            self._kept = None if field._kept is None else field._kept.extended(value)
+            if self._kept is not None:
+                self._extend(value[field.length :], field)
+                return
         self._raw = raw = encoded(value)
         self.size = len(raw)
-        # The closing bracket is left out, so that the hash of a longer list goes on from that of a shorter one.
-        self._hash: Any = hashlib.sha256(memoryview(raw)[:-1] if self.length is not None else raw)
+        self._hash: Any = _hash_of(value, raw)
         self._kept = _Kept([], [], b"").extended(value)
 
     def _extend(self, tail: list[Any], before: Field) -> None:
-        raw = encoded(tail)
-        self.added = _decode(raw)
+        self._added = raw = encoded(tail)
         self.size = before.size + len(raw) - 2
         self._base = weakref.ref(before)
         self._hash = before._hash.copy()
@@ -208,12 +218,17 @@ class Field:
         """Return the field as plain JSON."""
         return _decode(self.raw)
 
+    def extends(self, before: Field | None) -> bool:
+        """Whether it was read as another field and what was added to that."""
+        return before is not None and self._base is not None and self._base() is before
+
     def stored(self, seq: int, before: Field | None) -> dict[str, Any]:
         """Return the field as it is stored, with as little as possible beside that of the call ``seq``."""
         if before is None or before.size < SHORTEST:
             return {"is": self.json()}
-        if self._base is not None and self._base() is before:
-            return {"of": seq, "keep": before.length, "add": self.added} if self.added else {"of": seq}
+        if self.extends(before):
+            added = _decode(self._added)
+            return {"of": seq, "keep": before.length, "add": added} if added else {"of": seq}
         if before.raw == self.raw:
             return {"of": seq}
         delta = None

@@ -8,15 +8,17 @@ call does inside itself is in the lane of that call: ``0/3`` for the third call 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["ROOT", "Lane", "Lanes", "is_inside", "parallel_parent"]
+__all__ = ["ROOT", "Lane", "Lanes", "lanes_inside_calls", "parallel_parent"]
 
 ROOT = "0"
+_CALL = re.compile(r"/[0-9]+")
 
 _CURRENT: ContextVar[Mapping[str, Lane] | None] = ContextVar("tape_lanes", default=None)
 """The lane of each run in this context; a thread or task that copies the context starts from it."""
@@ -137,7 +139,10 @@ def parallel_parent(path: str) -> str | None:
     return path[:cut] if cut > 0 and path[cut] == "." else None
 
 
-def is_inside(path: str, lane: str, n: int) -> bool:
-    """Whether a lane is that of a call, or one that was started from there."""
-    inner = f"{lane}/{n}"
-    return path == inner or path.startswith((f"{inner}.", f"{inner}/"))
+def lanes_inside_calls(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Return which lanes are inside which calls: that of the call ``0/3``, and those that were started from there."""
+    inside: dict[str, list[str]] = {}
+    for path in paths:
+        for match in _CALL.finditer(path):
+            inside.setdefault(path[: match.end()], []).append(path)
+    return inside

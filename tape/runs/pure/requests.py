@@ -10,19 +10,14 @@ from typing import Any
 import msgspec
 
 from tape.errors import InvalidEntry
-from tape.runs.pure.fields import Field, encoded
+from tape.runs.pure.fields import Field, digest_of, encoded
 
-__all__ = ["Body", "Normaliser", "Redact", "Reader", "field_digest", "parameter_names", "redactor"]
+__all__ = ["Body", "Normaliser", "Redact", "Reader", "parameter_names", "redactor"]
 
 Redact = Callable[[Any], Any]
 REDACTED = "[redacted]"
 
 _decode = msgspec.json.Decoder().decode
-
-
-def field_digest(value: Any) -> bytes:
-    """Return the digest of one field of a request."""
-    return Field(value, None).digest
 
 
 class Body:
@@ -42,6 +37,12 @@ class Body:
             else field.stored(before.seq if before else 0, before._fields.get(name) if before else None)
             for name, field in self._fields.items()
         }
+
+    def extends(self, before: Body | None) -> bool:
+        """Whether a field of it was read as one of an earlier request and what was added to it."""
+        return before is not None and any(
+            field.extends(before._fields.get(name)) for name, field in self._fields.items()
+        )
 
     def names(self) -> list[str]:
         """Return the names of its fields."""
@@ -128,8 +129,15 @@ class Reader:
         self.normaliser = normaliser
         self.dropped: dict[str, int] = {}
 
-    def read(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], before: Body | None) -> Body:
-        """Return the request of a call; ``before`` is an earlier one, which it probably extends."""
+    def read(
+        self,
+        names: Sequence[str],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        before: Sequence[Body] = (),
+        rendered: Iterable[Field] = (),
+    ) -> Body:
+        """Return the request of a call, which probably extends one of ``before``, or is one of ``rendered``."""
         request: dict[str, Any] = dict(zip(names, args, strict=False)) if args else {}
         request.update(kwargs)
         if len(args) > len(names):
@@ -140,8 +148,8 @@ class Reader:
                 raise InvalidEntry("redact", f"must return a dict for a request, not a {type(request).__name__}")
         fields: dict[str, Field] = {}
         for name, value in request.items():
-            earlier = before._fields.get(name) if before is not None else None
-            fields[name] = Field(value, earlier)
+            earlier = [body._fields[name] for body in before if name in body._fields]
+            fields[name] = Field(value, [*earlier, *rendered])
         body = Body(fields, "")
         body.digest = self.digest_of(body)
         return body
@@ -155,7 +163,7 @@ class Reader:
     def digest_of_values(self, request: dict[str, Any]) -> str:
         """Return the digest of a request that is plain JSON."""
         kept = self.normaliser(request, self.dropped)
-        return _joined({name: field_digest(value) for name, value in kept.items()})
+        return _joined({name: digest_of(value) for name, value in kept.items()})
 
 
 def _joined(digests: Mapping[str, bytes]) -> str:
