@@ -221,6 +221,17 @@ class TestReading:
         first, *rest = shell("cat", "chat", "--at", "2").lines
         assert (first[:13], rest) == ("2 user  ask  ", ["    Plan two days in Lisbon.", ""])
 
+    def test_cat_reads_page_by_page(self, busy: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However many messages are read at once, the same is printed, of every tape and fork."""
+        for name in (*history.TAPES, *history.FORKS):
+            whole = busy("cat", name), busy("cat", name, "--json")
+            monkeypatch.setattr("tape.command.show.branches._PAGE", 2)
+            paged = busy("cat", name), busy("cat", name, "--json")
+            assert [(done.out, done.err) for done in paged] == [(done.out, done.err) for done in whole]
+            path = [message.id for message in busy.backend.open().get(name).messages()]
+            assert [message["id"] for message in paged[1].json] == path
+            monkeypatch.undo()
+
     def test_context(self, shell: Shell) -> None:
         """context shows what a model would see, in three formats, with a manifest, at any point."""
         found = shell("context", "chat", "--json").json

@@ -376,9 +376,8 @@ class TestPages:
                 break
             got = page(chat, limit=7, before=got.cursor)
         assert back == list(range(25))
-        first = chat.messages()[0]
-        forth = [first.content]
-        got = page(chat, limit=7, after=first.id)
+        forth: list[int] = []
+        got = page(chat, limit=7, after="")
         while True:
             forth += [m.content for m in got]
             if got.cursor is None:
@@ -393,6 +392,7 @@ class TestPages:
         assert ([m.id for m in page(chat, after="c")], page(chat, after="c").truncated) == (["d", "e"], False)
         assert page(chat, before="a").items == []
         assert page(chat, after="e").items == []
+        assert [m.id for m in page(chat, after="")] == list("abcde")
         assert [m.parent for m in page(chat, after="c")] == ["c", "d"]
 
     def test_c10_across_branches(self, chat: tape.Tape) -> None:

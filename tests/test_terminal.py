@@ -294,7 +294,7 @@ class TestLog:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-        for command, shown in ((("log",), "entry "), (("replay", "--step"), "[entry]")):
+        for command, shown in ((("log",), "entry "), (("cat",), "user"), (("replay", "--step"), "[entry]")):
             behind = 1.0
             rounds: list[tuple[float, float]] = []
             # Each round starts two programs: others follow only when the machine was busy with something else.

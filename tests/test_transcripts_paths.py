@@ -15,7 +15,7 @@ from support.transcript_files import DATA, FILES, format_of, texts
 
 import tape
 from tape.transcripts import ImportedFile, import_paths, watch_paths
-from tape.transcripts.detecting import detect
+from tape.transcripts.detecting import detect, find_files
 
 
 def message(id: str, parent: str | None, text: str, **fields: Any) -> str:
@@ -152,3 +152,61 @@ class TestCommand:
         assert lite("cat", "s").err == (
             "2 messages on 1 other branch, 1 root among them; cat --branch MESSAGE prints one\n"
         )
+
+
+class TestNeverStuck:
+    """Files and folders that cannot be what they seem are reported, and everything beside them is imported."""
+
+    def test_a_pipe_is_not_waited_for(self, store: tape.Store, home: Path) -> None:
+        """Nobody may ever write to it: named, it is reported, and in a folder it is passed over."""
+        os.mkfifo(home / "pipe.jsonl")
+        (pipe,) = import_paths(store, [home / "pipe.jsonl"])
+        assert pipe.error == "is no regular file: save it first, and import that"
+        assert [file.error for file in import_paths(store, [home])] == [None] * 3
+
+    def test_links_that_lead_nowhere_or_in_a_circle(self, store: tape.Store, home: Path) -> None:
+        """They are passed over in a folder, and reported if they are named."""
+        (home / "circle").symlink_to(home)
+        (home / "itself.jsonl").symlink_to(home / "itself.jsonl")
+        (home / "nowhere.jsonl").symlink_to(home / "not-there.jsonl")
+        assert [file.error for file in import_paths(store, [home])] == [None] * 3
+        for name in ("itself.jsonl", "nowhere.jsonl"):
+            (file,) = import_paths(store, [home / name])
+            assert file.error is not None
+
+    @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+    def test_a_folder_that_cannot_be_opened(self, home: Path) -> None:
+        """It is among what is looked at, so that whoever reads it says why that cannot be."""
+        closed = home / ".claude" / "projects" / "closed"
+        closed.mkdir(mode=0)
+        root = os.geteuid() == 0
+        for folder in (home, *home.parents):
+            if root and folder != Path("/"):
+                folder.chmod(folder.stat().st_mode | (0o055 if folder == home else 0o011))
+        if root:
+            os.seteuid(65534)
+        try:
+            files = list(find_files([home]))
+        finally:
+            if root:
+                os.seteuid(0)
+        assert files[-1] == (closed, True)
+        assert len(files) > 3
+
+    def test_a_transcript_that_is_refused_is_reported_in_a_folder_too(self, store: tape.Store, home: Path) -> None:
+        """Its format was known; that nothing of it was taken must not go unseen."""
+        (home / "odd.json").write_text('{"messages": [{"role": "user", "content": "Hi"}, 5]}')
+        refused = [file for file in import_paths(store, [home]) if file.error is not None]
+        assert [(Path(file.path).name, file.format) for file in refused] == [("odd.json", "openai")]
+        assert refused[0].error == "line 1: messages[1] is neither a message nor an item"
+
+    @pytest.mark.parametrize("content", [r'"\ud83d cut"', "NaN", '"caf\xe9"'])
+    def test_the_format_of_a_file_whose_only_line_has_to_be_mended(
+        self, store: tape.Store, tmp_path: Path, content: str
+    ) -> None:
+        """Half a character, NaN, and bytes that are not UTF-8."""
+        file = tmp_path / "cut.jsonl"
+        file.write_bytes(message("u1", None, "HERE").replace('"HERE"', content).encode("latin-1"))
+        (imported,) = import_paths(store, [file])
+        assert (imported.format, [done.added for done in imported.tapes]) == ("claude-code", [1])
+        assert len(store.get("s").messages()) == 1

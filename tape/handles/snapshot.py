@@ -115,8 +115,8 @@ class Snapshot:
         """Return the messages from the root to the head, or to the message ``branch``, root first.
 
         With any of the other arguments the result is a Page: the last ``limit`` messages, those before or after the
-        message with the given id, or as many of the last as fit into ``max_bytes`` (at least one). ``limit=0`` gives an
-        empty page, whose ``truncated`` tells whether there is any message.
+        message with the given id, or as many of the last as fit into ``max_bytes`` (at least one). ``after=""`` stands
+        before the first. ``limit=0`` gives an empty page, whose ``truncated`` tells whether there is any message.
         """
         branch = self._head if branch is None else branch
         if limit is None and before is None and after is None and max_bytes is None:

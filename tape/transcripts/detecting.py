@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -36,10 +37,19 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[Path, 
         if not path.is_dir():
             yield path, True
             continue
-        files = [file for folder in _folders(path) for file in folder.rglob("*") if file.suffix in _SUFFIXES]
+        closed: list[OSError] = []
+        files = [file for folder in _folders(path) for file in _files_in(folder, closed)]
         for file in sorted(files, key=lambda file: (file.name.startswith("agent-"), file)):
             if file.is_file():
                 yield file, False
+        # Whoever tries to read a folder that cannot be looked into finds out why.
+        yield from ((Path(error.filename), True) for error in closed)
+
+
+def _files_in(folder: Path, closed: list[OSError]) -> Iterator[Path]:
+    """Yield the files that can be transcripts by their names; folders that cannot be listed are added to ``closed``."""
+    for parent, _, names in os.walk(folder, onerror=closed.append):
+        yield from (Path(parent, name) for name in names if name.endswith(_SUFFIXES))
 
 
 def _folders(path: Path) -> list[Path]:
@@ -64,6 +74,8 @@ def detect(path: Path) -> str | None:
                 if whole is not None:
                     return format_of(whole)
                 value = _first_of(text)
+                if value is None:
+                    value = _mended(text)
             format = None if value is None else format_of(value)
             if format is not None:
                 return format
@@ -87,6 +99,14 @@ def _first_of(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text[: end + 1]) if end > 0 else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _mended(text: bytes) -> Any:
+    """Return a line that is JSON but for NaN, halves of characters, or bytes that are not UTF-8."""
+    try:
+        return json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
         return None
 
 

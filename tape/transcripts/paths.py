@@ -7,6 +7,7 @@ not changed is not read again; of one that has grown, only what is new is writte
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -165,20 +166,24 @@ def _look(
 ) -> _Candidate | ImportedFile | None:
     """Return a file as one to import, or what is to be told of it; None for a file that is no transcript."""
     shown = os.fspath(path)
+    detected = format
     try:
-        found = format or detect(path)
-        if found is None:
+        if not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
+            # What is read from a pipe to tell its format is gone, and nobody may ever write to it.
+            return ImportedFile(shown, format, error="is no regular file: save it first, and import that")
+        detected = format or detect(path)
+        if detected is None:
             return ImportedFile(shown, None, error="is no transcript of a format that is known") if named else None
-        if found == NATIVE:
-            return ImportedFile(shown, found, error="is an export: import it by itself") if named else None
+        if detected == NATIVE:
+            return ImportedFile(shown, detected, error="is an export: import it by itself") if named else None
         status = path.stat()
-        candidate = _Candidate(path, found, status.st_size, status.st_mtime_ns)
+        candidate = _Candidate(path, detected, status.st_size, status.st_mtime_ns)
         candidate.known = _state(store, candidate, tape)
     except (OSError, ImportFailed) as error:
-        return ImportedFile(shown, format, error=str(error)) if named else None
+        return ImportedFile(shown, detected, error=str(error))
     known = candidate.known
     if known is not None and (known.size, known.mtime) == (status.st_size, status.st_mtime_ns):
-        return ImportedFile(shown, found, unchanged=True)
+        return ImportedFile(shown, detected, unchanged=True)
     return candidate
 
 

@@ -15,7 +15,7 @@ from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean, moment, wrapped
 from tape.command.registry import command, complete_tape, one_of
 from tape.command.show import json_shapes
-from tape.command.show.branches import elsewhere
+from tape.command.show.branches import elsewhere, path_messages
 from tape.command.show.contexts import context_lines, repair_line
 from tape.command.show.describe import entry_heading, label, message_of, oneline
 from tape.command.show.differences import CONTEXT, changes, side_by_side, stat_of
@@ -105,19 +105,21 @@ def cat(
     """Print the messages of a tape, from the first to the head."""
     with session.open(read_only=True) as store:
         view = session.address(store, tape_, at).view
-        messages = view.messages(branch=branch) if last is None else list(view.messages(branch=branch, limit=last))
-        others = None if session.out.as_json else elsewhere(view, branch)
-    if session.out.as_json:
-        session.out.array(json_shapes.message(message) for message in messages)
-        return
-    calls: dict[str, str] = {}
-    for message in messages:
-        learn_calls([message.data], calls)
-        session.out.lines(message_lines(message, Look(session.out.columns, calls, full=full)))
-    if not messages:
-        session.out.note("no messages")
-    if others is not None:
-        session.out.note(f"{others}; cat --branch MESSAGE prints one")
+        messages = path_messages(view, branch) if last is None else iter(view.messages(branch=branch, limit=last))
+        if session.out.as_json:
+            session.out.array(json_shapes.message(message) for message in messages)
+            return
+        calls: dict[str, str] = {}
+        shown = False
+        for message in messages:
+            learn_calls([message.data], calls)
+            session.out.lines(message_lines(message, Look(session.out.columns, calls, full=full)))
+            shown = True
+        if not shown:
+            session.out.note("no messages")
+        others = elsewhere(view, branch)
+        if others is not None:
+            session.out.note(f"{others}; cat --branch MESSAGE prints one")
 
 
 @command(

@@ -53,7 +53,7 @@ def page(view: TapeView, branch: str | None, wanted: Stretch) -> Page[Message]:
     """Return a stretch of the path."""
     end = paths.end_of(view, branch)
     if wanted.after is not None:
-        above = _on_path(view, end, wanted.after, "after").ordinal
+        above = _on_path(view, end, wanted.after, "after").ordinal if wanted.after else 0
         rows, following = _bounded(lambda most: paths.first_rows(view, end, above, most), wanted)
         found = messages_from_rows(view, rows)
     else:
