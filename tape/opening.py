@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from tape.core import strict
 from tape.core.memory.declaring import checked_clock, counting, declared_blocks, declared_slots
@@ -19,6 +20,8 @@ from tape.db.read.memory import Settings
 from tape.db.record.writing import system_clock
 from tape.db.schema.migrate import migrate, require
 from tape.db.schema.tables import PREFIX
+from tape.errors import InvalidEntry
+from tape.replica import Replica
 from tape.store import Store
 
 __all__ = ["open"]
@@ -38,6 +41,7 @@ def open(
     slots: Iterable[Slot] = (),
     blocks: Iterable[BlockSpec] = (),
     counter: Counter | None = None,
+    read_url: str | os.PathLike[str] | sa.URL | None = None,
 ) -> Store:
     """Open a store, creating or upgrading its schema.
 
@@ -54,32 +58,62 @@ def open(
     on a file and a folder that can only be read, for a PostgreSQL role that may only SELECT, and on a standby. Every
     write is ReadOnly. Others may write meanwhile, and what they commit is seen.
 
+    ``read_url`` names a streaming replica of a PostgreSQL, for reads that may be a little old: see ``Store.replica``.
+
     Raises SchemaTooNew for a database of a newer release, TablesTaken when another program has tables of the store's
     names, and StoreFailed when it cannot be opened. With ``read_only`` also SchemaTooOld for one of an older release,
     and NotAStore when there is none.
     """
-    if owner is not None:
-        owner = strict.identifier(owner, "owner")
-    slow = strict.seconds(slow, "slow", math.inf)
-    settings = Settings(declared_slots(slots), declared_blocks(blocks), counting(counter))
-    ticking = system_clock if clock is None else checked_clock(clock)
-    database = open_database(
-        parse_url(url),
+    readable = None if read_url is None else parse_url(read_url)
+    if readable is not None and {readable.get_backend_name(), parse_url(url).get_backend_name()} != {"postgresql"}:
+        raise InvalidEntry("read_url", "is for PostgreSQL only: it names a streaming replica")
+    how = _How(
         schema=schema,
         prefix=prefix,
         durability=durability,
         timeout=strict.seconds(timeout, "timeout"),
-        read_only=strict.flag(read_only, "read_only"),
+        owner=None if owner is None else strict.identifier(owner, "owner"),
+        clock=system_clock if clock is None else checked_clock(clock),
+        slow=strict.seconds(slow, "slow", math.inf),
+        settings=Settings(declared_slots(slots), declared_blocks(blocks), counting(counter)),
     )
-    try:
-        if database.read_only:
-            require(database)
-            database.recognize()
-        else:
-            migrate(database)
-            database.recognize()
-            rebase_restored(database)
-    except BaseException:
-        database.close()
-        raise
-    return Store(database, owner=owner, clock=ticking, slow=slow, settings=settings)
+    replica = None if readable is None else Replica(lambda: how.open(readable, read_only=True))
+    return how.open(parse_url(url), read_only=strict.flag(read_only, "read_only"), replica=replica)
+
+
+class _How(Struct):
+    """What was said of a store and checked, for the database and for its replica."""
+
+    schema: str | None
+    prefix: str
+    durability: str
+    timeout: float
+    owner: str | None
+    clock: Callable[[], int]
+    slow: float
+    settings: Settings
+
+    def open(self, url: sa.URL, *, read_only: bool, replica: Replica | None = None) -> Store:
+        """Open a database, creating or upgrading its schema unless it is only to be read."""
+        database = open_database(
+            url,
+            schema=self.schema,
+            prefix=self.prefix,
+            durability=self.durability,
+            timeout=self.timeout,
+            read_only=read_only,
+        )
+        try:
+            if database.read_only:
+                require(database)
+                database.recognize()
+            else:
+                migrate(database)
+                database.recognize()
+                rebase_restored(database)
+        except BaseException:
+            database.close()
+            raise
+        return Store(
+            database, owner=self.owner, clock=self.clock, slow=self.slow, settings=self.settings, replica=replica
+        )

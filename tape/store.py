@@ -35,6 +35,7 @@ from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
 from tape.handles.tape import Tape, difference, difference_by_content, family
 from tape.handles.upkeep import Upkeep
+from tape.replica import Replica, Written, wait_for
 
 if TYPE_CHECKING:
     from tape.core.memory.prices import Prices, UsageRow
@@ -64,8 +65,10 @@ class Store(Upkeep, RequestLister):
         bound: bool = False,
         shared: bool = False,
         fenced: bool = False,
+        replica: Replica | None = None,
     ) -> None:
         self._db = database
+        self._replica = replica
         self._bound = bound
         self._shared = shared
         self._owner = owner
@@ -374,6 +377,23 @@ class Store(Upkeep, RequestLister):
             raise InvalidEntry("owner", f"this store belongs to {self._owner!r}")
         return self._like_this(self._db, owner=owner, bound=self._bound, shared=True)
 
+    def replica(self, *, at_least: Written | None = None, timeout: float = 10.0) -> Store:
+        """Return this store on the replica at ``read_url``: to be read only, and a little behind.
+
+        With ``at_least`` (a receipt or an entry) it is returned once it has that write, so that none of its reads is
+        older. Raises ReplicaBehind when that takes longer than ``timeout`` seconds, and StoreFailed when the replica
+        cannot be reached. It is not needed that the primary can be. Positions of the feed are the same on both.
+        """
+        if self._replica is None:
+            raise InvalidEntry("read_url", "was not given when the store was opened")
+        self._db.outside("replica")
+        timeout = strict.seconds(timeout, "timeout")
+        whole = self._replica.store()
+        store = whole if self._owner is None else whole.scoped(self._owner)
+        if at_least is not None:
+            wait_for(store, at_least, timeout)
+        return store if store is not whole else whole._like_this(whole._db, shared=True)
+
     def _like_this(
         self,
         database: Database,
@@ -395,6 +415,7 @@ class Store(Upkeep, RequestLister):
             bound=bound,
             shared=shared,
             fenced=self._fenced if fenced is None else fenced,
+            replica=self._replica,
         )
 
     def close(self) -> None:
@@ -404,3 +425,5 @@ class Store(Upkeep, RequestLister):
         """
         if not self._shared:
             self._db.close()
+            if self._replica is not None:
+                self._replica.close()

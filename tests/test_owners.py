@@ -337,7 +337,7 @@ ACROSS: dict[str, Call] = {
 }
 """Calls that look at all tapes: only those of the owner."""
 
-ELSEWHERE = {"backup", "close", "owner", "read_only", "scoped", "tape"}
+ELSEWHERE = {"backup", "close", "owner", "read_only", "replica", "scoped", "tape"}
 """Calls with a test of their own below, or that give a handle, which the tests of tapes are about."""
 
 

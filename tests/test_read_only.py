@@ -59,6 +59,7 @@ STORE_READS: Reads = {
     "read_only": lambda store: store.read_only,
     "backup": lambda store: None if store._db.postgres else store.backup(_beside(store, "copy.db")),
     "bind": lambda store: store.bind,
+    "replica": lambda store: store.replica,
     "consumer": lambda store: (store.consumer("c").position, list(store.consumer("c"))),
     "export": lambda store: store.export("helper", io.BytesIO()),
     "feed": lambda store: list(store.feed()),

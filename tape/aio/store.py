@@ -28,6 +28,7 @@ from tape.errors import InvalidEntry
 from tape.handles.consumer import check_timeout
 from tape.handles.options import called
 from tape.opening import open as open_sync
+from tape.replica import Written
 from tape.store import Store
 
 __all__ = ["AsyncStore", "open_async"]
@@ -146,6 +147,11 @@ class AsyncStore(Hop):
         """Return this store for one owner; see ``Store.scoped``."""
         return AsyncStore(self._inner.scoped(owner), self._threads, shared=True)
 
+    async def replica(self, *, at_least: Written | None = None, timeout: float = 10.0) -> AsyncStore:
+        """Return this store on the replica at ``read_url``, once it has a write; see ``Store.replica``."""
+        inner = await self._read(lambda: self._inner.replica(at_least=at_least, timeout=timeout))
+        return AsyncStore(inner, self._threads, shared=True)
+
     async def close(self) -> None:
         """Wait for calls under way, then give back every connection. A second close does nothing."""
         if not self._closed and not self._shared:
@@ -216,6 +222,7 @@ def open_async(
     slots: Iterable[Slot] = (),
     blocks: Iterable[BlockSpec] = (),
     counter: Counter | None = None,
+    read_url: str | os.PathLike[str] | sa.URL | None = None,
     threads: int = 8,
 ) -> _Opening:
     """Open a store for use with asyncio: ``async with tape.open_async(…) as store``, or ``await`` it.
@@ -237,6 +244,7 @@ def open_async(
             slots=slots,
             blocks=blocks,
             counter=counter,
+            read_url=read_url,
         )
 
     if type(threads) is not int or threads < 1:
