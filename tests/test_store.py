@@ -155,6 +155,7 @@ class TestFailures:
     READS: dict[str, Callable[[tape.Tape], Any]] = {
         "messages": lambda t: t.messages(),
         "page": lambda t: t.messages(limit=5),
+        "bodies": lambda t: t.bodies(),
         "message": lambda t: t.message("m"),
         "find": lambda t: t.find("m"),
         "context": lambda t: t.context(),

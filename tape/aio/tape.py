@@ -39,6 +39,7 @@ class AsyncSnapshot(Hop):
 
     info = hop(Snapshot.info)
     title = hop(Snapshot.title)
+    bodies = hop(Snapshot.bodies)
     message = hop(Snapshot.message)
     find = hop(Snapshot.find)
     children = hop(Snapshot.children)

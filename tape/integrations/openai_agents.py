@@ -71,8 +71,8 @@ class TapeSession(Adapter):
         if last is None and self._shown is not None:
             return _shown(chat.context(**self._shown))
         # As the SDK's own SQLite session has it, a negative limit is none.
-        messages = chat.messages() if last is None or last < 0 else chat.messages(limit=last).items
-        return [cast(Item, message.data) if message.meta is None else _item(message) for message in messages]
+        bodies = chat.bodies(limit=None if last is None or last < 0 else last)
+        return [cast(Item, data) if meta is None else _item(data, meta) for data, meta in bodies]
 
     @awaited_to_end
     def add_items(self, items: list[Item]) -> None:
@@ -92,7 +92,7 @@ class TapeSession(Adapter):
             return last
 
         popped = self._connected.store.transaction(write)
-        return None if popped is None else _item(popped)
+        return None if popped is None else _item(popped.data, popped.meta)
 
     @awaited_to_end
     def clear_session(self) -> None:
@@ -133,7 +133,7 @@ class TapeSession(Adapter):
             replaced = page.items[start:]
             return await self._connected.finish(_replace, self.session_id, replaced, output, prune_prefix)
 
-        return _Suffix([_item(message) for message in page], not page.truncated, replace_suffix)
+        return _Suffix([_item(message.data, message.meta) for message in page], not page.truncated, replace_suffix)
 
     async def _atomic_replace_items(self, items: list[Item]) -> bool:
         """What the SDK asks a session for that can replace all its items in one step."""
@@ -202,7 +202,10 @@ def _replace(
         before = last[0].id if len(last) > len(replaced) else None
         old: list[str] = []
         if expired is not None and before is not None:
-            old = [kept.id for kept in takewhile(lambda kept: expired(_item(kept)), chat.messages(branch=before))]
+            old = [
+                kept.id
+                for kept in takewhile(lambda kept: expired(_item(kept.data, kept.meta)), chat.messages(branch=before))
+            ]
         _branch(chat, before, output)
         if old:
             chat.retract(*old)
@@ -248,11 +251,9 @@ def _mended(item: Any) -> tuple[Any, dict[str, Any] | None]:
         return clean, {_REPLACED: replaced}
 
 
-def _item(message: tape.Message) -> Item:
-    if message.meta is not None and _RAW in message.meta:
-        return json.loads(message.meta[_RAW])
-    # It was decoded for this read, so that nobody else has it: a copy would be one too many.
-    return cast(Item, message.data)
+def _item(data: Any, meta: dict[str, Any] | None) -> Item:
+    # The data was decoded for this read, so that nobody else has it: a copy would be one too many.
+    return cast(Item, data if meta is None or _RAW not in meta else json.loads(meta[_RAW]))
 
 
 def _versions(messages: list[tape.Message]) -> list[tuple[str, int]]:

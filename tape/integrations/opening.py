@@ -58,9 +58,9 @@ class Connected:
 
     async def finish(self, work: Callable[Concatenate[tape.Store, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``work`` likewise, and stay until it has ended also when cancelled: what follows comes behind it."""
-        working = self._start(functools.partial(work, self.store, *args, **kwargs))
+        working = self._start(functools.partial(work, self.store, *args, **kwargs), to_end=True)
         try:
-            return await asyncio.shield(working)
+            return await (working if self._awaited is None else asyncio.shield(working))
         except asyncio.CancelledError:
             while not working.done():
                 with suppress(asyncio.CancelledError):
@@ -68,9 +68,9 @@ class Connected:
             working.exception()
             raise
 
-    def _start(self, call: Callable[[], R]) -> asyncio.Future[R]:
+    def _start(self, call: Callable[[], R], *, to_end: bool = False) -> asyncio.Future[R]:
         if self._awaited is None:
-            return start(call)
+            return start(call, to_end=to_end)
         return asyncio.ensure_future(self._awaited.run(lambda _: call()))
 
     def close(self) -> None:

@@ -24,6 +24,13 @@ _PATIENCE = 0.1
 R = TypeVar("R")
 
 
+class _ToEnd(asyncio.Future[R]):
+    """A future that a task which is cancelled goes on to wait for: the cancellation reaches the task behind it."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        return False
+
+
 class _Workers:
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
@@ -32,8 +39,9 @@ class _Workers:
         self._idle = 0
         """How many threads wait, or are about to, and have no call coming."""
 
-    def start(self, call: Callable[[], R]) -> asyncio.Future[R]:
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+    def start(self, call: Callable[[], R], *, to_end: bool) -> asyncio.Future[R]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = _ToEnd(loop=loop) if to_end else loop.create_future()
         self._calls.put((call, future))
         with self._lock:
             if self._idle:
@@ -93,6 +101,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def start(call: Callable[[], R]) -> asyncio.Future[R]:
-    """Run a call in a thread; await the future for its result. One that was cancelled before it began is left out."""
-    return _workers.start(call)
+def start(call: Callable[[], R], *, to_end: bool = False) -> asyncio.Future[R]:
+    """Run a call in a thread; await the future for its result. One that was cancelled before it began is left out.
+
+    With ``to_end`` whoever awaits it is cancelled only when it has ended.
+    """
+    return _workers.start(call, to_end=to_end)

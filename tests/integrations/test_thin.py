@@ -12,8 +12,15 @@ from integrations.groups import GROUPS, HERE, told
 
 ROOT = HERE.parent.parent
 FOLDER = ROOT / "tape" / "integrations"
-BAR = 5_600
-"""The aim is 2 500 lines. Of these, 2 860 are code; the others are docstrings, comments, imports and blank lines."""
+SHARED = ("__init__", "histories", "naming", "opening", "workers")
+"""What several adapters use."""
+BESIDE = ("httpx", "seams", "temporal")
+"""What records and replays runs, and the pointers of Temporal: not adapters of a framework's own store."""
+MOST, MOST_SHARED = 2_620, 245
+"""Lines of code that the adapters have, and what they share: without docstrings, comments, imports and blank lines.
+
+The aim is 2 500 lines of any kind for all adapters together; with the kinds that are not counted here they have 4 860.
+"""
 OPEN = ("tape", "tape.integrations", "tape.transcripts", "tape.errors")
 """The modules that an adapter may import from the package."""
 
@@ -47,6 +54,17 @@ def sources() -> dict[str, str]:
     return {path.relative_to(FOLDER).as_posix(): path.read_text("utf-8") for path in sorted(FOLDER.rglob("*.py"))}
 
 
+def code_lines(code: str) -> int:
+    """Return how many lines hold code, other than docstrings and imports."""
+    tree, uncounted = ast.parse(code), set[int]()
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and type(node.value.value) is str
+        if isinstance(node, ast.Import | ast.ImportFrom) or is_text:
+            uncounted.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = enumerate(code.splitlines(), 1)
+    return sum(number not in uncounted and not re.match(r"\s*(#|$)", line) for number, line in lines)
+
+
 class TestThin:
     def test_no_adapter_touches_a_private_name(self) -> None:
         """Attributes with an underscore are an adapter's own, and what is imported from the package is public."""
@@ -61,8 +79,20 @@ class TestThin:
         assert list(reached("import tape\nfrom tape import Store\nself._store = tape.open()\nself.__class__")) == []
 
     def test_together_they_grow_no_further(self) -> None:
-        """All adapters have fewer lines than they had when the last one was written."""
-        assert sum(len(code.splitlines()) for code in sources().values()) < BAR
+        """The adapters, and what they share, have no more lines of code than when the last one was written."""
+        lines = {"adapters": 0, "shared": 0, "beside": 0}
+        for name, code in sources().items():
+            room = name.partition("/")[0].removesuffix(".py")
+            lines["shared" if room in SHARED else "beside" if room in BESIDE else "adapters"] += code_lines(code)
+        assert 0 < lines["adapters"] <= MOST, lines
+        assert 0 < lines["shared"] <= MOST_SHARED, lines
+
+    def test_only_code_is_counted(self) -> None:
+        """Docstrings, comments, imports and blank lines are not; every line of a long statement is."""
+        text = '"""Two\nlines."""\n\nimport re\n\n# why\n'
+        code = 'A = (\n    1,\n)\n"""Of A."""\n\ndef f():\n    """F."""\n    return 1\n'
+        assert code_lines(text) == 0
+        assert code_lines(text + code) == 5
 
 
 class TestGroups:
@@ -76,7 +106,7 @@ class TestGroups:
             assert built == GROUPS[name].written, name
             assert not built or f"tape.integrations.{name}" in page, name
         modules = {path.stem for path in FOLDER.glob("*.py")} | {path.parent.name for path in FOLDER.glob("*/*.py")}
-        assert modules - set(GROUPS) == {"__init__", "histories", "naming", "opening", "seams", "workers"}
+        assert modules - set(GROUPS) == {*SHARED, "seams"}
 
     def test_a_run_says_what_it_left_out(self) -> None:
         """The end of a run names the groups that ran, those that did not, and the command that installs one."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from tape.core import strict
-from tape.core.entries import ids
+from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import Place
+from tape.core.meta import of_message
 from tape.core.records import Message, Page
 from tape.db.engine.transaction import Transaction
 from tape.db.sql.rows.view import PathRow
@@ -18,9 +22,10 @@ from tape.db.view.tape_view import TapeView
 from tape.db.view.values import messages_from_rows
 from tape.errors import InvalidEntry
 
-__all__ = ["Stretch", "children", "held_anywhere", "message", "messages", "page"]
+__all__ = ["Body", "Stretch", "bodies", "children", "held_anywhere", "message", "messages", "page"]
 
-
+Body = tuple[dict[str, Any], dict[str, Any] | None]
+"""What was given as a message, and what was said beside it."""
 HOLDERS = 100
 """So many tapes are asked for a message in one transaction."""
 
@@ -28,6 +33,21 @@ HOLDERS = 100
 def messages(view: TapeView, branch: str | None) -> list[Message]:
     """Return the whole path from the root to the head or to ``branch``."""
     return messages_from_rows(view, paths.path(view, paths.end_of(view, branch)), whole=True)
+
+
+def bodies(view: TapeView, branch: str | None, limit: int | None) -> list[Body]:
+    """Return data and meta of the last messages of a path: many are read by few columns, and no Message is made."""
+    rows = paths.bodies(view, paths.end_of(view, branch), paths.ALL if limit is None else limit)
+    known, decode = payloads.AS_THEY_ARE["append"] & payloads.AS_THEY_ARE["revise"], payloads.decode_body
+    if rows is not None and all(version in known for version, _, _ in rows):
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError):
+            return [
+                (decode(payload).message, None if meta is None else of_message(meta)[0])
+                for _, payload, meta in reversed(rows)
+            ]
+    # Of several lanes, inherited, of an old version, or damaged, which is reported there.
+    held = messages(view, branch) if limit is None else page(view, branch, Stretch(limit, None, None, None)).items
+    return [(message.data, message.meta) for message in held]
 
 
 class Stretch(Struct, frozen=True):

@@ -19,6 +19,7 @@ from tape.core.records import Anchor, Entry, Lineage, Message, Page, StateValue,
 from tape.core.summaries.compaction import Candidate, Summary
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.read import candidates, chain, context, entries, facts, memory, messages, recall, requests
+from tape.db.read.messages import Body
 from tape.db.view import branches
 from tape.db.view.opening import Point, found_row, open_view, view_of
 from tape.db.view.paths import ALL
@@ -87,6 +88,11 @@ class Reader:
     def messages(self, tape: str, point: Point, branch: str | None) -> list[Message]:
         """Return the whole path from the root to the head or to ``branch``."""
         return self.ask(tape, point, lambda view: messages.messages(view, branch), list, named=branch)
+
+    def bodies(self, tape: str, point: Point, branch: str | None, limit: int | None) -> list[Body]:
+        """Return data and meta of the last messages of the path, or of all of them."""
+        wanted = None if limit is None else strict.limit(limit, least=0)
+        return self.ask(tape, point, lambda view: messages.bodies(view, branch, wanted), list, named=branch)
 
     def page(
         self,

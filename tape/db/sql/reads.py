@@ -34,6 +34,11 @@ class Reads(Compiler):
         """The bodies that hold in a stretch of a lane, the last of them."""
         return self._rows(t, at_lane, lo, hi, cleared, None, most, last=True)
 
+    @query()
+    def bodies_now(self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, most: Param) -> Any:
+        """Version, payload and meta of the bodies that hold in a stretch of a lane, the last first."""
+        return self._rows(t, at_lane, lo, hi, cleared, None, most, last=True, bodies_only=True)
+
     @query(PathRow)
     def rows_then(
         self, t: Param, at_lane: Param, lo: Param, hi: Param, cleared: Param, at_seq: Param, most: Param
@@ -72,6 +77,7 @@ class Reads(Compiler):
         most: Param,
         *,
         last: bool,
+        bodies_only: bool = False,
     ) -> Any:
         def first(part: Any, order: Any) -> Any:
             return part.order_by(order.desc() if last else order).limit(most).offset(ZERO)
@@ -81,7 +87,9 @@ class Reads(Compiler):
             r = rows.c
             where = [r.tape_id == t, r.lane == at_lane, r.ordinal > lo, r.ordinal <= hi]
             bodies, on = self._bodies(rows)
-            part = sa.select(*self._body_columns(rows, bodies)).select_from(rows.join(bodies, on))
+            body = (bodies.c.version, bodies.c.payload, bodies.c.meta)
+            columns = body if bodies_only else self._body_columns(rows, bodies)
+            part = sa.select(*columns).select_from(rows.join(bodies, on))
             parts.append(first(part.where(*where, *self._held(rows, cleared, at_seq)), r.ordinal))
         if len(parts) == 1:
             return parts[0]

@@ -25,6 +25,7 @@ __all__ = [
     "ALL",
     "base",
     "before",
+    "bodies",
     "contains",
     "end_of",
     "first_rows",
@@ -123,6 +124,19 @@ def rows(view: TapeView, end: Place, lo: int, most: int = ALL, *, last: bool = F
         return view.tx.all(statement, (view.number, end.lane, lo, end.ordinal, view.head.cleared, most))
     statement = sql.last_rows_then if last else sql.rows_then
     return view.tx.all(statement, (view.number, end.lane, lo, end.ordinal, view.head.cleared, view.seq, most))
+
+
+def bodies(view: TapeView, end: Place, most: int) -> Sequence[tuple[int, bytes, bytes | None]] | None:
+    """Return version, payload and meta of the last bodies on the path to ``end``, deepest first.
+
+    None unless the path lies in one lane of this tape and is read as it stands: whoever asks then reads rows.
+    """
+    if end.tape is not None or not view.now:
+        return None
+    floor = floor_of(view, end)
+    if start(view, end) > floor:
+        return None
+    return view.tx.all(view.sql.bodies_now, (view.number, end.lane, floor, end.ordinal, view.head.cleared, most))
 
 
 def _inherited_rows(view: TapeView, end: Place, lo: int, most: int, *, last: bool) -> list[PathRow]:

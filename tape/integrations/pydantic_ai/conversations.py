@@ -99,20 +99,19 @@ class TapeConversationStore(AsyncAdapter, ConversationStore):
         store = self._connected.store
         chat = store.tape(tape_id(store, NAME, conversation_id))
         for _ in range(_ATTEMPTS):
-            now = chat.at()
-            held, info = _held(now), now.info()
-            if held is None or held["revision"] != expected_revision:
-                break
-            try:
-                store.purge(chat.id, expected_head=info.head)
-                return _sweep(store, info.parent)
-            except tape.TapeInUse:
-                # Somebody else may be about to delete it, too.
-                with suppress(tape.HeadMoved, tape.TapeNotFound):
-                    return store.transaction(partial(_hide, id=chat.id, head=info.head))
-            except (tape.HeadMoved, tape.TapeNotFound):
-                # Forked, saved or deleted meanwhile.
-                continue
+            # Forked, saved or deleted meanwhile: looked at again.
+            with suppress(tape.HeadMoved, tape.TapeNotFound):
+                now = chat.at()
+                held, info = _held(now), now.info()
+                if held is None or held["revision"] != expected_revision:
+                    break
+                try:
+                    store.purge(chat.id, expected_head=info.head)
+                    return _sweep(store, info.parent)
+                except tape.TapeInUse:
+                    store.transaction(partial(_hide, id=chat.id, head=info.head))
+                    # Its last fork may have gone before it was hidden, and so have left it alone.
+                    return _sweep(store, chat.id)
         raise ConversationConflict(conversation_id)
 
     @awaited

@@ -275,6 +275,26 @@ class TestTogether:
         assert store.list().items == store.list(hidden=True).items == []
         assert store.verify().ok
 
+    def test_a_fork_that_goes_while_its_source_is_deleted(
+        self, store: tape.Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The source was refused to be purged for its only fork: nothing is left of it although that is gone."""
+        conversations, purge = TapeConversationStore(store), tape.Store.purge
+        run(conversations.save(talk("one", "two")))
+        run(conversations.fork("chat", new_conversation_id="side"))
+
+        def refused(self: tape.Store, *args: Any, **options: Any) -> Any:
+            try:
+                return purge(self, *args, **options)
+            except tape.TapeInUse:
+                monkeypatch.undo()
+                asyncio.run(TapeConversationStore(store).delete("side"))
+                raise
+
+        monkeypatch.setattr(tape.Store, "purge", refused)
+        run(conversations.delete("chat"))
+        assert store.list().items == store.list(hidden=True).items == []
+
     def test_tasks_that_save_one_conversation(self, store: tape.Store) -> None:
         """Of twenty tasks with the same conversation one is first."""
         conversations = TapeConversationStore(store)
