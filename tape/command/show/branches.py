@@ -1,4 +1,4 @@
-"""What is not on the path that is shown: the messages of other branches and roots."""
+"""Counting the messages of other branches and roots than the path that is shown."""
 
 from __future__ import annotations
 
