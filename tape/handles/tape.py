@@ -1,7 +1,7 @@
 """A tape: the handle through which one history is written and read, and the forks of it.
 
-It is cheap and holds nothing but its id. What it does with messages, memory and summaries stands in the modules of
-those names. Here is what concerns it as a whole: its points in time, its status and labels, and its forks.
+It is cheap and holds nothing but its id. Its methods for messages, memory and summaries are in the modules of those
+names. This module has those for the tape as a whole: its points in time, its status and labels, and its forks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         The id of a message gives the view as it is now with that message as the head; no point, the tape as it is now.
         """
         if point is None:
-            # Meant as some point, and not as now.
+            # A None that was computed as a point must not mean now.
             raise InvalidEntry("point", "must be a seq, a datetime or a name")
         wanted = None if point is UNSET else point
         return Snapshot(self._services, self._id, *self._reader.freeze(self._id, wanted))
@@ -299,7 +299,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
 
 
 def family(snapshot: Snapshot) -> str:
-    """Return the tape from which a tape's family comes."""
+    """Return the root of a tape's family."""
     ancestors = snapshot._reader.lineage(snapshot.id).ancestors
     return ancestors[-1].tape if ancestors else snapshot.id
 
@@ -316,7 +316,7 @@ def difference(before: Snapshot, after: Snapshot) -> Diff:
 
 
 def difference_by_content(before: Snapshot, after: Snapshot) -> Diff:
-    """Compare two views that share no ids, by what their messages say."""
+    """Compare two views that share no ids, by the content of their messages."""
     aligned = align(before.messages(), after.messages())
     anchored = after.anchors(limit=2**31 - 1)
     return Diff(aligned.only("+"), [], aligned.only("-"), [], anchored, aligned.parted)
@@ -341,14 +341,14 @@ class Fork(Tape):
             if self.info().status != "discarded":
                 self._parent.merge(self, strategy=self._strategy, on_conflict=self._on_conflict)
         elif isinstance(error, Exception):
-            # Whatever may stand in the error's text; and if the fork cannot be discarded (it was merged, or the
-            # database is away), the error is still the one to tell.
+            # The text of the error may contain anything. If the fork cannot be discarded (it was merged, or the
+            # database is unreachable), the error itself is still the one to raise.
             reason = f"{type(error).__name__}: {error}"[:500].replace("\0", "").encode("utf-8", "replace").decode()
             try:
                 self.discard(reason=reason)
             except TapeError as refused:
                 error.add_note(f"the fork {self._id!r} was not discarded: {refused}")
-        # A cancellation or an interrupt says nothing about the work: the fork stays open.
+        # A cancellation or an interrupt does not mean that the work failed, so the fork stays open.
 
 
 def _tape_id(child: Tape | str) -> str:

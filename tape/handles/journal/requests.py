@@ -76,7 +76,7 @@ class RequestWriter(Snapshot):
             return self._services.recorder.record(call, [intent])[0]
         except Closed:
             pass
-        # Final, so that it can be read afterwards.
+        # A closed request never changes, so it can be read after the transaction.
         closed = self._reader.request(self._id, id, self._services.clock)
         mine = closed.status == state and closed.decided_by == call.actor and same(closed.decision, decision)
         if not mine or closed.decided_seq is None:
@@ -155,8 +155,10 @@ class RequestLister:
         from tape.db.read.requests import open_requests
 
         services = self._services
-        given = {"owner": owner, "tape": tape, "kind": kind}
-        filters = {name: None if value is None else strict.identifier(value, name) for name, value in given.items()}
+        identifiers = {"owner": owner, "tape": tape, "kind": kind}
+        filters = {
+            name: None if value is None else strict.identifier(value, name) for name, value in identifiers.items()
+        }
         strict.one_of(status, STATUSES, "status")
         services.log_administrative("requests", owner=owner)
         if services.owner is not None:
