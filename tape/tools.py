@@ -37,7 +37,7 @@ _SHOWN = 4_000
 
 
 class ToolResult(str):
-    """What a tool answers: a text, and whether it tells of a failure."""
+    """The answer of a tool: a text, and whether it reports a failure."""
 
     __slots__ = ("failed",)
 
@@ -70,7 +70,7 @@ class Tool(Struct, frozen=True):
     run: Callable[..., str]
 
     def __call__(self, /, **arguments: Any) -> ToolResult:
-        """Run the tool; whatever goes wrong comes back as text, with ``failed`` set."""
+        """Run the tool; errors are returned as text, with ``failed`` set."""
         try:
             return ToolResult(_cut(self.run(**_fitting(self.parameters, arguments))))
         except (TapeError, _Refused) as error:
@@ -113,9 +113,9 @@ class Toolset:
         return list(self._tools)
 
     def call(self, name: str, arguments: dict[str, Any] | str | None = None) -> ToolResult:
-        """Run a tool as a model called it; an unknown tool or bad arguments are answered in words.
+        """Run a tool as a model called it; an unknown tool or bad arguments are answered with a text.
 
-        The answer is a text whose ``failed`` tells whether it is that of a failure.
+        The ``failed`` of the answer says whether it reports a failure.
         """
         if not isinstance(name, str) or name not in self._tools:
             shown = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"

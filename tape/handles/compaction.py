@@ -52,7 +52,7 @@ class Compacting(Struct):
 
 @list_options
 class Compactor(Snapshot):
-    """What a tape does to become shorter."""
+    """The summaries and compactions of a tape."""
 
     def set_summary(
         self,
@@ -63,11 +63,11 @@ class Compactor(Snapshot):
         expected: Summary | tuple[str, int] | int | None = None,
         **options: Unpack[WriteOptions],
     ) -> Receipt:
-        """Let a summary stand for the messages from ``first`` to ``last``, which stay on the tape.
+        """Replace the messages from ``first`` to ``last`` by a summary in contexts; they stay on the tape.
 
         ``expected`` is the newest summary on the path as ``summary()`` returns it, or its (tape, seq), or its seq if no
         other summary of the tape or its ancestors has that seq; None for none yet. If another one was recorded in
-        between, SummaryMoved tells which. A run with a tool call that has no result yet is refused.
+        between, SummaryMoved names it. A run with a tool call that has no result yet is refused.
         """
         return self._add_summary(call_of(self._id, **options), text, first, last, expected)
 
@@ -137,13 +137,13 @@ class Compactor(Snapshot):
 
     @arguments_of(_begin_compaction)
     def compact(self, *arguments: Any, **named: Any) -> Receipt | None:
-        """Summarise what lies between the first messages and the last ``budget`` tokens, if there is anything.
+        """Summarise the messages between the first ones and the last ``budget`` tokens, if there are any.
 
         ``summarize`` gets a SummaryRequest and returns the text; it may be a coroutine function, which an async tape
         runs on the caller's event loop. It is called outside of any transaction, for at most ``timeout`` seconds. One
         that fails, hangs, is cancelled or returns nothing usable changes nothing and is recorded as failed. Returns
         None when there was nothing to do or another compaction is under way. With the key of an earlier call that
-        succeeded, its receipt comes back and nothing is summarised.
+        succeeded, its receipt is returned and nothing is summarised.
         """
         begun = self._begin_compaction(*arguments, **named)
         if not isinstance(begun, Compacting):
