@@ -110,7 +110,7 @@ class Store(Upkeep, RequestLister):
 
     @property
     def read_only(self) -> bool:
-        """Whether the store was opened to be read only: then every write is ReadOnly."""
+        """Whether the store was opened read-only. Then every write raises ReadOnly."""
         return self._db.read_only
 
     def create(
@@ -128,11 +128,11 @@ class Store(Upkeep, RequestLister):
         reuse: bool = False,
         key: str | None = None,
     ) -> Tape:
-        """Create a tape, with its first messages if given, in one step. Raises TapeExists for a taken id.
+        """Create a tape, with its first messages if given, in one transaction. Raises TapeExists for a taken id.
 
-        ``ids`` and ``metas`` stand beside the messages, as in ``Tape.extend``; ``meta`` is the tape's own. The id of a
-        purged tape is taken, too, unless ``reuse`` says that another tape may have it. With the ``id`` and ``key`` of
-        an earlier call the tape that it made comes back; if that call said something else, it is a ProvenanceConflict.
+        ``ids`` and ``metas`` belong to the messages, as in ``Tape.extend``; ``meta`` is the tape's own. The id of a
+        purged tape is taken, too, unless ``reuse`` allows another tape to have it. With the ``id`` and ``key`` of an
+        earlier call, the tape of that call is returned; with other content it is a ProvenanceConflict.
         """
         tape_id = self._services.new_id() if id is None else strict.identifier(id, "id")
         if owner is not None and self._owner is not None and owner != self._owner:
@@ -183,12 +183,12 @@ class Store(Upkeep, RequestLister):
         order: str = "created",
         hidden: bool = False,
     ) -> Page[TapeInfo]:
-        """Return the tapes that meet every filter, newest first, a page at a time.
+        """Return the tapes that match every filter, newest first, a page at a time.
 
-        Pass a page's ``cursor`` for the next one. In the order of creation no tape that was there when the first
-        page was read is left out or given twice, whatever is written meanwhile. ``order="updated"`` gives the most
-        recently changed first; there each page is true for itself, and a tape written to in between moves to the front.
-        ``prefix`` is how the id begins. ``hidden=True`` lists the tapes that are hidden, and no others.
+        Pass a page's ``cursor`` for the next one. In the order of creation, no tape that existed when the first page
+        was read is missing or repeated, whatever is written meanwhile. ``order="updated"`` gives the most recently
+        changed first. There each page is consistent by itself, and a tape written to in between moves to the front.
+        ``prefix`` is the beginning of the id. ``hidden=True`` lists the hidden tapes, and no others.
         """
         filters = list_filters(owner, agent, status, parent, label, name, prefix, updated_before, updated_after)
         self._services.log_administrative("list", owner=owner)
@@ -199,12 +199,11 @@ class Store(Upkeep, RequestLister):
         return Tape(self._services, strict.identifier(id, "id"))
 
     def bind(self, connection: sa.Connection) -> Store:
-        """Return this store on a connection of the caller's: what it writes commits or rolls back with the caller's
-        own rows.
+        """Return this store on a connection of the caller. Its writes commit or roll back with the caller's own rows.
 
-        Nothing is committed here, so that a connection in AUTOCOMMIT is refused. On SQLite the caller's transaction
-        takes the write lock with the first call, and waits for it as long as the store would; on PostgreSQL the
-        ``lock_timeout`` of the connection holds.
+        Nothing is committed here, so a connection in AUTOCOMMIT is refused. On SQLite the caller's transaction takes
+        the write lock with the first call, and waits for it as long as the store would. On PostgreSQL the
+        ``lock_timeout`` of the connection applies.
         """
         self._db.outside("bind")
         if not isinstance(connection, sa.Connection):
@@ -215,14 +214,13 @@ class Store(Upkeep, RequestLister):
         return self._like_this(Bound(connection, self._db), bound=True)
 
     def transaction(self, fn: Callable[[Store], R]) -> R:
-        """Run ``fn`` with this store in one transaction: what it writes, on however many tapes, is there as a whole or
-        not at all. Returns what ``fn`` returns; what it raises undoes everything.
+        """Run ``fn`` with this store in one transaction, and return what it returns.
 
-        ``fn`` is given a store, and reads and writes with that one only, in this thread and until it returns. It sees
-        what it wrote. A tape that it reads or writes is locked from then on, so that nobody changes what it has read
-        before it is committed; on SQLite all other writers wait. If it has to be undone (two lock each other's tapes),
-        ``fn`` is run again from its beginning, with the same generated ids: let it do nothing else that counts.
-        Inside another transaction, or on a bound store, it is a part of that, and undone by itself.
+        Its writes, on any number of tapes, are committed together, or rolled back when ``fn`` raises. ``fn`` gets a
+        store, and must read and write with that one only, in this thread and until it returns. It sees its own writes.
+        A tape that it reads or writes is locked until the commit, so that nobody changes what it has read. On SQLite
+        all other writers wait. After a deadlock ``fn`` is run again from its beginning, with the same generated ids,
+        so it should have no other side effects. Inside another transaction, or on a bound store, it is a savepoint.
         """
         database = self._db
         if isinstance(database, Transacting):
@@ -249,11 +247,10 @@ class Store(Upkeep, RequestLister):
     ) -> builtins.list[Hit]:
         """Find the messages that have all words of ``query``, newest first, on one tape, of an owner, or anywhere.
 
-        Any string is a query: ``"quoted words"`` must stand together, a trailing ``*`` finds all that begins so, and
-        everything else that is no letter or digit is ignored. Retracted and superseded text is never found. Without
-        ``tape`` a text is found on the tape that wrote it; with it, a fork is searched with all that it inherits.
-        ``kind`` is "append" for messages as they were written or "revise" for revised ones; ``since`` and ``until``
-        are moments.
+        Any string is a query: ``"quoted words"`` must be adjacent, a trailing ``*`` matches a prefix, and everything
+        else that is no letter or digit is ignored. Retracted and superseded text is never found. Without ``tape`` a
+        text is found on the tape that wrote it; with it, a fork is searched with all that it inherits. ``kind`` is
+        "append" for messages as they were written or "revise" for revised ones; ``since`` and ``until`` are moments.
         """
         if tape is None:
             self._services.log_administrative("search", owner=owner)
@@ -269,20 +266,20 @@ class Store(Upkeep, RequestLister):
         )
 
     def messages_by_id(self, id: str, *, limit: int | None = None) -> builtins.list[Message]:
-        """Return the messages of this id on every tape that this store sees, oldest tape first.
+        """Return the messages with this id on every tape that this store sees, oldest tape first.
 
-        Each is under the tape that wrote it, as that has it now; forks that inherit it are not named, and a message
-        that is retracted there is left out.
+        Each is returned once, from the tape that wrote it and as it is there now. Forks that inherit it are not
+        listed, and a message that is retracted there is left out.
         """
         id, most = strict.identifier(id, "id"), strict.most(limit)
         self._services.log_administrative("messages_by_id")
         return self._reader.messages_by_id(id, most)
 
     def feed(self, after: int = 0, *, limit: int | None = None) -> Iterator[Entry]:
-        """Yield the entries of all tapes behind a position, in the order in which they became final.
+        """Yield the entries of all tapes after a position, in the order in which they became final.
 
-        None is ever skipped: what commits later comes later, and the entries of a tape come in order. ``position`` of
-        the last entry read is where to go on; it is opaque, and 0 is the start.
+        None is ever skipped: what commits later comes later, and the entries of a tape come in order. To continue, pass
+        the ``position`` of the last entry read. It is opaque, and 0 is the start.
         """
         self._db.outside("feed")
         most, place = strict.most(limit), check_position(after, "after", postgres=self._db.postgres)
@@ -290,9 +287,9 @@ class Store(Upkeep, RequestLister):
         return self._feed.entries(place, most)
 
     def follow(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Entry]:
-        """Yield the entries of all tapes behind a position and wait for more, from whichever process.
+        """Yield the entries of all tapes after a position and wait for more, from any process.
 
-        Ends when none came for ``timeout`` seconds, or with the store.
+        Ends when none came for ``timeout`` seconds, or when the store is closed.
         """
         self._db.outside("follow")
         place, most = check_position(after, "after", postgres=self._db.postgres), check_timeout(timeout)
@@ -300,7 +297,7 @@ class Store(Upkeep, RequestLister):
         return self._feed.follow(place, most)
 
     def consumer(self, name: str) -> Consumer:
-        """Return the reader of the feed with this name, which goes on behind the position it last committed."""
+        """Return the reader of the feed with this name, which continues after the position it last committed."""
         self._db.outside("consumer")
         name = strict.identifier(name, "name")
         self._services.log_administrative("consumer", name=name)
@@ -311,7 +308,7 @@ class Store(Upkeep, RequestLister):
 
         The next tape has the old one's name (or ``name``), owner, agent, labels, blocks and state. The old one stays
         readable: its ``info().redirect`` names the next, and writing to it is TapeClosed with that ``redirect``.
-        With the key of an earlier call the tape that it made comes back.
+        With the key of an earlier call, the tape of that call is returned.
         """
         from tape.db.forks.split import split
 
@@ -336,10 +333,9 @@ class Store(Upkeep, RequestLister):
     ) -> builtins.list[UsageRow]:
         """Return tokens and cost by ``"model"``, ``"day"`` or ``"tape"``, of all tapes or of one.
 
-        Of one tape they are also told by ``"turn"``. Each tape counts what it used itself. The cost of a call is the
-        one recorded with it; where none was, it comes from ``prices``, by default those of ``tape.load_prices()``. A
-        day and the bounds go by when a call happened, if that is known, and else by when it was recorded. Reads every
-        entry that counts usage.
+        One tape can also be grouped by ``"turn"``. Each tape counts its own usage. The cost of a call is the one
+        recorded with it, or else computed from ``prices``, by default those of ``tape.load_prices()``. Days and bounds
+        use the time when a call happened, if that is known, and else when it was recorded. Reads every usage entry.
         """
         from tape.handles.spending import spending
 
@@ -351,8 +347,8 @@ class Store(Upkeep, RequestLister):
     def diff(self, a: Snapshot | str, b: Snapshot | str) -> Diff:
         """Return what changed from one tape to another, or between two points of them (``store.get(id).at(7)``).
 
-        Messages of one family are told apart by their ids. Tapes that are no family share none: they are compared by
-        what their messages say, and ``parted`` of the result is the last message of each before they differ.
+        Messages of one family are identified by their ids. Unrelated tapes share no ids, so they are compared by the
+        content of their messages, and ``parted`` of the result is the last message of each before they differ.
         """
         before = a if isinstance(a, Snapshot) else self.get(a)
         after = b if isinstance(b, Snapshot) else self.get(b)
@@ -367,10 +363,10 @@ class Store(Upkeep, RequestLister):
         return store_tools(self.search)
 
     def scoped(self, owner: str) -> Store:
-        """Return this store for one owner: every other owner's tape looks like one that is not there.
+        """Return this store for one owner. Tapes of other owners look as if they did not exist.
 
-        It uses the connections of this store, which are given back when this store is closed. A store that has an
-        owner already can only be scoped to the same one.
+        It uses the connections of this store, which are released when this store is closed. A store that has an owner
+        already can only be scoped to the same one.
         """
         owner = strict.identifier(owner, "owner")
         if self._owner is not None and owner != self._owner:
@@ -419,9 +415,9 @@ class Store(Upkeep, RequestLister):
         )
 
     def close(self) -> None:
-        """Give back every connection. Handles of this store fail from then on.
+        """Release every connection. Handles of this store fail from then on.
 
-        A store made by ``scoped`` has no connections of its own, so that closing it does nothing.
+        A store made by ``scoped`` has no connections of its own, so closing it does nothing.
         """
         if not self._shared:
             self._db.close()

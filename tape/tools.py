@@ -1,8 +1,8 @@
 """Tools for models: plain callables with JSON schemas that let a model read its own tape and keep notes.
 
-A failure is an answer in words, never an exception: a model that asks for something that is not there should be told.
-Arguments are checked against the schema before anything is run. A number above its maximum counts as the maximum, null
-stands for an optional argument that is left out, and everything else that does not fit is refused.
+A failure is returned as text, never raised, so that the model can read what is wrong. Arguments are checked against
+the schema before anything is run. A number above its maximum counts as the maximum, null stands for an optional
+argument that is left out, and everything else that does not fit is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tape.handles.snapshot import Snapshot
 __all__ = ["Tool", "ToolResult", "Toolset", "store_tools", "tape_tools"]
 
 _MOST = 16_000
-"""Characters of an answer; what is longer is cut, with a mark."""
+"""Characters of an answer; a longer one is cut, with a mark."""
 _MARK = 40
 """Characters of that mark, at most."""
 _MOST_HITS = 50
@@ -37,7 +37,7 @@ _SHOWN = 4_000
 
 
 class ToolResult(str):
-    """What a tool answers: a text, and whether it tells of a failure."""
+    """The answer of a tool: a text, and whether it reports a failure."""
 
     __slots__ = ("failed",)
 
@@ -58,7 +58,7 @@ def _failure(text: str) -> ToolResult:
 
 
 class _Refused(Exception):
-    """A call that a tool cannot answer, in the words for the model."""
+    """A call that a tool refuses; its text is for the model."""
 
 
 class Tool(Struct, frozen=True):
@@ -70,13 +70,13 @@ class Tool(Struct, frozen=True):
     run: Callable[..., str]
 
     def __call__(self, /, **arguments: Any) -> ToolResult:
-        """Run the tool; whatever goes wrong comes back as text, with ``failed`` set."""
+        """Run the tool; errors are returned as text, with ``failed`` set."""
         try:
             return ToolResult(_cut(self.run(**_fitting(self.parameters, arguments))))
         except (TapeError, _Refused) as error:
             return _failure(str(error))
         except Exception as error:
-            # A model can send whatever JSON can say, and the program between it and the tape must not fall over it.
+            # A model can send any JSON, and the program between it and the tape must not crash.
             return _failure(f"the arguments do not fit {self.name}: {error}")
 
     def openai(self) -> dict[str, Any]:
@@ -113,9 +113,9 @@ class Toolset:
         return list(self._tools)
 
     def call(self, name: str, arguments: dict[str, Any] | str | None = None) -> ToolResult:
-        """Run a tool as a model called it; an unknown tool or bad arguments are answered in words.
+        """Run a tool as a model called it; an unknown tool or bad arguments are answered with a text.
 
-        The answer is a text whose ``failed`` tells whether it is that of a failure.
+        The ``failed`` of the answer says whether it reports a failure.
         """
         if not isinstance(name, str) or name not in self._tools:
             shown = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
@@ -176,7 +176,7 @@ _KINDS = {"integer": "a whole number", "string": "a string", "array": "a list"}
 
 
 def _value(wanted: dict[str, Any], field: str, value: Any) -> Any:
-    """Return one argument as its schema allows it; of kinds that no tool here takes, as it is."""
+    """Return one argument as its schema allows it; kinds that no tool here uses are not checked."""
     kinds: list[str] = wanted["type"] if isinstance(wanted.get("type"), list) else [wanted.get("type", "any")]
     if not _KINDS.keys() >= set(kinds) or (isinstance(value, str) and "string" in kinds):
         return value
@@ -187,7 +187,7 @@ def _value(wanted: dict[str, Any], field: str, value: Any) -> Any:
         if value < least:
             raise InvalidEntry(field, f"must be at least {least}")
         return int(min(value, wanted.get("maximum", MAX_INT)))
-    # Not the value itself: it may be too deep or too long to be shown.
+    # Without the value itself, which may be too deep or too long to be shown.
     raise InvalidEntry(field, f"must be {' or '.join(_KINDS[kind] for kind in kinds)}, not a {type(value).__name__}")
 
 
@@ -253,7 +253,7 @@ def _loading_tools(tape: MemoryWriter) -> list[Tool]:
     if not specs:
         return []
     label, named = {"type": "string", "enum": list(specs)}, ", ".join(specs)
-    held = ", ".join(f"{one.key} of {one.label}" for one in tape.loaded()) or "nothing"
+    held = ", ".join(f"{document.key} of {document.label}" for document in tape.loaded()) or "nothing"
     tools = [
         Tool(
             "load_block",
@@ -285,14 +285,14 @@ def _load(tape: MemoryWriter, specs: dict[str, BlockSpec], label: str, key: str)
     spec = specs.get(label)
     if spec is None:
         raise _Refused(f"there is no block {label!r} to load from; there are {', '.join(specs)}")
-    if any((one.label, one.key) == (label, key) for one in tape.loaded()):
+    if any((document.label, document.key) == (label, key) for document in tape.loaded()):
         return f"{key} of {label} is loaded already."
     known = [listed for listed, _ in listed(spec)]
-    # What only a search finds need not be listed; there the provider alone can tell.
+    # A provider with a search may have documents that it does not list.
     if key not in known and not callable(getattr(spec.provider, "search", None)):
         raise _Refused(f"{label} has no document {_cut(key, 100)!r}; it has {_cut(', '.join(known) or 'none', 2_000)}")
     tape.load_block(label, key)
-    tokens = [one.tokens for one in tape.loaded() if one.label == label]
+    tokens = [document.tokens for document in tape.loaded() if document.label == label]
     limit = "" if spec.max_tokens is None else f" of {spec.max_tokens}"
     return f"Loaded {key} of {label}; it follows your prompt from now on. Loaded in all: {sum(tokens)}{limit} tokens."
 
@@ -305,10 +305,10 @@ def _unload(tape: MemoryWriter, label: str, key: str) -> str:
 def _search_block(specs: dict[str, BlockSpec], label: str, query: str) -> str:
     if label not in specs:
         raise _Refused(f"block {label!r} cannot be searched; these can: {', '.join(specs)}")
-    found = fetched(specs[label], "search", query)
-    if isinstance(found, str):
-        return found or "Nothing found."
-    lines = [one if isinstance(one, str) else ": ".join(str(part) for part in one) for one in found]
+    results = fetched(specs[label], "search", query)
+    if isinstance(results, str):
+        return results or "Nothing found."
+    lines = [result if isinstance(result, str) else ": ".join(str(part) for part in result) for result in results]
     return "\n".join(lines) or "Nothing found."
 
 
@@ -394,7 +394,7 @@ def _line(tape: MemoryWriter, entry: Entry) -> str:
 
 
 def _reference(tape: MemoryWriter, name: str, seq: int) -> str:
-    """Return how an entry is named to the model: by its seq, and one that is inherited also by its tape."""
+    """Return an entry's address for the model: its seq, with the tape in front if it is inherited."""
     return str(seq) if name == tape.id else f"{name}:{seq}"
 
 

@@ -1,8 +1,8 @@
-"""Addresses: how tapes and places on them are written on a command line. The one place that reads them.
+"""Addresses: how tapes and places on them are written on a command line. Only this module parses them.
 
-``TAPE`` is an id, the beginning of one, its end behind ``..``, or a name. ``TAPE:SEQ`` is a place on a tape, as the log
-prints it, and ``TAPE@POINT`` as well, where the point is a seq, a moment, an anchor or a message. Beside another tape
-``:SEQ`` and ``@POINT`` are places on that one.
+``TAPE`` is an id, the beginning of one, its end after ``..``, or a name. ``TAPE:SEQ`` is a place on a tape, as the log
+prints it. ``TAPE@POINT`` is one, too, where the point is a seq, a moment, an anchor or a message. After another tape,
+``:SEQ`` and ``@POINT`` are places on that tape.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tape.command.output import count
 __all__ = ["Address", "at_point", "find_tape", "known_tape", "own_seq", "read_address", "suggest", "within"]
 
 _MOST = 10_000
-"""How many of the newest tapes are searched for a part of a name, or the end of an id."""
+"""How many of the newest tapes are searched by a part of the name, or by the end of the id."""
 
 
 class Address(NamedTuple):
@@ -39,7 +39,7 @@ class Address(NamedTuple):
 def read_address(store: tape.Store, written: str, beside: tape.Tape | None = None) -> Address:
     """Return the tape and the point that an address names.
 
-    An id may hold any character, so that a tape of exactly that id comes first.
+    An id may contain any character, so a tape with exactly that id takes precedence.
     """
     divided = _divided(written)
     if divided is not None and not divided[0]:
@@ -61,7 +61,7 @@ def read_address(store: tape.Store, written: str, beside: tape.Tape | None = Non
 
 
 def _divided(written: str) -> tuple[str, str] | None:
-    """Return what stands before and behind the last ``@``, or the ``:`` in front of a number, which a time has, too."""
+    """Return the parts before and after the last ``@``, or the ``:`` before a number, which a time contains, too."""
     for form in (r"(.*)@(\d{4}-\d\d-\d\d.*)", r"(.*):(\d{1,18})", r"(.*)@(.+)"):
         if (match := re.fullmatch(form, written, re.S)) is not None:
             return match[1], match[2]
@@ -73,16 +73,16 @@ def known_tape(store: tape.Store, id: str) -> tape.Tape | None:
     try:
         return store.get(id)
     except tape.TapeHidden:
-        # It is the one that is meant, not another whose id begins like it.
+        # The hidden tape is the one that was named, not another whose id begins like it.
         raise
     except (tape.TapeNotFound, tape.InvalidEntry):
         return None
 
 
 def find_tape(store: tape.Store, named: str) -> tape.Tape:
-    """Return the tape with this id, or the only one that goes by it: by its name, or how its id begins or ends.
+    """Return the tape with this id, or the only one that matches by its name or by the start or end of its id.
 
-    Of a parent and its own forks the parent is meant. Raises TapeNotFound, or Failure when several go by it.
+    If a parent and its own forks match, the parent is returned. Raises TapeNotFound, or Failure if several match.
     """
     if (chat := known_tape(store, named)) is not None:
         return chat
@@ -96,7 +96,7 @@ def find_tape(store: tape.Store, named: str) -> tape.Tape:
             raise Failure(
                 f"{count(len(roots), 'tape')} go by {named!r}: {ids}", "give the id, or more of it", NOT_FOUND
             )
-    # It raises the error that belongs to an id that is not there, or that cannot be one.
+    # It raises the error for an id that does not exist, or that is not valid.
     return store.get(named)
 
 
@@ -110,7 +110,7 @@ def _close(store: tape.Store, named: str) -> Iterator[list[tape.TapeInfo]]:
         yield list(store.list(prefix=named, limit=1000))
     newest = list(_newest(store))
     if named.startswith("..") and len(named) > 2:
-        # So a long id is shown where there is little room.
+        # Long ids are printed in this form where there is little room.
         yield [info for info in newest if info.id.endswith(named[2:])]
     sought = named.casefold()
     named_so = [(info, info.name.casefold()) for info in newest if info.name]
@@ -164,7 +164,7 @@ def own_seq(address: Address) -> int:
 
 
 def suggest(store: tape.Store, begun: str) -> list[str]:
-    """Return the addresses that begin so: ids and names of tapes, and behind ``@`` the anchors of one."""
+    """Return the addresses with this prefix: ids and names of tapes, and after ``@`` the anchors of a tape."""
     before, at, after = begun.rpartition("@")
     if at and before:
         try:

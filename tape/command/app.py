@@ -1,4 +1,4 @@
-"""One run of the whole command: the one place where errors become a line and a code."""
+"""One run of the whole command: the only place where errors become a line and an exit code."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["run"]
 
 @functools.cache
 def _built() -> Any:
-    """Return the command with all of its own; each of those is made when it is asked for."""
+    """Return the command group; each command is built when it is used."""
     return get_command(app)
 
 
 def _stand_in() -> None:
-    """Put something in the place of streams that were closed (``<&-``), which Python leaves at None.
+    """Open ``os.devnull`` for streams that were closed (``<&-``), which Python leaves at None.
 
-    Taken in the order of their numbers, so that no file of the store gets one of them and is then written to as output.
+    They are opened in the order of their numbers, so that no file of the store gets such a number and receives output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except ReaderGone:
-        # The reader (``| head``) has seen enough. Python would complain once more when it flushes at exit.
+        # The reader (``| head``) closed the pipe. Python would report that once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except (KeyboardInterrupt, typer.Abort):
@@ -72,7 +72,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, tape.TapeError):
         code, hint = judge(error)
         return _fail(words(error), hint, code)
-    # Typer has its errors from click or, in newer releases, from a copy of it: what they share is this method.
+    # Typer uses the errors of click or, in newer releases, of a copy of it. Both have this method.
     usage: Any = getattr(error, "format_message", None)
     if usage is not None:
         context: Any = getattr(error, "ctx", None)
@@ -90,7 +90,7 @@ def _explain(error: Exception) -> int:
 
 
 def _fail(what: str, hint: str | None, code: int) -> int:
-    # An address can hold a password, and a file anything at all.
+    # An address can contain a password, and a file name can contain anything.
     line = re.sub(r"//[^/@\s]*@", "//***@", " ".join(clean(what).split()))
     print(f"tape: {line}; {hint}" if hint else f"tape: {line}", file=sys.stderr)
     return code

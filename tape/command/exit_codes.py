@@ -47,8 +47,8 @@ class Failure(Exception):
 
 @functools.cache
 def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
-    """Return what each error comes to. A class stands before the one it derives from."""
-    # Not at the top, as it loads SQLAlchemy: whoever has an error of the store to judge has loaded it before.
+    """Return the exit code and hint of each error. A class comes before its base class."""
+    # Imported here because it loads SQLAlchemy, which is loaded already when a store raised an error.
     from tape.db.engine.connect import LeftoverLog, Unreachable
 
     return [

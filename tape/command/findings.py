@@ -1,4 +1,4 @@
-"""What an examination of a store finds, and the command that mends each finding."""
+"""The checks of ``tape doctor``, and the command that repairs each finding."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tape.db.transfer.staging import forsaken
 __all__ = ["Finding", "examine", "schema_finding"]
 
 LONG_WAL = 64 * 1024 * 1024
-"""SQLite folds the log in by itself at 4 MiB. A much longer one means that a reader prevents it."""
+"""SQLite checkpoints the log by itself at 4 MiB. A much longer one means that a reader prevents it."""
 LONG_TRANSACTION = 60.0
 """Seconds after which an open transaction is reported."""
 LONG_LAG = 10_000
 """Entries; a search indexes so many in a second or two."""
 FINISH = "tape retain --older-than 36500d --apply --yes"
-"""Finishes what purges and imports left, and finds nothing old enough to begin one."""
+"""Finishes interrupted purges and imports. No tape is old enough for it to purge another one."""
 _MOST = 5
 
 
 class Finding(Struct, frozen=True):
-    """The result of one check, and the command that mends what it found."""
+    """The result of one check, and the command that repairs what it found."""
 
     check: str
     level: str
@@ -105,7 +105,7 @@ def guards_finding(missing: list[str]) -> Finding:
 
 
 def transaction_finding(oldest: Oldest | None) -> Finding:
-    """Report which transaction holds back the feed, and the cleaning up of the tables."""
+    """Report which transaction holds back the feed and vacuum."""
     if oldest is None or oldest.seconds < LONG_TRANSACTION:
         return Finding("transactions", "ok", "none is open for long")
     if oldest.prepared is not None:
@@ -122,16 +122,16 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
 
 def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
     """Report which purged tapes, and tapes of imports that died, still have rows."""
-    left = unemptied(database, store.owner)
+    unfinished = unemptied(database, store.owner)
     dead = len(forsaken(database, store.owner, time.time_ns() // 1000))
-    if not left and not dead:
+    if not unfinished and not dead:
         yield Finding("purges", "ok", "of purged tapes nothing is left")
     if dead:
         what = f"an import died and left rows of {count(dead, 'tape')}, which nobody sees"
         yield Finding("purges", "warning", what, FINISH)
-    for _, name, _, _ in left[:_MOST]:
+    for _, name, _, _ in unfinished[:_MOST]:
         what = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
-        # When the id is in use again, to purge it would be to purge another tape; nothing is as old as this.
+        # When the id is in use again, purging it would purge the new tape. FINISH purges no tape at all.
         mend = FINISH if _exists(store, name) else f"tape purge {name}"
         yield Finding("purges", "warning", what, mend)
 
@@ -161,7 +161,7 @@ def integrity_finding(problems: list[str]) -> Finding:
 
 
 def report_findings(report: tape.Report) -> Iterator[Finding]:
-    """Report what verify found, apart for the chain and for the view."""
+    """Report what verify found, separately for the chain and for the view."""
     view = [problem for problem in report.problems if isinstance(problem, ViewProblem)]
     index = [problem for problem in report.problems if isinstance(problem, IndexProblem)]
     chain = [problem for problem in report.problems if not isinstance(problem, ViewProblem | IndexProblem)]
@@ -173,7 +173,7 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
     if not view:
         yield Finding("view", "ok", "as the entries give it")
     for problem in _first(view):
-        # A row of no tape goes when all tapes are rebuilt.
+        # A row of no tape is deleted when all tapes are rebuilt.
         mend = "tape rebuild" if problem.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(problem.tape)}"
         yield Finding("view", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
     for problem in _first(index)[:1]:
@@ -182,6 +182,6 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
 
 
 def _first(problems: Sequence[tape.Problem]) -> list[tape.Problem]:
-    """Return the first problem of each tape, and not of too many tapes."""
+    """Return the first problem of each tape, for a limited number of tapes."""
     by_tape = {problem.tape: problem for problem in reversed(problems)}
     return list(reversed(by_tape.values()))[:_MOST]

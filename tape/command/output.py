@@ -1,6 +1,6 @@
-"""Output: lines for people, JSON for programs, progress for those who wait.
+"""Output: lines for people, JSON for programs, and progress bars.
 
-Whatever a model or a user wrote can end up on a terminal here, so control characters are shown and never sent.
+Text of a model or a user is printed to terminals here, so control characters are escaped.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-"""What moves the cursor, turns a line around, or is there and cannot be seen."""
+"""Characters that move the cursor, change the writing direction, or are invisible."""
 
 
 def clean(text: str) -> str:
-    """Return text with every character that could move a cursor or turn a line around shown as an escape."""
+    """Return text with control, bidirectional and invisible characters as escapes."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def flat(text: str) -> str:
-    """Return text as ``clean`` does, with breaks of lines shown as well: it stands on one line with other facts."""
+    """Return text as ``clean`` does, with line breaks escaped as well, for a line with other facts."""
     return clean(text).replace("\n", "\\n")
 
 
 def cut(text: str, most: int) -> str:
     """Return text on one line and not longer than ``most``."""
-    # Of a long text no more is looked at than can be shown.
+    # Only as much of a long text is read as can be shown.
     line = " ".join(clean(text[: 8 * most + 64]).split())
     whole = len(text) <= 8 * most + 64
     if whole and width(line) <= most:
@@ -112,7 +112,7 @@ def _fitting(text: str, start: int, most: int) -> int:
 
 
 def _hanging(text: str, most: int) -> str:
-    """Return what the further rows of a line are set in by: as far as the line itself, and behind its bullet."""
+    """Return the indent of the further rows of a line: that of the line itself, and the width of its bullet."""
     match = re.match(r" *([-*+] |\d+[.)] )?", text)
     return " " * (match.end() if match is not None and match.end() < most // 3 else 0)
 
@@ -238,7 +238,7 @@ class Out:
         """The width of the terminal; None when output goes to a file or a program, where nothing has to fit."""
         self.color = _colored(color, self.terminal)
         self.pageable = False
-        """Whether a command prints something that is read, and goes to the pager."""
+        """Whether the output of a command may go to the pager."""
         self._allowed = pager
         self._pager: Pager | None = None
         self._notes: list[str] = []
@@ -269,7 +269,7 @@ class Out:
             print(text, file=sys.stderr)
 
     def close(self) -> None:
-        """Wait for the reader of the pager, then print what was to be said beside the data."""
+        """Wait until the pager ends, then print the remarks that were held back."""
         if self._pager is not None:
             self._pager.close()
             self._pager = None
@@ -287,11 +287,11 @@ class Out:
         self.flush()
 
     def flush(self) -> None:
-        """Send all that was printed to the reader."""
+        """Flush all that was printed."""
         (self._pager or sys.stdout).flush()
 
     def array(self, values: Iterable[Any]) -> None:
-        """Print a JSON array with an element a line, as the elements come: however many there are."""
+        """Print a JSON array with one element per line, as the elements arrive, of any number."""
         self._write("[")
         separator = "\n"
         for value in values:
@@ -304,14 +304,14 @@ class Out:
         import msgspec
 
         text = json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=indent, ensure_ascii=not utf8)
-        # They stand in strings only, where an escape is the same character.
+        # Such characters occur only in strings, where an escape means the same character.
         return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
     def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "utf-8"
         if self._pager is None and self.pageable and self._allowed and self.terminal and (command := pager_command()):
             self._pager = Pager(command)
-        # A terminal without Unicode shows what it cannot as an escape, rather than ending the command.
+        # On a terminal without Unicode, unknown characters are escaped instead of raising an error.
         (self._pager or sys.stdout).write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 

@@ -1,4 +1,4 @@
-"""The pager: what is longer than the screen goes to ``less``, or to the program that the user named, as in git."""
+"""The pager: long output goes to ``less``, or to the program that the user named, as in git."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO
 __all__ = ["Pager", "pager_command"]
 
 _EVERY = 0.05
-"""Seconds after which what was written is sent on, so that a slow search shows what it has."""
+"""Seconds between flushes, so that a slow search shows its results as they come."""
 
 
 def pager_command() -> str | None:
@@ -26,7 +26,7 @@ def pager_command() -> str | None:
 
 
 class Pager:
-    """A running pager. What is written to it is shown while more is still being read."""
+    """A running pager. It shows output while more is still being read."""
 
     def __init__(self, command: str) -> None:
         environment = {"LESS": "FRX", "LV": "-c", **os.environ}
@@ -52,7 +52,7 @@ class Pager:
         self._stream.flush()
 
     def close(self) -> None:
-        """Wait until the reader leaves. An interrupt belongs to the pager, which does with it what it likes."""
+        """Wait until the user quits. An interrupt is left to the pager to handle."""
         with contextlib.suppress(BrokenPipeError):
             self._stream.close()
         while True:

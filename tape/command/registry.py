@@ -1,7 +1,7 @@
 """Declaring commands: the options that all of them share, the examples in every help, and the call with a session.
 
-A command's module is loaded when the command is asked for, and loads the store when the command runs: help and
-completion do without it.
+A command's module is imported when the command is used, and it imports the store when the command runs. Help and
+completion do not need the store.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MODULES = {name: module for section in SECTIONS.values() for name, module in se
 
 
 class _Declared(NamedTuple):
-    """What a module says of a command: the function that Typer reads and calls, and the example calls in its help."""
+    """The declaration of a command: the function that Typer reads and calls, and the example calls in its help."""
 
     run: Callable[..., None]
     examples: Sequence[str]
@@ -59,14 +59,14 @@ _declared: dict[str, _Declared] = {}
 
 
 def declared(name: str) -> _Declared:
-    """Return what is declared of a command, loading its module if need be."""
+    """Return the declaration of a command, importing its module if necessary."""
     if name not in _declared:
         importlib.import_module(f"tape.command.verbs.{_MODULES[name]}")
     return _declared[name]
 
 
 class _Commands(Mapping[str, Any]):
-    """Every command by its name, as Typer makes it. Making all of them takes longer than most take to run."""
+    """Every command by its name, as Typer builds it. Building all of them takes longer than running most of them."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -138,9 +138,9 @@ _NO_PAGER = typer.Option("--no-pager", help="Print straight to the terminal [def
 
 
 _PLACE = ("store", "schema", "prefix", "owner")
-"""The options that tell which store it is, and what is to be seen of it."""
+"""The options that select the store and the owner."""
 _LOOK = ("color", "no_pager")
-"""The options that tell how output looks."""
+"""The options for the look of the output."""
 
 
 def _version(wanted: bool) -> None:
@@ -216,7 +216,7 @@ _WRITING = [
     _parameter("expected_head", int | None, _HEAD),
     _parameter("expected_view", int | None, _VIEW),
 ]
-"""The options of commands that write. A command gets them as one dict, to be passed on to the call."""
+"""The options of commands that write. A command gets them as one dict, which it passes on to the call."""
 
 
 _LARGEST = 2**63 - 1
@@ -232,7 +232,7 @@ def _check_numbers(arguments: dict[str, Any]) -> None:
 
 
 def _carry_out(session: Session, work: Callable[[], None]) -> None:
-    """Run a command. What goes wrong becomes a Failure with the next step; the pager is waited for in every case."""
+    """Run a command. Errors become a Failure with the next step. In every case it waits for the pager."""
     try:
         work()
         session.out.flush()
@@ -253,16 +253,15 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command that is called with a Session and its own arguments.
 
-    ``examples`` are shown at the end of its help, ``data`` tells whether it prints any and so has ``--json``, and
-    ``paged`` that what it prints can be longer than a screen.
-    ``writes`` names the options of ``_WRITING`` that it takes, as ``options``.
+    ``examples`` are shown at the end of its help. A command with ``data`` has ``--json``, and the output of a ``paged``
+    one may go to the pager. ``writes`` names the options of ``_WRITING`` that it gets, as ``options``.
     """
 
     def declare(work: Callable[..., None]) -> Callable[..., None]:
         called = name or work.__name__.rstrip("_")
-        given, *_ = inspect.signature(work).parameters
-        # The class is known to the type checker only, so that help does not load the store.
-        del work.__annotations__[given]
+        session_name, *_ = inspect.signature(work).parameters
+        # The class is imported for type checking only, so that help does not load the store.
+        del work.__annotations__[session_name]
         signature = inspect.signature(work, eval_str=True)
         _, *parameters = signature.parameters.values()
         parameters = [

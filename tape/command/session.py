@@ -31,7 +31,7 @@ _TIMEOUT = 30.0
 
 
 class Session:
-    """The store, schema, prefix and owner that one run of a command was given."""
+    """The store, schema, prefix and owner of one run of a command."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Session:
         self.prefix = prefix or os.environ.get("TAPE_PREFIX") or PREFIX
         self.owner = owner or os.environ.get("TAPE_OWNER") or None
         self.out = Out(as_json=as_json, color=color, pager=not no_pager)
-        self._given = [("--store", store), ("--schema", schema), ("--prefix", prefix), ("--owner", owner)]
+        self._store_options = [("--store", store), ("--schema", schema), ("--prefix", prefix), ("--owner", owner)]
 
     @property
     def url(self) -> sa.URL:
@@ -65,7 +65,7 @@ class Session:
         """Return a hint whose command, if it ends with one, has the store options that this command was given."""
         if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
             return hint
-        options = (f"{name} {shlex.quote(value)}" for name, value in self._given if value)
+        options = (f"{name} {shlex.quote(value)}" for name, value in self._store_options if value)
         return re.sub(r"//[^/@\s]*@", "//***@", " ".join([hint, *options]))
 
     def look(self) -> StoreState:
@@ -126,7 +126,7 @@ class Session:
 
     @property
     def unwritable(self) -> bool:
-        """Whether the store is a file that cannot be written, so that nothing can be noted in it by the way."""
+        """Whether the store is a file that cannot be written, so that a read cannot update its index or checks."""
         url = self.url
         if url.get_backend_name() != "sqlite" or is_memory(url):
             return False
@@ -155,7 +155,7 @@ class Session:
         if self.url.get_backend_name() != "sqlite":
             raise Failure(f"there is no store at {self.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
         if state.there:
-            # Somebody's database, or an empty file: tables appear in it only when that was asked for.
+            # Another program's database, or an empty file: tables are created in it only on request.
             raise Failure(f"{self.shown!r} holds no store", "create one in it with: tape migrate --create", NOT_FOUND)
         target = Path(self.url.database or "")
         check_replaceable(target)
@@ -172,7 +172,7 @@ class Session:
         """Give a new store its name, unless another process made a file of that name meanwhile."""
         check_replaceable(target)
         try:
-            # Unlike a rename, a link never takes the place of another file.
+            # Unlike a rename, a link never replaces another file.
             os.link(part, target)
         except FileExistsError:
             raise Failure(f"{self.shown!r} was created in the meantime", "run the same command again") from None

@@ -1,7 +1,7 @@
-"""Values as they were typed, turned into what a command takes.
+"""Converting the values of a command line without Pydantic, where that is possible.
 
-Typer converts every value, also those that were not given, with Pydantic, whose import and schemas take a third of the
-time of a short command. What is plain is taken as it is here; everything else, and whatever is wrong, is Typer's.
+Typer converts every value with Pydantic, also missing ones. Importing it and building its schemas takes a third of the
+time of a short command. Plain values are converted here. All others, and invalid ones, are left to Typer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 __all__ = ["PlainCommand", "PlainGroup"]
 
 
-def _take_plainly(param: Any, annotation: Any) -> None:
-    """Let a parameter take texts, whole numbers and what was not given without converting it."""
+def _accept_plain_values(param: Any, annotation: Any) -> None:
+    """Let a parameter accept strings, integers and missing values without Pydantic."""
     wanted, declared = get_args(annotation) or (None, None)
     many = param.multiple or param.nargs == -1
     texts, numbers = wanted in (str, str | None), wanted in (int, int | None)
@@ -29,7 +29,7 @@ def _take_plainly(param: Any, annotation: Any) -> None:
 
     def process(context: Any, value: Any) -> Any:
         if value is None and (context.resilient_parsing or not param.required):
-            # While a shell completes a line, what must be given may still be missing.
+            # While a shell completes a line, required values may still be missing.
             nothing = () if many else None
             return nothing if param.callback is None else param.callback(context, param, nothing)
         plain = value
@@ -43,7 +43,7 @@ def _take_plainly(param: Any, annotation: Any) -> None:
 
 
 class _Plain:
-    """A command whose parameters take what is plain."""
+    """A command whose parameters accept plain values without Pydantic."""
 
     annotations: dict[str, Any]
     """How each parameter was declared, by its name."""
@@ -53,13 +53,13 @@ class _Plain:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if "process_value" not in vars(param):
-                _take_plainly(param, self.annotations.get(param.name))
+                _accept_plain_values(param, self.annotations.get(param.name))
         return params
 
 
 class PlainCommand(_Plain, TyperCommand):
-    """A command of Typer's whose parameters take what is plain."""
+    """A Typer command whose parameters accept plain values without Pydantic."""
 
 
 class PlainGroup(_Plain, TyperGroup):
-    """A group of Typer's whose parameters take what is plain."""
+    """A Typer group whose parameters accept plain values without Pydantic."""

@@ -45,7 +45,7 @@ __all__ = [
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_STAMP = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 LAST_STAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-"""The first and the last moment that can be told as a datetime."""
+"""The first and the last moment that a datetime can hold."""
 T = TypeVar("T")
 
 
@@ -67,7 +67,7 @@ class Source(Struct, frozen=True, array_like=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The promise that an entry is recorded. ``duplicate`` tells that it was so before this call."""
+    """The promise that an entry is recorded. ``duplicate`` says that it was recorded before this call."""
 
     tape: str
     seq: int
@@ -79,7 +79,7 @@ class Receipt(Struct, frozen=True):
 
 
 class MergeReceipt(Struct, frozen=True):
-    """The promise that a merge is recorded on both tapes; ``duplicate`` tells that there was nothing new."""
+    """The promise that a merge is recorded on both tapes; ``duplicate`` says that there was nothing new."""
 
     tape: str
     seq: int
@@ -88,7 +88,7 @@ class MergeReceipt(Struct, frozen=True):
     duplicate: bool
     child: str
     child_head: int
-    """The child's seq up to which it was taken."""
+    """The child's seq up to which it was merged."""
     strategy: str
     message_ids: list[str]
     """The messages that the merge wrote, by their ids in the parent."""
@@ -142,10 +142,10 @@ class Entry(Struct, frozen=True):
     """Where the head of the message tree stands after this entry."""
     position: int | None = None
     unreadable: str | None = None
-    """Why the entry cannot be read, in the feed, which passes over none: its payload is None then, as is all else of it
-    that is damaged."""
+    """Why the entry cannot be read. The feed skips none: such an entry has None as its payload and in all other damaged
+    fields."""
     occurred: int | None = None
-    """When that happened of which the entry tells, if the caller said so: microseconds since 1970."""
+    """When the recorded event happened, if the caller gave a time: microseconds since 1970."""
 
     def __repr__(self) -> str:
         return f"<tape.Entry {self.tape!r} seq {self.seq}: {self.kind}, key {self.key!r}>"
@@ -157,12 +157,12 @@ class Entry(Struct, frozen=True):
 
     @property
     def occurred_at(self) -> datetime | None:
-        """When that happened of which the entry tells, if the caller said so. Nothing is decided by it."""
+        """When the recorded event happened, if the caller gave a time. Nothing is decided by it."""
         return None if self.occurred is None else moment(self.occurred)
 
 
 class Message(Struct, frozen=True, eq=True):
-    """A message as it stands in the view. Every field that was given is an attribute, too."""
+    """A message as it is in the view. Every field of its data is an attribute, too."""
 
     id: str
     tape: str
@@ -171,14 +171,14 @@ class Message(Struct, frozen=True, eq=True):
     seq: int
     """The entry that placed the message."""
     revision: int
-    """The entry whose content holds."""
+    """The entry with the current content."""
     stamp: int
     tokens: int = 0
     """About how many tokens it takes, as estimated when it was recorded; 0 when that is not known."""
     meta: dict[str, Any] | None = None
-    """What the caller said beside the content that holds. No model sees it and no budget counts it."""
+    """The caller's meta for the current content. No model sees it and no budget counts it."""
     occurred: int | None = None
-    """When the content that holds came about, if the caller said so: microseconds since 1970."""
+    """When the current content originated, if the caller gave a time: microseconds since 1970."""
 
     @property
     def role(self) -> str | None:
@@ -197,7 +197,7 @@ class Message(Struct, frozen=True, eq=True):
 
     @property
     def occurred_at(self) -> datetime | None:
-        """When the content came about, if the caller said so; it was recorded at ``recorded_at``."""
+        """When the content originated, if the caller gave a time; it was recorded at ``recorded_at``."""
         return None if self.occurred is None else moment(self.occurred)
 
     @property
@@ -231,7 +231,7 @@ class Message(Struct, frozen=True, eq=True):
         return made
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only for names that are no field: whatever else the caller put into the message.
+        # Called only for names that are no field: further members of the message.
         if not name.startswith("__"):
             try:
                 return self.data[name]
@@ -272,7 +272,7 @@ class StateValue(Struct, frozen=True):
 
 
 class TapeInfo(Struct, frozen=True, kw_only=True):
-    """What is known of a tape without reading it."""
+    """The facts of a tape that are known without reading its entries."""
 
     id: str
     name: str | None = None
@@ -309,9 +309,9 @@ class Hit(Struct, frozen=True):
     message_id: str
     role: str | None
     snippet: str
-    """The text around the first words found, on one line, with « » around each."""
+    """The text around the first matching words, on one line, with « » around each."""
     score: float
-    """How much of the text is what was asked for. Informative: hits are ordered by age."""
+    """How well the text matches the query. Informative: hits are ordered by age."""
     stamp: int
 
     @property
@@ -330,7 +330,7 @@ class Check(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """How a store is, found without reading any tape."""
+    """The state of a store, without reading any tape."""
 
     ok: bool
     """The database answers and has the schema of this release."""
@@ -343,7 +343,7 @@ class Health(Struct, frozen=True, kw_only=True):
     latency: float
     """Seconds that the database took to answer."""
     verified: Check | None = None
-    """The newest check of the tape asked for, or of any."""
+    """The newest check of the requested tape, or of any."""
     tape: str | None = None
     head: int | None = None
     head_hash: str | None = None
@@ -362,7 +362,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """What ``retain`` purged, or would purge; and what is old enough but has to stay, with the reason."""
+    """What ``retain`` purged, or would purge; and what is old enough but must be kept, with the reason."""
 
     dry_run: bool
     tapes: list[str] = field(default_factory=list)
@@ -378,7 +378,7 @@ class Transfer(Struct, frozen=True, kw_only=True):
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """A part of a longer list. ``cursor`` continues it; ``truncated`` tells whether there is more."""
+    """A part of a longer list. ``cursor`` continues it; ``truncated`` says whether there is more."""
 
     items: list[T]
     cursor: str | None = None
@@ -402,7 +402,7 @@ class Problem(Struct, frozen=True):
     what: str
 
     def __eq__(self, other: object) -> bool:
-        # Which class of problem it is tells what mends it, and is no part of its value.
+        # The class of a problem says how to repair it, and is not part of its value.
         return isinstance(other, Problem) and astuple(self) == astuple(other)
 
     def __ne__(self, other: object) -> bool:
@@ -413,11 +413,11 @@ class Problem(Struct, frozen=True):
 
 
 class ViewProblem(Problem, frozen=True):
-    """The entries are intact and the view is not what they give: ``rebuild`` mends it."""
+    """The entries are intact and the view does not match them: ``rebuild`` repairs it."""
 
 
 class IndexProblem(Problem, frozen=True):
-    """The search index is not what the entries give: ``rebuild`` of all tapes mends it."""
+    """The search index does not match the entries: ``rebuild`` of all tapes repairs it."""
 
 
 class Report(Struct, frozen=True):

@@ -36,7 +36,7 @@ __all__ = ["Compacting", "Compactor", "in_thread", "too_slow"]
 
 
 class Compacting(Struct):
-    """A compaction that has begun: what its summarizer is asked, and what its end needs to know."""
+    """A compaction that has begun: the request to its summarizer, and what recording its end needs."""
 
     call: Call
     """How its end is recorded."""
@@ -52,7 +52,7 @@ class Compacting(Struct):
 
 @list_options
 class Compactor(Snapshot):
-    """What a tape does to become shorter."""
+    """The summaries and compactions of a tape."""
 
     def set_summary(
         self,
@@ -63,11 +63,11 @@ class Compactor(Snapshot):
         expected: Summary | tuple[str, int] | int | None = None,
         **options: Unpack[WriteOptions],
     ) -> Receipt:
-        """Let a summary stand for the messages from ``first`` to ``last``, which stay on the tape.
+        """Replace the messages from ``first`` to ``last`` by a summary in contexts; they stay on the tape.
 
         ``expected`` is the newest summary on the path as ``summary()`` returns it, or its (tape, seq), or its seq if no
         other summary of the tape or its ancestors has that seq; None for none yet. If another one was recorded in
-        between, SummaryMoved tells which. A run with a tool call that has no result yet is refused.
+        between, SummaryMoved names it. A run with a tool call that has no result yet is refused.
         """
         return self._add_summary(call_of(self._id, **options), text, first, last, expected)
 
@@ -93,7 +93,7 @@ class Compactor(Snapshot):
         timeout: float = 120.0,
         **options: Unpack[WriteOptions],
     ) -> Compacting | Receipt | None:
-        """Choose a run and record that its compaction begins; the receipt of an earlier one, or None for nothing."""
+        """Choose a run and record that its compaction begins; the receipt of an earlier one, or None if none is due."""
         call = call_of(self._id, **options)
         if call.key is not None and (entry := self._reader.entry(self._id, None, None, call.key)):
             return _repeated(entry)
@@ -106,7 +106,7 @@ class Compactor(Snapshot):
             raise InvalidEntry("summarize", f"must be a function, not {strict.shown(summarize)}")
         self._services.database.check_writable()
         context = self.context()
-        # Most calls have nothing to do: what is shown tells so, without a look at what earlier summaries cover.
+        # Most calls have nothing to do. The context alone shows that, without reading what earlier summaries cover.
         costs = [self._cost(message) for message in context.messages]
         first, end = compaction.spare(costs, head=head, tail_tokens=budget, min_tail=min_tail)
         if end - first < 2:
@@ -121,13 +121,13 @@ class Compactor(Snapshot):
         )
         if run is None:
             return None
-        # A summary inside the run is continued: the new one covers what it covers, too.
+        # A summary inside the run is continued: the new one also covers its messages.
         previous = "\n\n".join(summary.text for summary in run.earlier) or None
         limit = compaction.budget_for(run.messages, self._cost)
         request = SummaryRequest(
             run.messages, previous, limit, compaction.summary_prompt(run.messages, previous, limit)
         )
-        # The head has to be as expected when it begins; its own start moves it.
+        # The expected head is checked when the compaction begins. Its own start entry moves the head.
         ending = Call(self._id, call.actor, call.meta, key=call.key)
         try:
             lane = self._record_start(call, timeout)
@@ -137,13 +137,13 @@ class Compactor(Snapshot):
 
     @arguments_of(_begin_compaction)
     def compact(self, *arguments: Any, **named: Any) -> Receipt | None:
-        """Summarise what lies between the first messages and the last ``budget`` tokens, if there is anything.
+        """Summarise the messages between the first ones and the last ``budget`` tokens, if there are any.
 
         ``summarize`` gets a SummaryRequest and returns the text; it may be a coroutine function, which an async tape
         runs on the caller's event loop. It is called outside of any transaction, for at most ``timeout`` seconds. One
         that fails, hangs, is cancelled or returns nothing usable changes nothing and is recorded as failed. Returns
         None when there was nothing to do or another compaction is under way. With the key of an earlier call that
-        succeeded, its receipt comes back and nothing is summarised.
+        succeeded, its receipt is returned and nothing is summarised.
         """
         begun = self._begin_compaction(*arguments, **named)
         if not isinstance(begun, Compacting):
@@ -160,7 +160,7 @@ class Compactor(Snapshot):
     def _cost(self, message: Message) -> int:
         """Return the tokens of a message."""
         counter = self._reader.settings.counter
-        # What was counted when the message was recorded need not be counted again.
+        # The tokens counted when the message was recorded are reused.
         return (message.tokens if counter is None else 0) or message_tokens(message.data, counter or estimate)
 
     def _finish_compaction(self, begun: Compacting, text: Any) -> Receipt | None:
@@ -183,12 +183,12 @@ class Compactor(Snapshot):
         return receipt
 
     def _fail_compaction(self, begun: Compacting, error: BaseException) -> BaseException:
-        """Record that a compaction failed, so that the next one need not wait, and return what its caller is told."""
+        """Record that a compaction failed, so that the next one need not wait, and return the error to raise."""
         try:
             why = f"{type(error).__name__}: {error}"[:500].encode(errors="replace").decode()
         except Exception:
             why = type(error).__name__
-        # Where the database cannot be reached, the deadline lets the next one start; the cause is worth more.
+        # If the database cannot be reached, the deadline lets the next one start. The cause is the error to raise.
         with contextlib.suppress(TapeError):
             self._record_end(begun.call, begun.lane, "failed", why)
         if isinstance(error, TapeError) or not isinstance(error, Exception | asyncio.CancelledError):
@@ -205,7 +205,7 @@ class Compactor(Snapshot):
         except Exception:
             raise
         except BaseException:
-            # Interrupted: whether the start was recorded is not known, and its end does no harm.
+            # Interrupted: it is unknown whether the start was recorded, and recording an end does no harm.
             if start.lane is not None:
                 with contextlib.suppress(TapeError):
                     self._record_end(Call(self._id, call.actor, call.meta), start.lane, "failed", "interrupted")
@@ -234,7 +234,7 @@ def _repeated(entry: Entry) -> Receipt:
 def in_thread(work: Callable[[], Any]) -> Future[tuple[Any, BaseException | None]]:
     """Run something in a thread of its own, which can be left behind when it hangs; returns its value or its error."""
     future: Future[tuple[Any, BaseException | None]] = Future()
-    # Nobody can cancel it from now on; whoever waits may cease to.
+    # From now on it cannot be cancelled, only abandoned by the waiter.
     future.set_running_or_notify_cancel()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""A consumer: a named reader of the feed that finds its place again."""
+"""A consumer: a named reader of the feed with a stored position."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Consumer", "check_timeout"]
 
 
 class Consumer:
-    """A reader of the feed whose position is kept in the database under its name.
+    """A reader of the feed whose position is stored in the database under its name.
 
-    Entries come at least once: what was read but not committed comes again. For exactly once, commit the position in
-    the transaction that holds what was made of the entries: ``store.bind(connection).consumer(name).commit(…)``.
+    Delivery is at least once: entries that were read but not committed come again. For exactly once, commit the
+    position in the transaction with the results: ``store.bind(connection).consumer(name).commit(…)``.
     """
 
     def __init__(self, services: Services, name: str) -> None:
@@ -29,7 +29,7 @@ class Consumer:
 
     @property
     def name(self) -> str:
-        """The name under which the position is kept, for each owner apart."""
+        """The name under which the position is stored, separately for each owner."""
         return self._name
 
     @property
@@ -38,18 +38,18 @@ class Consumer:
         return self._services.feed.committed(self._name)
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield every entry behind the committed position that there is now."""
+        """Yield every entry after the committed position that exists now."""
         self._services.log_administrative("feed")
         return self._services.feed.entries(self.position, None)
 
     def follow(self, *, timeout: float | None = None) -> Iterator[Entry]:
-        """Yield every entry behind the committed position and wait for more; see ``Store.follow``."""
+        """Yield every entry after the committed position and wait for more; see ``Store.follow``."""
         most = check_timeout(timeout)
         self._services.log_administrative("follow")
         return self._services.feed.follow(self.position, most)
 
     def commit(self, position: int) -> None:
-        """Keep ``position``, that of the last entry dealt with. A lower one than before rewinds."""
+        """Store ``position``, that of the last processed entry. A lower one than before rewinds."""
         checked = check_position(position, "position", postgres=self._services.database.postgres)
         self._services.feed.commit(self._name, checked)
 

@@ -1,7 +1,7 @@
 """Explaining a context: the entry behind each part of it, and what moved since the recorded one before it.
 
-What moved is found by building the context again as of the entries in between, with the same budget, policy and branch:
-the entry before which the two requests still agree, and after which they do not.
+To find what moved, the context is built again as of the entries in between, with the same budget, policy and branch.
+The cause is the entry before which the two requests still agree, and after which they do not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["explain"]
 
 _USAGE_WITHIN = 200
-"""How many entries behind a recorded context are searched for the usage of its call."""
+"""How many entries after a recorded context are searched for the usage of its call."""
 
 
 class _Part(Struct, frozen=True):
@@ -69,8 +69,8 @@ class _Side:
         self.shown = shown
         self.recorded = recorded
         self.count = count
-        given = shown.manifest
-        data = given if isinstance(given, dict) else msgspec.to_builtins(given)
+        manifest = shown.manifest
+        data = manifest if isinstance(manifest, dict) else msgspec.to_builtins(manifest)
         try:
             self.manifest = msgspec.convert(data, Manifest)
         except msgspec.ValidationError as error:
@@ -86,26 +86,26 @@ class _Side:
         """What it is made of, in the order of the request."""
         manifest = self.manifest
         texts = [("prompt", manifest.prompt), ("documents", manifest.documents), ("anchor", manifest.checkpoint)]
-        found = [_Part(kind, text, {"role": "user", "content": text}) for kind, text in texts if text]
+        parts = [_Part(kind, text, {"role": "user", "content": text}) for kind, text in texts if text]
         altered = iter(manifest.altered)
         for data in self.shown.messages:
             data = data.data if isinstance(data, Message) else data
-            found.append(_Part("message", shapes.read(data), data))
-        fixed = len(found) - len(self.shown.messages)
+            parts.append(_Part("message", shapes.read(data), data))
+        fixed = len(parts) - len(self.shown.messages)
         index = fixed
         for item in manifest.included:
             if isinstance(item, dict):
                 origin = next(altered, None)
                 if origin is not None:
-                    part = msgspec.structs.replace(found[index], tape=origin.tape, seq=origin.seq, step=origin.why)
-                    found[index] = part
+                    part = msgspec.structs.replace(parts[index], tape=origin.tape, seq=origin.seq, step=origin.why)
+                    parts[index] = part
                 index += 1
                 continue
             tape, first, last = item
             for seq in range(first, last + 1):
-                found[index] = msgspec.structs.replace(found[index], tape=tape, seq=seq)
+                parts[index] = msgspec.structs.replace(parts[index], tape=tape, seq=seq)
                 index += 1
-        return found
+        return parts
 
 
 class _Explaining:
@@ -131,12 +131,12 @@ class _Explaining:
             for part in side.parts
         ]
         entries = self._entries([(tape, seq) for tape, seq in placed if tape is not None and seq is not None])
-        found = []
+        regions = []
         for part, (tape, seq), tokens in zip(side.parts, placed, self._tokens(), strict=True):
             entry = entries.get((tape, seq))
             payload = entry.payload if entry is not None else None
             kind = "summary" if isinstance(payload, payloads.Compact) else part.kind
-            found.append(
+            regions.append(
                 Region(
                     kind=kind,
                     tokens=tokens,
@@ -150,7 +150,7 @@ class _Explaining:
                     placed=payload.placed if isinstance(payload, payloads.Revise) else None,
                 )
             )
-        return found
+        return regions
 
     def _tokens(self) -> list[int]:
         fixed = [part for part in self.side.parts if isinstance(part.shown, str)]
@@ -163,18 +163,18 @@ class _Explaining:
         return [*(self.side.count(part.shown) + MESSAGE_TOKENS for part in fixed), *weights]
 
     def _entries(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str | None, int | None], Entry]:
-        """Return entries by tape and seq, read in as few ranges as they make up."""
+        """Return entries by tape and seq, read in as few ranges as possible."""
         ranges: list[list[Any]] = []
         for tape, seq in sorted(set(places)):
             if ranges and ranges[-1][0] == tape and ranges[-1][2] + 1 == seq:
                 ranges[-1][2] = seq
             else:
                 ranges.append([tape, seq, seq])
-        found: dict[tuple[str | None, int | None], Entry] = {}
+        by_place: dict[tuple[str | None, int | None], Entry] = {}
         for tape, first, last in ranges:
             for entry in self.reader.entries_between(self.reads.id, self.side.manifest.head, tape, first, last):
-                found[entry.tape, entry.seq] = entry
-        return found
+                by_place[entry.tape, entry.seq] = entry
+        return by_place
 
     # -- what moved
 
@@ -189,7 +189,7 @@ class _Explaining:
         ):
             if was is not None and now is not None and was != now:
                 why = f"the model was {was}, and is {now}" if cause == "model" else "the tool list is another"
-                return self._told(before, regions, 0, cause, why, None, whole, 0)
+                return self._difference(before, regions, 0, cause, why, None, whole, 0)
         offset = common_prefix(old, new)
         if offset == sum(len(piece.raw) for piece in old):
             return None
@@ -197,35 +197,35 @@ class _Explaining:
         at = same_until([(part.kind, part.shown) for part in before.parts], [(p.kind, p.shown) for p in side.parts])
         region = regions[at] if at is not None else None
         cause, why, entry = self._cause(before, old, offset, region)
-        told = self._told(before, regions, offset, cause, why, entry, whole - kept, kept)
-        return msgspec.structs.replace(told, region=at, before=excerpt(old, offset), after=excerpt(new, offset))
+        change = self._difference(before, regions, offset, cause, why, entry, whole - kept, kept)
+        return msgspec.structs.replace(change, region=at, before=excerpt(old, offset), after=excerpt(new, offset))
 
     def _cause(
         self, before: _Side, old: Sequence[Piece], offset: int, region: Region | None
     ) -> tuple[str, str, Entry | None]:
-        """Return what moved a byte: an entry between the two contexts, or what the caller asked for differently."""
-        agrees = self._agreeing(before, old, offset)
+        """Return what moved a byte: an entry between the two contexts, or a changed argument of the caller."""
+        agrees = self._agreement(before, old, offset)
         first, last = before.manifest.head, self.side.manifest.head
         if isinstance(agrees, str):
             return ("policy" if self.policy is None else "settings"), agrees, None
         if not agrees(first):
             changed = region is not None and region.kind == "prompt" and region.tape == self.reads.id
             if region is not None and region.seq is not None and changed and region.seq > first:
-                # It cannot be rendered here as it was then, for want of what the program declares.
+                # The prompt cannot be rendered here as it was then, because this program declares other blocks.
                 entry = self._entry(region.seq)
                 return (*why_moved(entry, self.side.manifest), entry)
-            return (*self._asked(before), None)
+            return (*self._changed_request(before), None)
         seq = moved_at(agrees, first, last)
         entry = self._entry(seq)
         if region is not None and region.seq is not None and region.tape == self.reads.id and region.seq > seq:
             shown = self._entry(region.seq)
             if replaces(shown, entry):
-                # It was moved more than once, and this is the entry that is seen.
+                # It was moved more than once, and this is the entry whose content is shown.
                 entry = shown
         return (*why_moved(entry, self.side.manifest), entry)
 
-    def _agreeing(self, before: _Side, old: Sequence[Piece], offset: int) -> Callable[[int], bool] | str:
-        """Return what tells whether the context as of an entry still has the byte of the one before, or why not."""
+    def _agreement(self, before: _Side, old: Sequence[Piece], offset: int) -> Callable[[int], bool] | str:
+        """Return a function that compares the context as of an entry with the one before, or why there is none."""
         manifest, policy = self.side.manifest, self.policy
         if policy is None:
             if (manifest.policy, manifest.version) != (STANDARD.name, STANDARD.version):
@@ -237,7 +237,7 @@ class _Explaining:
         def pieces(seq: int) -> list[Piece]:
             context = self.reads._context_at(seq, manifest.budget, manifest.branch, policy)
             if same_prompt:
-                # It may be rendered from blocks that only the program declares which recorded it.
+                # The prompt may be rendered from blocks that only the recording program declares.
                 context.prompt = manifest.prompt
             return _Side(context, None, self.side.count).pieces(self.api)
 
@@ -246,7 +246,7 @@ class _Explaining:
                 try:
                     known[seq] = common_prefix(old, pieces(seq)) > offset
                 except TapeError:
-                    # A branch that was not there yet, or a budget that nothing fitted.
+                    # A branch that did not exist yet, or a budget that nothing fitted into.
                     known[seq] = False
             return known[seq]
 
@@ -254,8 +254,8 @@ class _Explaining:
             return "it cannot be built here as it was: the store was opened with other settings"
         return agrees
 
-    def _asked(self, before: _Side) -> tuple[str, str]:
-        """Return what the caller asked for differently."""
+    def _changed_request(self, before: _Side) -> tuple[str, str]:
+        """Return which argument of the caller changed."""
         was, now = before.manifest, self.side.manifest
         if (was.policy, was.version) != (now.policy, now.version):
             return "policy", f"the policy was {was.policy} {was.version}, and is {now.policy} {now.version}"
@@ -270,7 +270,7 @@ class _Explaining:
 
     # -- what it costs
 
-    def _told(
+    def _difference(
         self,
         before: _Side,
         regions: Sequence[Region],
@@ -304,7 +304,7 @@ class _Explaining:
         )
 
     def _usage(self, recorded: int | None) -> payloads.Usage | None:
-        """Return the usage that was recorded for the call of a recorded context, if there is any soon behind it."""
+        """Return the usage of the call of a recorded context, if it was recorded soon after it."""
         if recorded is None:
             return None
         near = self.reader.entries_between(self.reads.id, None, self.reads.id, recorded + 1, recorded + _USAGE_WITHIN)
@@ -365,7 +365,7 @@ def explain(
             raise InvalidEntry("against", f"the context recorded at seq {against} was built after this one")
     elif (last := reader.recorded_before(id, side.recorded or manifest.head + 1)) is not None:
         with contextlib.suppress(InvalidEntry, Corrupt):
-            # Of a file that was imported it may be anything.
+            # An imported file may contain anything there.
             before = _Side(reader.recall(id, last), last, count)
     return Explanation(
         tape=id,

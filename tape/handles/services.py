@@ -1,4 +1,4 @@
-"""What handles use of a store: the services behind them, made by the store and shared by all of its handles."""
+"""The services of a store: created by the store and shared by all of its handles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Services"]
 class Services:
     """The services of one store: each does one kind of work on its database, for its owner.
 
-    What a program may never need is loaded and made when it is first used.
+    Services that a program may never need are imported and created on first use.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Services:
         self.reader = reader
         self.feed = feed
         self.new_id = recorder.shared.new_id
-        """Where generated ids come from: in a transaction every run is given the same ones."""
+        """The source of generated ids; in a transaction every retry gets the same ones."""
 
     def keyed(self, key: str | None) -> Key:
         """Return the key that the caller gave, or a random one."""
@@ -100,6 +100,6 @@ class Services:
         return Importer(self.recorder)
 
     def log_administrative(self, call: str, **facts: str | None) -> None:
-        """Log a call that looks across owners."""
+        """Log a call that reads across owners."""
         if self.owner is None and not facts.get("owner"):
             log.info("tape.administrative", call=call, **facts)

@@ -32,7 +32,7 @@ def spending(
     until: datetime | None,
     prices: Prices | None,
 ) -> list[UsageRow]:
-    """Return what was used, a row for each key; those of days in their order, all others from the most costly on."""
+    """Return usage as a row for each key: days and turns in their order, all others by cost, the highest first."""
     by = strict.one_of(by, tuple(_KEYS), "by")
     if by == "turn" and chat is None:
         raise InvalidEntry("by", "turns are of one tape: pass tape= as well")
@@ -64,7 +64,7 @@ def _bound(at: datetime | None, field: str) -> int | None:
 
 
 def _of_tape(chat: Tape, *, turns: bool) -> Iterator[tuple[Use, payloads.Usage]]:
-    """Yield what a tape used itself, each with the message that began the turn, if turns are asked for."""
+    """Yield the usage of the tape itself, with ``turns`` each with the message that began its turn."""
     turn = ""
     for entry in chat.entries(kinds=("append", "usage") if turns else ("usage",)):
         payload = entry.payload

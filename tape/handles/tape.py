@@ -1,7 +1,7 @@
 """A tape: the handle through which one history is written and read, and the forks of it.
 
-It is cheap and holds nothing but its id. What it does with messages, memory and summaries stands in the modules of
-those names. Here is what concerns it as a whole: its points in time, its status and labels, and its forks.
+It is cheap and holds nothing but its id. Its methods for messages, memory and summaries are in the modules of those
+names. This module has those for the tape as a whole: its points in time, its status and labels, and its forks.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
     """One history, open for reading and writing. Every write is atomic and returns a receipt."""
 
     def at(self, point: int | datetime | str | UnsetType = UNSET) -> Snapshot:
-        """Return the reads of this tape frozen at a seq, at a moment, or at the newest anchor of a name.
+        """Return a snapshot of this tape at a seq, at a moment, or at the newest anchor of a name.
 
-        The id of a message gives the view as it is now with that message as the head; no point, the tape as it is now.
+        The id of a message gives the current view with that message as the head. Without a point it is the tape now.
         """
         if point is None:
-            # Meant as some point, and not as now.
+            # A None that was computed as a point must not mean now.
             raise InvalidEntry("point", "must be a seq, a datetime or a name")
         wanted = None if point is UNSET else point
         return Snapshot(self._services, self._id, *self._reader.freeze(self._id, wanted))
@@ -99,9 +99,9 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         """Return what a model should see: the latest anchor on the path, the prompt, and the messages after the anchor.
 
         Raises BudgetExceeded rather than return more than ``budget`` tokens; what is left out is up to the ``policy``.
-        ``model`` and ``tools`` are what the request goes to and offers: its manifest keeps the name and a digest, so
-        that ``explain`` can tell when they changed. With ``record`` the manifest is stored as an event, from which
-        ``recall`` builds the context again.
+        ``model`` and ``tools`` are those of the request: the manifest stores the name and a digest, so that ``explain``
+        can report when they changed. With ``record`` the manifest is stored as an event, from which ``recall`` builds
+        the context again.
         """
         if strict.flag(record, "record"):
             return self.recorded_context(budget=budget, branch=branch, policy=policy, model=model, tools=tools)[0]
@@ -118,9 +118,9 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
     ) -> tuple[Context, Receipt]:
         """Build a context and record its manifest, so that ``recall`` can build it again; returns both.
 
-        When someone changed the tape in between, the context is built again, so that what is recorded stands at the
-        head. ``Context.head`` is then the entry of the record: the ``expected_head`` of the answer. On a tape that
-        changes each time, the last context is recorded as it is, and its head tells the answer that it was overtaken.
+        If the tape changed in between, the context is built again, so that the recorded one is that of the head.
+        ``Context.head`` is then the entry of the record: the ``expected_head`` of the answer. On a tape that changes
+        each time, the last context is recorded as it is, and its head makes the answer's ``expected_head`` fail.
         """
         for _ in range(_ATTEMPTS):
             context = self.context(budget=budget, branch=branch, policy=policy, model=model, tools=tools)
@@ -151,7 +151,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
 
     @recorded
     def complete(self, **options: Unpack[WriteOptions]) -> Request:
-        """Close the tape: its work is done. What changes the view is refused until ``reopen``."""
+        """Close the tape: its work is done. Changes of the view are refused until ``reopen``."""
         return self._set_status(call_of(self._id, **options), "completed")
 
     @recorded
@@ -161,7 +161,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
 
     @recorded
     def end(self, reason: str, **options: Unpack[WriteOptions]) -> Request:
-        """Close the tape for a reason of the caller's."""
+        """Close the tape for a reason given by the caller."""
         return self._set_status(call_of(self._id, **options), "ended", strict.text(reason, "reason"))
 
     @recorded
@@ -196,10 +196,10 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
 
     @recorded
     def hide(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Request:
-        """Take the tape out of lists, searches and reads, and let it take no writes, until ``unhide``.
+        """Remove the tape from lists, searches and reads, and refuse writes to it, until ``unhide``.
 
-        Nothing is removed: its forks go on reading what they inherit, and the feed goes on giving its entries. A hidden
-        tape reads as one that is not there, ``get`` and writes raise TapeHidden, and ``store.list(hidden=True)`` lists
+        Nothing is deleted: its forks still read what they inherit, and the feed still returns its entries. A hidden
+        tape reads as if it did not exist, ``get`` and writes raise TapeHidden, and ``store.list(hidden=True)`` lists
         it. It can be purged. Raises TapeNotFound for a tape that was never written.
         """
         return self._set_hidden(call_of(self._id, **options), strict.reason(reason), hidden=True)
@@ -230,8 +230,8 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
 
         Nothing is copied. The fork never sees what this tape records later, nor this tape what the fork records
         before it is merged. In a ``with`` statement it is merged with ``strategy`` at the end, and discarded when
-        an exception leaves the block. The same call with the same ``id`` or ``key`` returns the same fork; any other
-        use of a taken id is TapeExists. So is that of a purged tape, unless ``reuse`` says that the fork may have it.
+        an exception leaves the block. The same call with the same ``id`` or ``key`` returns the same fork. Any other
+        use of a taken id raises TapeExists, also for the id of a purged tape, unless ``reuse`` allows it.
         """
         call = call_of(self._id, **options)
         if name is not None:
@@ -257,12 +257,12 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         expected_view: int | None = None,
         **message: Any,
     ) -> MergeReceipt:
-        """Take what is new on a fork of this tape, in one step on both.
+        """Merge what is new on a fork of this tape, in one transaction on both.
 
-        ``replay`` continues the active branch with the fork's messages and carries over what it did to inherited
-        ones; ``squash`` writes one message with ``summary`` (or the fork's last content) and further message fields
-        such as ``role="tool", tool_call_id=…``; ``link`` records only how far the fork may be read from here. With
-        nothing new the last receipt comes back. Where both changed the same message: MergeConflict, or as
+        ``replay`` appends the fork's messages to the active branch and applies its changes of inherited ones.
+        ``squash`` writes one message with ``summary`` (or the fork's last content) and further message fields such as
+        ``role="tool", tool_call_id=…``. ``link`` records only how far the fork may be read from here. With nothing new
+        the last receipt is returned. If both changed the same message, it raises MergeConflict, or does as
         ``on_conflict`` says.
         """
         call = call_of(
@@ -288,7 +288,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         return self._reader.lineage(self._id)
 
     def linked(self, child: Tape | str) -> Snapshot:
-        """Return a merged or linked fork as it was then: what it recorded later never shows."""
+        """Return a merged or linked fork as it was then, without its later entries."""
         wanted = _tape_id(child)
         head = self._reader.linked(self._id, wanted)
         if head is None:
@@ -303,7 +303,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
 
 
 def family(snapshot: Snapshot) -> str:
-    """Return the tape from which a tape's family comes."""
+    """Return the root of a tape's family."""
     ancestors = snapshot._reader.lineage(snapshot.id).ancestors
     return ancestors[-1].tape if ancestors else snapshot.id
 
@@ -320,7 +320,7 @@ def difference(before: Snapshot, after: Snapshot) -> Diff:
 
 
 def difference_by_content(before: Snapshot, after: Snapshot) -> Diff:
-    """Compare two views that share no ids, by what their messages say."""
+    """Compare two views that share no ids, by the content of their messages."""
     aligned = align(before.messages(), after.messages())
     anchored = after.anchors(limit=2**31 - 1)
     return Diff(aligned.only("+"), [], aligned.only("-"), [], anchored, aligned.parted)
@@ -345,14 +345,14 @@ class Fork(Tape):
             if self.info().status != "discarded":
                 self._parent.merge(self, strategy=self._strategy, on_conflict=self._on_conflict)
         elif isinstance(error, Exception):
-            # Whatever may stand in the error's text; and if the fork cannot be discarded (it was merged, or the
-            # database is away), the error is still the one to tell.
+            # The text of the error may contain anything. If the fork cannot be discarded (it was merged, or the
+            # database is unreachable), the error itself is still the one to raise.
             reason = f"{type(error).__name__}: {error}"[:500].replace("\0", "").encode("utf-8", "replace").decode()
             try:
                 self.discard(reason=reason)
             except TapeError as refused:
                 error.add_note(f"the fork {self._id!r} was not discarded: {refused}")
-        # A cancellation or an interrupt says nothing about the work: the fork stays open.
+        # A cancellation or an interrupt does not mean that the work failed, so the fork stays open.
 
 
 def _tape_id(child: Tape | str) -> str:

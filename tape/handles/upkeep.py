@@ -1,4 +1,4 @@
-"""What keeps a store in order: checks and repair, purges, retention, export, import, backup, health and counts."""
+"""Maintenance of a store: checks and repair, purges, retention, export, import, backup, health and counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Upkeep"]
 
 
 class Upkeep:
-    """The calls of a store that look after it as a whole."""
+    """The maintenance calls of a store."""
 
     _db: Database
     _owner: str | None
@@ -58,11 +58,11 @@ class Upkeep:
         progress: Progress | None = None,
         skipped: Callable[[Problem], object] | None = None,
     ) -> int:
-        """Make the view anew from the entries, of one tape or of all; returns how many tapes were rebuilt.
+        """Rebuild the view from the entries, of one tape or of all; returns how many tapes were rebuilt.
 
-        With all tapes the search index is made anew as well, unless the store has an owner: it is one for all
-        owners. Of all tapes, one whose entries cannot be read keeps its view and is not counted; ``verify`` names it,
-        and ``skipped`` is called with the problem. ``progress`` is called as in ``verify``.
+        With all tapes the search index is rebuilt as well, unless the store has an owner, because all owners share it.
+        Of all tapes, one whose entries cannot be read keeps its view and is not counted. ``verify`` reports it, and
+        ``skipped`` is called with the problem. ``progress`` is called as in ``verify``.
         """
         from tape.db.maintain.rebuild import rebuild
 
@@ -78,12 +78,12 @@ class Upkeep:
         return rebuild(self._db, self._owner, self._recorder, id, progress, skipped)
 
     def purge(self, id: str, *, forks: bool = False, expected_head: int | None = None) -> Retention:
-        """Remove a tape for good; with ``forks``, its forks and theirs as well. Returns what went.
+        """Delete a tape permanently; with ``forks``, its forks and theirs as well. Returns what was deleted.
 
-        It vanishes at once, its rows go in batches; a call that was interrupted in between is finished by the next
-        one. What stays is a tombstone: id, last seq and hash. The id is refused afterwards, unless ``create`` is told
-        to ``reuse`` it. Raises TapeInUse while another tape inherits from it or links to it; ``hide`` such a tape. With
-        ``expected_head`` (of the tape itself, not of its forks) it is HeadMoved if someone wrote to it since.
+        It is invisible at once, and its rows are deleted in batches. The next call finishes one that was interrupted.
+        A tombstone stays: id, last seq and hash. The id is refused afterwards, unless ``create`` may ``reuse`` it.
+        Raises TapeInUse while another tape inherits from it or links to it; ``hide`` such a tape. With
+        ``expected_head`` (of the tape itself, not of its forks) it raises HeadMoved if someone wrote to it since.
         """
         return self._services.purging.purge(
             strict.identifier(id, "id"),
@@ -92,10 +92,10 @@ class Upkeep:
         )
 
     def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
-        """Purge tapes that were last written before a moment or longer ago than a time; by default only tells which.
+        """Purge tapes that were last written before a moment or longer ago than a time; by default only list them.
 
-        A tape that has a younger fork stays, as does one that a younger tape links to; ``kept`` tells why. Each
-        family is purged by itself, so an interrupted run is simply run again.
+        A tape with a more recent fork is kept, as is one that a more recent tape links to; ``kept`` has the reasons.
+        Each family is purged by itself, so an interrupted run can simply be repeated.
         """
         strict.flag(dry_run, "dry_run")
         if status is not None:
@@ -118,12 +118,12 @@ class Upkeep:
         return self._services.exporter.export(id, file, family=strict.flag(family, "family"), progress=progress)
 
     def import_(self, file: File, *, progress: Progress | None = None, reuse: bool = False) -> Transfer:
-        """Take in an exported file: all of it, or nothing.
+        """Import an exported file: all of it, or nothing.
 
-        The whole file is checked first, and every reference in it. What is stored already is left as it is, so that
-        importing twice changes nothing; a file that goes on where a stored tape ends extends it. Anything else is
-        ImportFailed with the number of the line. ``progress`` is called with the bytes done and the bytes in all, over
-        both readings of the file.
+        The whole file is checked first, and every reference in it. Entries that are stored already are left as they
+        are, so importing twice changes nothing. A file that continues where a stored tape ends extends it. Anything
+        else raises ImportFailed with the number of the line. ``progress`` is called with the bytes done and the bytes
+        in all, over both readings of the file.
         """
         strict.callback(progress, "progress")
         self._db.check_writable()
@@ -132,7 +132,7 @@ class Upkeep:
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy a live SQLite store to a file, while others read and write it.
 
-        On PostgreSQL use ``pg_dump``. A store of one owner cannot copy those of all.
+        On PostgreSQL use ``pg_dump``. A store with an owner cannot make a backup, which contains all owners' tapes.
         """
         self._db.outside("backup")
         if self._owner is not None:
@@ -141,14 +141,14 @@ class Upkeep:
         self._db.backup(file)
 
     def health(self, id: str | None = None) -> Health:
-        """Tell whether the database answers, its schema, and up to where a tape was last verified.
+        """Return whether the database answers, its schema, and up to where a tape was last verified.
 
-        With ``id`` it is that tape's last check and head, otherwise the newest check of any. Scans nothing. A
+        With ``id`` it is that tape's last check and head, otherwise the newest check of any tape. Scans nothing. A
         database that cannot be reached is reported as ``ok=False``, not raised.
         """
         return self._services.catalog.health(None if id is None else strict.identifier(id, "id"))
 
     def stats(self) -> Stats:
-        """Count the tapes, entries, messages and bytes; reads the size of every entry, so it takes its time."""
+        """Count the tapes, entries, messages and bytes. It reads the size of every entry, so it is slow on large stores."""
         self._services.log_administrative("stats")
         return self._services.catalog.stats()

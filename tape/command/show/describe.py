@@ -19,18 +19,18 @@ from tape.core.entries import payloads
 __all__ = ["entry_failed", "entry_heading", "entry_lines", "entry_text", "gist", "label", "message_of", "oneline"]
 
 _ROWS = 12
-"""So many rows of a message are shown in the log; ``show`` has the rest."""
+"""How many rows of a message the log shows; ``show`` prints all of them."""
 
 
 def message_of(entry: tape.Entry) -> dict[str, Any] | None:
-    """Return the message that an entry brings, if it brings one."""
+    """Return the message in an entry, if it has one."""
     payload = entry.payload
     message = payload.message if isinstance(payload, payloads.Append | payloads.Revise) else None
     return message if isinstance(message, dict) else None
 
 
 def entry_text(entry: tape.Entry, look: Look = PLAIN) -> str:
-    """Return all that an entry says, to be searched."""
+    """Return the whole text of an entry, for searching."""
     message = message_of(entry)
     if message is not None:
         return body(message, look.calls)
@@ -38,7 +38,7 @@ def entry_text(entry: tape.Entry, look: Look = PLAIN) -> str:
 
 
 def entry_failed(entry: tape.Entry) -> bool:
-    """Whether an entry tells of a failure: a tool's error, or an event that says so."""
+    """Whether an entry records a failure: a tool's error, or a failed event."""
     if isinstance(entry.payload, payloads.Event):
         return event_failed(entry.payload.name, entry.payload.data)
     message = message_of(entry)
@@ -57,7 +57,7 @@ def label(id: str, name: str | None = None) -> str:
 
 
 def gist(entry: tape.Entry, most: int, look: Look = PLAIN) -> str:
-    """Return what an entry says, on one line."""
+    """Return the content of an entry on one line."""
     payload, names = entry.payload, look.tapes
     match payload:
         case None:
@@ -152,7 +152,7 @@ def oneline(entry: tape.Entry, look: Look = PLAIN, *, when: bool = False, beside
 
 
 def entry_lines(entry: tape.Entry, look: Look = PLAIN) -> list[Line]:
-    """Return an entry as ``log`` shows it: a heading, who and when, and what it says."""
+    """Return an entry as ``log`` shows it: a heading, the actor, the time and the content."""
     lines = [*entry_heading(entry, look), ""]
     message = message_of(entry)
     if message is None:
@@ -167,12 +167,12 @@ def entry_lines(entry: tape.Entry, look: Look = PLAIN) -> list[Line]:
 
 
 def entry_heading(entry: tape.Entry, look: Look = PLAIN) -> list[Line]:
-    """Return where an entry stands, its kind, who caused it and when."""
+    """Return the address of an entry, its kind, its actor and its time."""
     where = (f"{clean(entry.tape)}:{entry.seq}", "seq")
     lines: list[Line] = [[("entry ", "head"), where, (f"  {entry.hash[:16]}", "quiet")]]
     message = message_of(entry)
-    said = "" if message is None else f" {cut(speaker(message), 20)}"
-    lines.append(["Kind:   ", (entry.kind, "kind"), said])
+    role = "" if message is None else f" {cut(speaker(message), 20)}"
+    lines.append(["Kind:   ", (entry.kind, "kind"), role])
     if entry.actor is not None:
         lines.append(f"Actor:  {clean(entry.actor)}")
     recorded = "" if entry.occurred_at is None else f"  (recorded {moment(entry.recorded_at)})"

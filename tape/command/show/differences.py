@@ -1,4 +1,4 @@
-"""What changed between two views, word by word. Nothing that changed is cut away. Pure: from values to text."""
+"""What changed between two views, word by word. Changed text is never shortened. Pure: from values to text."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tape.core.worddiff import Skipped, Span, count_words, hunks, spans
 __all__ = ["CONTEXT", "changes", "side_by_side", "stat_of"]
 
 CONTEXT = 3
-"""How many equal lines stand around a change."""
+"""How many equal lines are shown around a change."""
 _ALIKE = 0.5
-"""Of two messages of unlike tapes, so much must be equal to show one as a change of the other."""
+"""The share of two messages of unrelated tapes that must be equal to show one as a change of the other."""
 _MARKS = {"equal": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
 
 
 class Change(NamedTuple):
-    """A message that was added, removed or left behind, or that another one took the place of."""
+    """A message that was added, removed, left on another branch, or replaced by another one."""
 
     mark: str
     before: tape.Message | None
     after: tape.Message | None
-    strangers: bool = False
-    """Of tapes that are no family: their ids differ in any case, and only what they say is compared."""
+    unrelated: bool = False
+    """Whether the tapes share no ancestor: then their ids always differ, and only content is compared."""
 
     @property
     def message(self) -> tape.Message:
@@ -39,36 +39,36 @@ class Change(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Where it stands and who says it: ``7 user``."""
+        """Its seq and its role: ``7 user``."""
         if self.before is None or self.after is None:
             return f"{self.message.seq} {flat(speaker(self.message.data))}"
         seqs, who = [self.before.seq, self.after.seq], [speaker(self.before.data), speaker(self.after.data)]
         return " ".join(flat(" -> ".join(map(str, dict.fromkeys(pair)))) for pair in (seqs, who))
 
     def spans(self, look: Look) -> list[Span]:
-        """Return the words that changed: of what it says, or of all its members where that is the same."""
+        """Return the words that changed: in its text, or in all its members where the text is the same."""
         if self.before is None or self.after is None:
             text = body(self.message.data, look.calls)
             return [Span("added" if self.after is not None else "removed", text)] if text else []
         before, after = body(self.before.data, look.calls), body(self.after.data, look.calls)
-        found = spans(before, after) if before != after else []
-        if self.strangers:
-            return found
-        rest = [_members(side.data, said=before == after) for side in (self.before, self.after)]
+        changed = spans(before, after) if before != after else []
+        if self.unrelated:
+            return changed
+        rest = [_members(side.data, everything=before == after) for side in (self.before, self.after)]
         if rest[0] != rest[1]:
-            found += [*([Span("equal", "\n")] if found else []), *spans(*rest)]
-        return found
+            changed += [*([Span("equal", "\n")] if changed else []), *spans(*rest)]
+        return changed
 
 
-def _members(data: dict[str, object], *, said: bool) -> str:
-    """Return the members of a message as lines; without those that make up what it says, unless that is asked for."""
-    hidden = () if said else ("role", "content", "parts", "tool_calls", "summary", "arguments", "output", "input")
+def _members(data: dict[str, object], *, everything: bool) -> str:
+    """Return the members of a message as lines: all of them, or without those that its text is made of."""
+    hidden = () if everything else ("role", "content", "parts", "tool_calls", "summary", "arguments", "output", "input")
     rest = {name: value for name, value in data.items() if name not in hidden}
     return json.dumps(rest, indent=2, ensure_ascii=False)
 
 
 def changes(diff: tape.Diff, look: Look = PLAIN, context: int = CONTEXT, *, color: bool = False) -> Iterator[Line]:
-    """Yield a difference: what changed, went, was left on another branch or is new, then what was anchored."""
+    """Yield a diff: messages that changed, were removed, left on another branch or added, and then anchors."""
     for change in _listed(diff):
         yield from _change_lines(change, look, context, color=color)
     yield from _anchored(diff, look)
@@ -91,7 +91,7 @@ def side_by_side(
     *,
     color: bool = False,
 ) -> Iterator[Line]:
-    """Yield two tapes that are no family: where they part, then what only one of them has."""
+    """Yield two unrelated tapes: where they diverge, then the messages that only one of them has."""
     if aligned.parted is None:
         yield [("different from the first message on", "quiet")]
     else:
@@ -105,14 +105,14 @@ def side_by_side(
 
 
 def _paired(listed: Iterable[tuple[str, tape.Message]], look: Look) -> Iterator[Change]:
-    """Yield messages of one tape alone, and those that say nearly the same as the one in their place on the other."""
+    """Yield messages of one tape alone, and pairs of messages with nearly the same text on both."""
     gone: list[tape.Message] = []
     new: list[tape.Message] = []
 
     def pairs() -> Iterator[Change]:
         for before, after in zip(gone, new, strict=False):
             if speaker(before.data) == speaker(after.data) and _alike(before, after, look):
-                yield Change("~", before, after, strangers=True)
+                yield Change("~", before, after, unrelated=True)
             else:
                 yield from (Change("-", before, None), Change("+", None, after))
         yield from (Change("-", message, None) for message in gone[len(new) :])
@@ -136,7 +136,7 @@ def _change_lines(change: Change, look: Look, context: int, *, color: bool) -> I
     style = {"+": "add", "-": "remove", "~": "change", "<": "quiet"}[change.mark]
     title = f"{change.mark} {change.title}"
     if change.mark == "<":
-        # It did not change: it is on another branch.
+        # The message did not change, it is on another branch.
         yield [
             (f"{change.mark} {change.message.seq} ", style),
             message_line(change.message.data, look.room(len(title))),
@@ -160,10 +160,10 @@ def _change_lines(change: Change, look: Look, context: int, *, color: bool) -> I
         yield from wrapped(row, look.columns, "    ")
 
 
-def _near(found: list[Span], look: Look, context: int) -> Iterator[list[Span] | Skipped]:
-    """Yield the lines around what changed; of long lines only what is near a change, as far as so many rows go."""
+def _near(diff: list[Span], look: Look, context: int) -> Iterator[list[Span] | Skipped]:
+    """Yield the lines around changes. Long lines are shortened to the text near a change."""
     most = max(context, 1) * max(look.room(4), 20)
-    for line in hunks(found, context):
+    for line in hunks(diff, context):
         if isinstance(line, Skipped):
             yield line
             continue
@@ -179,12 +179,12 @@ def _near(found: list[Span], look: Look, context: int) -> Iterator[list[Span] | 
 
 
 def _row(line: list[Span] | Skipped, *, color: bool) -> list[str | tuple[str, str]]:
-    """Return a line of a word diff; where there is no colour, what was removed and added stands in brackets."""
+    """Return a line of a word diff; without colour, removed and added text is in brackets."""
     if isinstance(line, Skipped):
         return [(f"... {count(line.lines, 'equal line')}", "quiet")]
     row: list[str | tuple[str, str]] = []
     for kind, text in line:
-        # A line break that came or went would not be seen.
+        # An added or removed line break would be invisible.
         shown = (
             clean(text[:-1] + ("\\n" if kind != "equal" and not text[:-1] else ""))
             if text[-1:] == "\n"

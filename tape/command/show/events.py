@@ -23,17 +23,17 @@ _SAYING = (
     "status",
     "description",
 )
-"""Members that say by themselves what happened."""
+"""Members that describe by themselves what happened."""
 _ENVELOPE = re.compile(
     "(sub|record|user)?type|(.*uu|call|session|message|request|tooluse|parenttooluse)?id|timestamp|version|cwd|gitbranch"
     "|issidechain|ismeta|slug|level|key"
 )
-"""Members that tell where an event comes from, and nothing of what happened."""
+"""Members with the origin of an event, which do not describe what happened."""
 _MOST = 4
 
 
 def event_failed(name: str, data: Any) -> bool:
-    """Whether an event tells of a failure."""
+    """Whether an event records a failure."""
     if re.search(r"(^|[._ -])(fail|failed|failure|error|errored|abort|aborted|denied|refused)($|[._ -])", name):
         return True
     if not isinstance(data, dict):
@@ -42,16 +42,16 @@ def event_failed(name: str, data: Any) -> bool:
 
 
 def event_sentence(name: str, data: Any) -> str:
-    """Return what happened as one sentence: the event's name, then what it says or its first facts."""
+    """Return what happened as one sentence: the event's name, then its description or its first facts."""
     known = _KNOWN.get(name)
     if known is not None and isinstance(data, dict):
         return str(known(data))
     title = re.sub(r"[._-]+", " ", name).strip() or name
-    said = _said(data)
-    return f"{title}: {said}" if said else title
+    detail = _detail(data)
+    return f"{title}: {detail}" if detail else title
 
 
-def _said(data: Any) -> str:
+def _detail(data: Any) -> str:
     if not isinstance(data, dict):
         return "" if data is None else str(data)
     for member in _SAYING:

@@ -1,8 +1,8 @@
 """Drawing a family of tapes as ``git log --graph`` draws branches. Pure: from entries to lines of text.
 
-Every tape is a lane. The newest entry is on top; a fork's lane joins its parent's where it was forked off, and a merge
-opens the lane of the fork that it took. The order is that of the entries and of what they cite, never of a clock: a
-lane is drawn as far as it can be before the one to its left goes on.
+Every tape is a lane. The newest entry is on top. A fork's lane joins its parent's where it was forked off, and a merge
+opens the lane of the merged fork. The order follows the seqs and citations of entries, never a clock. A lane is drawn
+as far as possible before the one to its left continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Forked(Struct, frozen=True):
 
 
 class Merged(Struct, frozen=True):
-    """Where a fork's lane begins: the parent's entry that took the fork up to one of the fork's seqs."""
+    """Where a fork's lane begins: the parent's entry that merged the fork up to one of the fork's seqs."""
 
     parent: str
     seq: int
@@ -49,7 +49,7 @@ class _Lanes:
             while above is not None and above != fork.child:
                 above = self.forks[above].parent if above in self.forks else None
             if above is None:
-                # Only damage can make a tape its own ancestor; then it is drawn as one that has none.
+                # Only damage can make a tape its own ancestor. Then it is drawn without ancestors.
                 self.forks[fork.child] = fork
         self.merges = list(merged)
         self.columns: list[str] = []
@@ -65,20 +65,20 @@ class _Lanes:
             self.next[tape] = entry
 
     def blocker(self, tape: str) -> str | None:
-        """Return a tape that has to go on first: one that was forked off the next entry here, or that merges it."""
+        """Return a tape that must be drawn first: one that was forked off the next entry here, or that merges it."""
         seq = self.next[tape].seq
         for merge in self.merges:
             above, below = self.next.get(merge.parent), self.next.get(merge.child)
             if merge.child == tape and seq <= merge.upto and above is not None and above.seq >= merge.seq:
                 return merge.parent
             if (merge.parent, merge.seq) == (tape, seq) and below is not None and below.seq > merge.upto:
-                # What the fork did after the merge stands above it, or it would look merged as well.
+                # Entries of the fork after the merge are drawn above it, or they would look merged as well.
                 return merge.child
         forks = (fork for fork in self.forks.values() if fork.parent == tape and seq <= fork.seq)
         return next((fork.child for fork in forks if fork.child in self.next), None)
 
     def choose(self) -> str:
-        """Return the tape whose entry comes next: the lane furthest to the right that can go on, or a new one."""
+        """Return the tape whose entry comes next: the rightmost lane that is not blocked, or a new one."""
         for tape in reversed(self.columns):
             if tape in self.next and self.blocker(tape) is None:
                 return tape
@@ -90,7 +90,7 @@ class _Lanes:
         return tape
 
     def take(self, tape: str) -> Entry:
-        """Return a tape's next entry and go on behind it."""
+        """Return a tape's next entry and advance past it."""
         entry = self.next[tape]
         self._advance(tape)
         return entry
@@ -108,7 +108,7 @@ class _Lanes:
 def draw(
     entries: Mapping[str, Iterable[Entry]], forked: Sequence[Forked] = (), merged: Sequence[Merged] = ()
 ) -> Iterator[tuple[str, Entry | None]]:
-    """Yield lines: what is drawn, and the entry that stands there, if one does.
+    """Yield lines: the drawing, and the entry on that line, if there is one.
 
     ``entries`` has those of each tape newest first; the first tape is the leftmost lane, parents come before forks.
     """
@@ -168,7 +168,7 @@ def _shift(lanes: _Lanes, place: int) -> Iterator[tuple[str, None]]:
 
 
 def _join(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
-    """Lead the lanes of forks that were made here into this one."""
+    """Draw the lanes of forks that were made here into this one."""
     ending = [lane for lane in lanes.ended if lanes.joins(lane, tape, seq)]
     for child in sorted(ending, key=lanes.columns.index, reverse=True):
         into, place = lanes.columns.index(tape), lanes.columns.index(child)
@@ -184,7 +184,7 @@ def _join(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
 
 
 def _merge(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
-    """Lead a line from a merge to each fork that it took."""
+    """Draw a line from a merge to each fork that it merged."""
     for merge in lanes.merges:
         taken = lanes.next.get(merge.child)
         if (merge.parent, merge.seq) != (tape, seq) or taken is None:
@@ -206,7 +206,7 @@ def _merge(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
 
 
 def _end(lanes: _Lanes, tape: str) -> Iterator[tuple[str, None]]:
-    """Close the lane of a tape of which nothing is left, unless it still has to join its parent's."""
+    """Close the lane of a tape without further entries, unless it still has to join its parent's."""
     if tape in lanes.next:
         return
     fork = lanes.forks.get(tape)
@@ -221,7 +221,7 @@ def _end(lanes: _Lanes, tape: str) -> Iterator[tuple[str, None]]:
 
 
 def _row(marks: Iterable[str], offset: int | None = None, drawn: bool = False) -> str:
-    """Return marks as a line. From ``offset`` on they stand between two columns, on their way to the right."""
+    """Return marks as a line. From ``offset`` on they are drawn between two columns, moving to the right."""
     listed = list(marks)
     if offset is None:
         return " ".join(listed).rstrip()

@@ -37,7 +37,7 @@ def backwards(chat: tape.Snapshot, head: int) -> Iterator[tape.Entry]:
 def with_tools(chat: tape.Snapshot, entries: Iterable[tape.Entry], calls: dict[str, str]) -> Iterator[tape.Entry]:
     """Yield entries in either order, and note in ``calls`` the tools of those that a result answers.
 
-    A call stands shortly before its result. Where that is not among the entries at hand, it is looked up.
+    A call comes shortly before its result. If it is not among these entries, it is read from the tape.
     """
     for entry in entries:
         message = message_of(entry)
@@ -53,13 +53,13 @@ def with_tools(chat: tape.Snapshot, entries: Iterable[tape.Entry], calls: dict[s
                     limit=_NEAR,
                 )
                 learn_calls((message_of(earlier) for earlier in before), calls)
-                # What is not near is not looked for once more.
+                # A call that is not near is not searched for again.
                 calls.update((id, id) for id in unknown if id not in calls)
         yield entry
 
 
 def recent(entries: Iterable[tape.Entry], after: datetime | None) -> Iterator[tape.Entry]:
-    """Yield entries until they are too old; times never fall along a tape."""
+    """Yield entries until they are too old; times never decrease along a tape."""
     return itertools.takewhile(lambda entry: after is None or entry.recorded_at >= after, entries)
 
 
@@ -69,7 +69,7 @@ def drawn(
     wanted: Callable[[tape.Entry], bool] = lambda _: True,
     after: datetime | None = None,
 ) -> tuple[Iterator[tuple[str, tape.Entry | None]], dict[str, str]]:
-    """Return the lines of the graph of a tape, its ancestors and all its forks, and how each of them is called."""
+    """Return the lines of the graph of a tape, its ancestors and all its forks, and the label of each of them."""
     family = chat.lineage()
     ends = {up.tape: up.seq for up in reversed(family.ancestors)}
     members = [chat.id, *(down.tape for down in family.descendants)]

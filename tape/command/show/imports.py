@@ -1,4 +1,4 @@
-"""Transcripts for the command: what was taken of each file, what could not be read, and what a format cannot hold."""
+"""Transcripts for the command: what was imported of each file, what could not be read, and what an export loses."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def export_as(session: Session, chat: tape.Tape, format: str, target: Path | Non
         sys.stdout.buffer.flush()
     else:
         try:
-            # Whoever reads the file meanwhile finds the old one, or the new one as a whole.
+            # A concurrent reader sees the old file, or the whole new one.
             part = target.with_name(f"{target.name}.part")
             with part.open("wb") as file:
                 file.writelines(lines)
@@ -100,9 +100,9 @@ def export_as(session: Session, chat: tape.Tape, format: str, target: Path | Non
         session.out.note(f"{format} cannot hold {', '.join(lost)}")
 
 
-def _print_files(session: Session, files: Iterable[ImportedFile], kept: list[ImportedFile]) -> None:
+def _print_files(session: Session, files: Iterable[ImportedFile], printed: list[ImportedFile]) -> None:
     for file in files:
-        kept.append(file)
+        printed.append(file)
         if file.error is not None:
             session.out.note(f"{clean(file.path)}: {clean(file.error)}")
         _report(session, file.path, file.problems)
@@ -128,10 +128,10 @@ def _summary(files: list[ImportedFile]) -> str:
     taken = [file for file in files if file.tapes]
     added = sum(done.added for file in taken for done in file.tapes)
     unchanged = sum(file.unchanged for file in files)
-    said = f"{count(added, 'entry')} added from {count(len(taken), 'file')}"
-    said += f", {unchanged:,} unchanged" if unchanged else ""
+    summary = f"{count(added, 'entry')} added from {count(len(taken), 'file')}"
+    summary += f", {unchanged:,} unchanged" if unchanged else ""
     lines = sum(len(file.problems) for file in files)
-    return said + (f", {count(lines, 'line')} reported" if lines else "")
+    return summary + (f", {count(lines, 'line')} reported" if lines else "")
 
 
 def _shape(file: ImportedFile) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def call(value: tape.RecordedCall) -> dict[str, Any]:
 def checked(value: tape.Checked) -> dict[str, Any]:
     """A run that was run again."""
     shape = members(value, "tape", "run", "name", "status", "calls", "matched", "live", "error")
-    return shape | {"divergences": [msgspec.to_builtins(told) for told in value.divergences]}
+    return shape | {"divergences": [msgspec.to_builtins(divergence) for divergence in value.divergences]}
 
 
 def bisection(value: tape.Bisection) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stepping through a tape: a small machine that turns what was typed into where to be and what to show. Pure."""
+"""Stepping through a tape: a state machine from typed commands to the current seq and what to show. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHORT = {name[0]: name for name in (*_LOOKS, "next", "back", "jump")} | {"?": "
 
 
 class Stepper:
-    """A place between the first and the last seq, moved by commands. It never leaves the range."""
+    """A current seq in a range, moved by commands. It never leaves the range."""
 
     def __init__(self, first: int, last: int, at: int | None = None) -> None:
         self.first = first
@@ -39,7 +39,7 @@ class Stepper:
 
     @property
     def prompt(self) -> str:
-        """What stands in front of the cursor."""
+        """The prompt before the cursor."""
         return f"[{self.seq}/{self.last}] "
 
     def do(self, typed: str) -> Shown:

@@ -16,7 +16,7 @@ from tape.core.entries import payloads
 __all__ = ["effect", "step_lines", "view_lines"]
 
 _ALONE = ("open", "state", "block", "usage", "event", "fork", "status", "label", "erase", "discard", "compact")
-"""Kinds of entries after which the same messages and anchors stand as before."""
+"""Kinds of entries that change no messages and no anchors."""
 
 
 def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
@@ -26,7 +26,7 @@ def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
     if payload is None or entry.kind in _ALONE:
         return nothing
     if isinstance(payload, payloads.Append) and payload.parent is UNSET:
-        # It went behind the head, so nothing else moved.
+        # It was appended to the head, so nothing else changed.
         return tape.Diff([chat.at(seq).message(payload.id)], [], [], [], [])
     if isinstance(payload, payloads.Revise) and not (payload.hides or payload.shows):
         before, after = chat.at(seq - 1).find(payload.id), chat.at(seq).find(payload.id)
@@ -42,7 +42,7 @@ def effect(chat: tape.Tape, entry: tape.Entry) -> tape.Diff:
 def step_lines(
     chat: tape.Tape, entry: tape.Entry, look: Look, context: int = CONTEXT, *, color: bool = False
 ) -> Iterator[Line]:
-    """Yield an entry and what it changed. Of a plain append the entry says it all."""
+    """Yield an entry and what it changed. A plain append is shown by its entry alone."""
     yield oneline(entry, look)
     plain = isinstance(entry.payload, payloads.Append | payloads.Anchor | payloads.Handoff)
     changed = effect(chat, entry)

@@ -33,7 +33,7 @@ def frame(steps: Steps, columns: int, rows: int) -> list[Cells]:
 
 
 def _window(steps: Steps, height: int) -> range:
-    """Return the seqs that are listed: the one in hand stands in the middle, except near the ends."""
+    """Return the seqs that are listed: the current one is in the middle, except near the ends."""
     top = max(min(steps.seq - height // 2, steps.last - height + 1), steps.first)
     return range(top, min(top + height, steps.last + 1))
 
@@ -70,7 +70,7 @@ def _list_row(steps: Steps, seq: int, columns: int) -> Cells:
 
 
 def _short(entry: tape.Entry, room: int, look: Look) -> str:
-    """Return an entry for the list; of a message its kind goes without saying."""
+    """Return an entry for the list, with its kind unless it is a message."""
     kind = "" if entry.kind == "append" else f"{entry.kind} "
     return kind + gist(entry, max(room - len(kind), 4), look)
 

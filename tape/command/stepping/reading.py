@@ -26,7 +26,7 @@ _BUDGET = 100_000
 
 
 class Reading:
-    """The entries of a tape by pages, and what stands beside the list for each of them."""
+    """The entries of a tape by pages, and the pane beside the list for each of them."""
 
     def __init__(self, chat: tape.Tape, *, color: bool = True) -> None:
         self.chat = chat
@@ -50,7 +50,7 @@ class Reading:
         return list(with_tools(self.chat, entries, self.calls))
 
     def next_of(self, seq: int, kinds: tuple[str, ...], *, back: bool) -> int | None:
-        """Return the next entry of these kinds, or the one before, which an index finds."""
+        """Return the next or the previous entry of these kinds, by an index."""
         if back:
             entries = self.chat.entries(before=seq, kinds=kinds, reverse=True, limit=1)
         else:
@@ -74,7 +74,7 @@ class Reading:
             yield seq, False
 
     def _pane(self, seq: int, what: str, columns: int) -> list[Line]:
-        """Return what stands beside the list: the entry, the view, the context or the difference."""
+        """Return the pane beside the list: the entry, the view, the context or the diff."""
         look = Look(columns, self.calls)
         entry = self.entry(seq)
         if what == "view":

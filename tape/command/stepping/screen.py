@@ -99,7 +99,7 @@ def _bindings(steps: Steps) -> Any:
 
 
 async def _search(steps: Steps, application: Any) -> None:
-    """Look through page after page, and let keys and the screen have their turn in between."""
+    """Search page by page, and yield to the event loop after each page for keys and drawing."""
     while steps.searching:
         steps.advance()
         application.invalidate()

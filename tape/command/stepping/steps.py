@@ -1,4 +1,4 @@
-"""Where the full-screen stepper stands: moved by single keys. It knows of no terminal."""
+"""The state of the full-screen stepper, moved by single keys. It does not depend on a terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CALLED = {"r": "revision", "a": "anchor", "e": "error", "m": "match"}
 
 
 _END = 10**9
-"""An offset beyond every pane: whoever draws it stops at the last row."""
+"""An offset beyond every pane: drawing stops at the last row."""
 
 
 class Steps:
@@ -56,7 +56,7 @@ class Steps:
         self.offset = 0
         """How many rows of the pane are above its upper edge."""
         self.page = 10
-        """How many rows the pane has; told by whoever draws it."""
+        """How many rows the pane has; set when it is drawn."""
         self.asking: str | None = None
         """What is being typed: a search (``/``) or a place to jump to (``g``)."""
         self.typed = ""
@@ -111,7 +111,7 @@ class Steps:
             self.said = f"{key} is no key here; h lists them"
 
     def _turn_to(self, pane: str) -> None:
-        """Show a pane from its top, or the view from its end, where its newest message stands."""
+        """Show a pane from its top, or the view from its end, where its newest message is."""
         self.pane = pane
         self.offset = _END if pane == "view" else 0
 
@@ -136,8 +136,8 @@ class Steps:
         elif key == "backspace":
             self.typed = self.typed[:-1]
         elif key == "enter":
-            asked, self.asking = self.asking, None
-            if asked == "g":
+            mode, self.asking = self.asking, None
+            if mode == "g":
                 self._jump(self.typed.strip())
             else:
                 self._look_for(self.typed)
@@ -175,7 +175,7 @@ class Steps:
         self.advance()
 
     def advance(self) -> None:
-        """Let a search look at one page more."""
+        """Search one more page."""
         if self._search is None:
             return
         seq, there = next(self._search, (None, True))

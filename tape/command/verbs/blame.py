@@ -51,7 +51,7 @@ def blame(
 ) -> None:
     """Tell which entry put each part into a context, what is out and why, and what moved since the one before."""
     check_choice(api, _APIS, "--api")
-    if recorded is not None and any(one is not None for one in (at, budget, branch)):
+    if recorded is not None and any(option is not None for option in (at, budget, branch)):
         raise Failure("--recorded is the context as it was", "leave out --at, --budget and --branch", USAGE)
     with session.open(read_only=True) as store:
         chat = session.find(store, tape_)
@@ -59,35 +59,45 @@ def blame(
             if seq is not None:
                 session.within(chat, seq)
         if recorded is not None:
-            told = chat.explain(recorded, against=against, api=api)
+            explanation = chat.explain(recorded, against=against, api=api)
         else:
             view = session.at(chat, at)
-            told = view.explain(view.context(budget=budget, branch=branch), against=against, api=api)
+            explanation = view.explain(view.context(budget=budget, branch=branch), against=against, api=api)
     if session.out.as_json:
-        session.out.json(told.to_dict())
+        session.out.json(explanation.to_dict())
     else:
-        session.out.lines(_lines(told))
+        session.out.lines(_lines(explanation))
 
 
-def _lines(told: tape.Explanation) -> Iterator[Line]:
-    what = f"recorded at {told.recorded}" if told.recorded is not None else f"head {told.head}"
-    limits = "no budget" if told.budget is None else f"budget {told.budget}"
-    parts = f"{count(len(told.regions), 'part')}, about {told.tokens} tokens"
-    yield [("blame ", "head"), f"{clean(told.tape)}, {what}: {parts}; {flat(told.policy)} {told.version}, {limits}"]
+def _lines(explanation: tape.Explanation) -> Iterator[Line]:
+    what = f"recorded at {explanation.recorded}" if explanation.recorded is not None else f"head {explanation.head}"
+    limits = "no budget" if explanation.budget is None else f"budget {explanation.budget}"
+    parts = f"{count(len(explanation.regions), 'part')}, about {explanation.tokens} tokens"
+    yield [
+        ("blame ", "head"),
+        f"{clean(explanation.tape)}, {what}: {parts}; {flat(explanation.policy)} {explanation.version}, {limits}",
+    ]
     rows = [
-        (str(one.tokens), _address(one.tape, one.seq), one.entry_kind or "-", one.actor or "-", _what(one), one.step)
-        for one in told.regions
+        (
+            str(region.tokens),
+            _address(region.tape, region.seq),
+            region.entry_kind or "-",
+            region.actor or "-",
+            _what(region),
+            region.step,
+        )
+        for region in explanation.regions
     ]
     yield from columns(("TOKENS", "ENTRY", "BY", "ACTOR", "WHAT", "WHY"), rows, ("", "seq", "kind"))
-    for out in told.left_out:
+    for out in explanation.left_out:
         last = f"-{out.last}" if out.last != out.first else ""
         yield [("- ", "remove"), f"{label(out.tape)}:{out.first}{last}  {flat(out.why)}"]
-    if told.against is None:
+    if explanation.against is None:
         yield "no context was recorded before this one"
-    elif told.difference is None:
-        yield f"it begins with all of the request recorded at {told.against}"
+    elif explanation.difference is None:
+        yield f"it begins with all of the request recorded at {explanation.against}"
     else:
-        yield from _moved(told.against, told.difference)
+        yield from _moved(explanation.against, explanation.difference)
 
 
 def _what(region: tape.Region) -> str:
@@ -115,7 +125,7 @@ def _moved(against: int, moved: tape.Difference) -> Iterator[Line]:
         yield [("  - ", "remove"), cut(moved.before, _EXCERPT)]
         yield [("  + ", "add"), cut(moved.after, _EXCERPT) or "(the request ends here)"]
     cost = f", {money(moved.cost, moved.currency)} more" if moved.cost is not None and moved.currency else ""
-    kept = f"about {moved.kept_tokens} tokens of it are still the beginning"
-    yield f"    {kept}, {moved.lost_tokens} are lost to a cache{cost}"
+    kept_tokens = f"about {moved.kept_tokens} tokens of it are still the beginning"
+    yield f"    {kept_tokens}, {moved.lost_tokens} are lost to a cache{cost}"
     if moved.cached_before is not None or moved.cached_after is not None:
         yield f"    usage reports {moved.cached_before or 0} cached tokens then, {moved.cached_after or 0} now"

@@ -41,7 +41,7 @@ def doctor(
         raise session.absent()
     findings = [schema_finding(state)]
     if findings[0].level == "ok":
-        # What is noted by the way, such as the time of the check, is left out where nothing can be written.
+        # On a store that cannot be written, the time of the check is not recorded.
         reads = session.unwritable and not checkpoint
         with session.open(read_only=reads) as store, session.database(read_only=reads) as database:
             if checkpoint and not fold_wal(database, _PATIENCE):

@@ -109,7 +109,7 @@ def ls(
 
 
 def _short_ids(ids: list[str], most: int | None) -> dict[str, str]:
-    """Return ids as they are shown: in a narrow terminal as much of long ones as names them among the others."""
+    """Return ids as they are shown: in a narrow terminal, long ones are shortened as far as they stay unique."""
     widest = max(map(len, ids), default=0)
     if most is None or widest <= (most - 55):
         return {id: id for id in ids}
@@ -121,7 +121,7 @@ def _short_ids(ids: list[str], most: int | None) -> dict[str, str]:
     for before, after in itertools.pairwise(roots):
         differing = (index for index, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
         needed = max(needed, next(differing, -1) + 1)
-    # The beginning of a fork's id that is made of its parent's names the parent.
+    # A fork's id may begin with its parent's id, so the beginning alone would name the parent.
     shown = {id: f"..{id[-_LONG // 2 :]}" if id not in roots else id[:needed] for id in ids}
     return {id: shown[id] if len(id) > _LONG else id for id in ids}
 
@@ -226,8 +226,8 @@ def search(
         return
     for hit in hits:
         where, role = f"{clean(hit.tape)}:{hit.seq}", flat(hit.role or "item")
-        said: Line = [(where, "seq"), " ", (role, "kind"), " ", flat(hit.snippet)]
-        session.out.lines(wrapped(said, session.out.columns))
+        line: Line = [(where, "seq"), " ", (role, "kind"), " ", flat(hit.snippet)]
+        session.out.lines(wrapped(line, session.out.columns))
     if not hits:
         session.out.note("nothing found")
 
@@ -294,7 +294,7 @@ def _branch_lines(children: dict[str | None, list[tape.Message]], active: set[st
     """Return the tree as lines. Only a branching indents, so that a long conversation does not run off to the right."""
     lines: list[Line] = []
     calls: dict[str, str] = {}
-    # The branch that goes on straight down comes last, or it would run through the others.
+    # The branch that continues without an indent is drawn last, or it would run through the others.
     waiting = [(message, 0) for message in reversed(children.get(None, []))]
     while waiting:
         message, depth = waiting.pop()

@@ -158,16 +158,16 @@ def _served(session: Session, others: list[str], write: bool) -> Iterator[list[S
     from tape.web.stores import Served, named
 
     sessions = [session, *(type(session)(other, session.schema, session.owner, session.prefix) for other in others)]
-    names = named(one.shown for one in sessions)
+    names = named(each.shown for each in sessions)
     with contextlib.ExitStack() as opened:
         yield [
-            Served(name, one.shown, opened.enter_context(one.open(read_only=not write)), base, _examine(one))
-            for one, (name, base) in zip(sessions, names, strict=True)
+            Served(name, each.shown, opened.enter_context(each.open(read_only=not write)), base, _examine(each))
+            for each, (name, base) in zip(sessions, names, strict=True)
         ]
 
 
 def _examine(session: Session) -> Callable[[Callable[[int, int], None]], Iterable[Any]]:
-    """Return what examines a store as ``tape doctor`` does."""
+    """Return a function that examines a store as ``tape doctor`` does."""
 
     def run(progress: Callable[[int, int], None]) -> Iterator[Any]:
         from tape.command.findings import examine, schema_finding

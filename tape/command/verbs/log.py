@@ -41,7 +41,7 @@ KindOption = Annotated[
 
 
 def known_kinds(kinds: list[str] | None) -> frozenset[str] | None:
-    """Return the kinds that an option names; raises Failure for one that there is not."""
+    """Return the kinds that an option names; raises Failure for an unknown one."""
     for kind in kinds or ():
         if kind not in payloads.KINDS:
             raise Failure(f"{kind!r} is not a kind of entry", f"one of {', '.join(payloads.KINDS)}", USAGE)
@@ -61,7 +61,7 @@ class _Wanted(NamedTuple):
     events: bool
 
     def takes(self, entry: tape.Entry, calls: dict[str, str]) -> bool:
-        """Whether an entry is shown; what is quickest to tell is asked first."""
+        """Whether an entry is shown; the cheapest conditions are checked first."""
         at = entry.occurred_at or entry.recorded_at
         return (
             (self.kinds is None or entry.kind in self.kinds)
@@ -76,7 +76,7 @@ class _Wanted(NamedTuple):
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
-    """Return the expression of --grep; one in small letters matches capitals as well."""
+    """Return the pattern of --grep; in lower case it ignores case."""
     if text is None:
         return None
     try:

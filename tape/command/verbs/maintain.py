@@ -52,10 +52,10 @@ def verify(
         raise Failure(f"--hash: {hash!r} is no hash", "give all 64 digits of the receipt's", USAGE)
     with session.open(read_only=session.unwritable) as store, progress("verifying") as bar:
         id = None if tape_ is None else session.find(store, tape_).id
-        kept = None
+        receipt = None
         if id is not None and seq is not None and hash is not None:
-            kept = tape.Receipt(id, seq, "", None, hash.lower())
-        report = store.verify(id, against=kept, progress=bar)
+            receipt = tape.Receipt(id, seq, "", None, hash.lower())
+        report = store.verify(id, against=receipt, progress=bar)
     if session.out.as_json:
         session.out.json(
             {
@@ -84,7 +84,7 @@ def _problem_shape(problem: tape.Problem) -> dict[str, object]:
 
 
 def _derived(problem: tape.Problem) -> bool:
-    """Whether ``rebuild`` mends the problem."""
+    """Whether ``rebuild`` repairs the problem."""
     return isinstance(problem, ViewProblem | IndexProblem)
 
 
@@ -111,7 +111,7 @@ def rebuild(session: Session, tape_: AnyTape = None) -> None:
 
 
 def _confirm(question: str, yes: bool) -> None:
-    """Ask before what cannot be undone. Without a terminal nobody can answer, so --yes has to be there."""
+    """Ask before an irreversible action. Without a terminal nobody can answer, so --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -137,7 +137,7 @@ def purge(
         except tape.TapeHidden:
             _confirm(f"Purge tape {tape_!r}, which is hidden{', and its forks' if forks else ''}?", yes)
         except tape.TapeNotFound:
-            # What an interrupted purge left is gone for every reader already: there is nothing to ask, only to finish.
+            # The rest of an interrupted purge is invisible to every reader already, so it is finished without asking.
             pass
         done = store.purge(tape_, forks=forks)
     _print_purged(session, done)

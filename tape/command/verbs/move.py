@@ -30,7 +30,7 @@ __all__ = ["backup", "check_target", "export", "import_"]
 
 
 def check_target(path: str, force: bool) -> Path:
-    """Return the path of a file to write; one that is there is not overwritten unasked."""
+    """Return the path of a file to write; an existing one is replaced only with ``force``."""
     target = Path(path)
     if target.is_dir():
         raise Failure(f"{path!r} is a folder", "name a file in it", USAGE)
@@ -161,7 +161,7 @@ def import_(
         if reuse:
             raise Failure("--reuse is for exports", "leave it out", USAGE)
         if tape_ is None and not Path(file).is_file():
-            # Its name would be the tape's.
+            # The name of the file would become the name of the tape.
             named = "stdin" if file == "-" else repr(file)
             raise Failure(f"{named} has no name for a tape", "name one with --tape", USAGE)
         import_one(session, format, path, tape_, strict=strict)
@@ -175,10 +175,10 @@ def _input_file(file: str) -> Iterator[Path]:
         yield path
         return
     with _open_input(file) as source, tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder) / ("stdin" if file == "-" else path.name)
-        with kept.open("wb") as copy:
-            shutil.copyfileobj(source, copy)
-        yield kept
+        copied = Path(folder) / ("stdin" if file == "-" else path.name)
+        with copied.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        yield copied
 
 
 def _detected(path: Path) -> str | None:

@@ -95,11 +95,11 @@ def _print_view(session: Session, chat: tape.Tape, seq: int) -> None:
                 "tape": chat.id,
                 "seq": seq,
                 "entry": json_shapes.entry(chat.entry(seq=seq)) if seq else None,
-                "messages": [json_shapes.message(one) for one in view.messages()],
-                "anchors": [json_shapes.anchor(one) for one in view.anchors()],
-                "summaries": [json_shapes.summary(one) for one in view.summaries()],
+                "messages": [json_shapes.message(message) for message in view.messages()],
+                "anchors": [json_shapes.anchor(anchor) for anchor in view.anchors()],
+                "summaries": [json_shapes.summary(summary) for summary in view.summaries()],
                 "state": view.states(),
-                "blocks": {one.label: one.text for one in view.blocks()},
+                "blocks": {block.label: block.text for block in view.blocks()},
             }
         )
         return
@@ -117,7 +117,7 @@ def _step_on_screen(session: Session, chat: tape.Tape, begin: int, end: int, whe
 
 
 def _ask(session: Session, chat: tape.Tape, stepper: Stepper) -> None:
-    """Ask, do, show, until there is no more input. The reading of lines and the printing are all that is here."""
+    """Read a command, carry it out and print the result, until the input ends."""
     session.out.line(
         [("replay ", "head"), f"{clean(chat.id)} from {stepper.first} to {stepper.last}; h for help, q to leave"]
     )
@@ -127,7 +127,7 @@ def _ask(session: Session, chat: tape.Tape, stepper: Stepper) -> None:
         sys.stdout.flush()
         typed = sys.stdin.readline()
         if not typed:
-            # The end of input leaves the cursor behind the prompt.
+            # At the end of input the cursor is still after the prompt.
             session.out.line()
             return
         shown = stepper.do(typed)

@@ -119,7 +119,7 @@ def rerun(
         session.out.line(f"  {checked.matched} of {count(checked.calls, 'call')} answered from the tape")
         if checked.live:
             session.out.line(f"  {count(checked.live, 'call')} made" + (f", on {into}" if into is not None else ""))
-        session.out.lines(["  ", (str(told), "bad")] for told in checked.divergences)
+        session.out.lines(["  ", (str(divergence), "bad")] for divergence in checked.divergences)
         if checked.error is not None:
             session.out.line(f"  the agent raised {checked.error}")
     if checked.status != "same":
@@ -174,48 +174,51 @@ def bisect(
     if (check_ is None) == (shell is None):
         raise Failure("give --check or --command", "one of them tells whether a continuation went well", USAGE)
     function = _agent(agent)
-    told = shell if check_ is None else _agent(check_)
+    success = shell if check_ is None else _agent(check_)
     with session.open() as store:
         chat = session.find(store, tape_)
         effects = "allow" if allow_writes else "refuse"
         info = _run_of(chat, run)
-        found = tape.bisect(chat, info.id, agent=function, check=told or "", tries=tries, effects=effects)
-    if test is not None and found.rescued is not None:
-        found.test(agent, session.named, test)
+        bisection = tape.bisect(chat, info.id, agent=function, check=success or "", tries=tries, effects=effects)
+    if test is not None and bisection.rescued is not None:
+        bisection.test(agent, session.named, test)
     if session.out.as_json:
-        session.out.json(json_shapes.bisection(found))
+        session.out.json(json_shapes.bisection(bisection))
         return
-    low, high = found.bounds
-    session.out.line(f"run {found.run} of {chat.id}: point of no return at call {found.point}, {low} to {high} at 95%")
+    low, high = bisection.bounds
+    session.out.line(
+        f"run {bisection.run} of {chat.id}: point of no return at call {bisection.point}, {low} to {high} at 95%"
+    )
     rows = [
-        (str(rate.call), f"{rate.recovered}/{rate.tries}", f"{rate.low:.0%} to {rate.high:.0%}") for rate in found.curve
+        (str(rate.call), f"{rate.recovered}/{rate.tries}", f"{rate.low:.0%} to {rate.high:.0%}")
+        for rate in bisection.curve
     ]
     session.out.lines(columns(("CALL", "RECOVERED", "RATE"), rows, ()))
-    if found.rescued is not None:
-        session.out.line(f"rescued in {found.rescued}: tape diff {chat.id} {found.rescued}")
+    if bisection.rescued is not None:
+        session.out.line(f"rescued in {bisection.rescued}: tape diff {chat.id} {bisection.rescued}")
 
 
 def _agent(text: str) -> Callable[..., Any]:
-    """Return the function that ``module:function`` names; a module may lie in the folder of the caller."""
+    """Return the function that ``module:function`` names; the module may be in the current folder."""
     module, _, name = text.partition(":")
     if not module or not name:
         raise Failure(f"--agent: {text!r} names no function", "write it as MODULE:FUNCTION", USAGE)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError) as error:
         raise Failure(f"--agent: {error}", "write it as MODULE:FUNCTION", NOT_FOUND) from error
-    if not callable(found):
+    if not callable(target):
         raise Failure(f"--agent: {text!r} is no function", None, USAGE)
-    agent: Callable[..., Any] = found
+    agent: Callable[..., Any] = target
     return agent
 
 
 def _run_of(chat: tape.Tape, run: str | None) -> tape.RunInfo:
-    """Return the run whose id begins so or whose name it is; without one the newest that completed."""
+    """Return the run with this name or id prefix; without one, the newest that completed."""
     from tape.runs.recording import list_runs
 
     infos = list(list_runs(chat, inherited=True))

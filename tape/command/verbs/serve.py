@@ -54,8 +54,8 @@ def mcp(
         token = os.environ.get(_TOKEN) or secrets.token_urlsafe(32)
 
         def listening(url: str) -> None:
-            told = "" if os.environ.get(_TOKEN) else f"\nAuthorization: Bearer {token}"
-            print(f"{url}{told}", file=sys.stderr, flush=True)
+            header = "" if os.environ.get(_TOKEN) else f"\nAuthorization: Bearer {token}"
+            print(f"{url}{header}", file=sys.stderr, flush=True)
 
-        kept = None if events is None else TapeEventStore(store, events)
-        serve_http(server, token, port=port, events=kept, listening=listening)
+        event_store = None if events is None else TapeEventStore(store, events)
+        serve_http(server, token, port=port, events=event_store, listening=listening)

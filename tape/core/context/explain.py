@@ -55,11 +55,11 @@ class Difference(Struct, frozen=True, kw_only=True):
     offset: int
     """The byte, counted over the request's system text and the JSON of each block or message behind it."""
     region: int | None
-    """The index in ``Explanation.regions`` of what stands there now; None when the request ends there."""
+    """The index in ``Explanation.regions`` of the part at that byte now; None when the request ends there."""
     cause: str
     """What moved it: the kind of the entry (``revise``, ``retract``, ``restore``, ``clear``, ``compact``, ``anchor``,
-    ``handoff``, ``block``, ``prompt``, ``switch``, ``append``, ``merge``), or what no entry tells: ``budget``,
-    ``policy``, ``model``, ``tools``, ``branch`` or ``settings``."""
+    ``handoff``, ``block``, ``prompt``, ``switch``, ``append``, ``merge``), or a change that no entry records:
+    ``budget``, ``policy``, ``model``, ``tools``, ``branch`` or ``settings``."""
     why: str
     """The same in a sentence."""
     before: str
@@ -75,7 +75,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     """The entry that moved it; None where no entry did."""
     actor: str | None = None
     cost: int | None = None
-    """What reading the lost tokens again costs more than the cache, in millionths of ``currency``.
+    """How much more it costs to read the lost tokens again than from the cache, in millionths of ``currency``.
 
     None unless usage was recorded for the call before, reports that its cache was read or written, and has a price.
     """

@@ -16,10 +16,10 @@ __all__ = ["Altered", "Manifest", "Repair", "altered", "included", "joined", "re
 
 
 class Repair(Struct, frozen=True, omit_defaults=True):
-    """Something that the output mends or cannot show as it is.
+    """Something that the output repairs or cannot show as it is.
 
-    Such are: an orphan result (left out), an unsettled call (answered with a mark), a reused call id (given a number),
-    a repeated call (sent once), an empty message (left out), a part that not every API takes (a mark stands for it).
+    Kinds: an orphan result (left out), an unsettled call (answered with a mark), a reused call id (numbered), a
+    repeated call (sent once), an empty message (left out), a part that not every API accepts (replaced by a mark).
     """
 
     what: str
@@ -54,19 +54,19 @@ class Manifest(Struct, frozen=True):
     repairs: list[Repair]
     tokens: int
     hash: str
-    """Equal whenever the same entries and policy meet."""
+    """Equal for the same entries and policy."""
     checkpoint: str = ""
-    """What the anchor told the model, as it was rendered."""
+    """The anchor as it was rendered for the model."""
     stale: bool = False
     """Whether a message that the anchor was made from had changed by then."""
     documents: str = ""
-    """What was loaded from the providers of blocks, as it was shown."""
+    """The documents loaded from the providers of blocks, as they were shown."""
     altered: list[Altered] = []
-    """Of each message that ``included`` holds in full, in order: what it was made from, and why it is not as it was."""
+    """For each message that ``included`` holds in full, in order: its source entry, and why it was altered."""
     branch: str | None = None
     """The message that the caller named as the end of the branch, if any."""
     model: str | None = None
-    """The model that the request goes to, if the caller said so."""
+    """The model that the request goes to, if the caller named it."""
     tools: str | None = None
     """A digest of the tools that the request offers, if the caller gave them."""
 

@@ -24,9 +24,9 @@ __all__ = ["AskDecision", "Closed", "Decide", "Request", "due", "request_from"]
 
 
 class Request(Struct, frozen=True):
-    """Something that was put to a decision, and what became of it.
+    """A request for a decision, and its outcome.
 
-    ``status`` is "pending", "resolved", "withdrawn" or "expired". What is told of the decision is None before it.
+    ``status`` is "pending", "resolved", "withdrawn" or "expired". The fields of the decision are None before it.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Closed(TapeError):
 
 
 class AskDecision(Intent, kw_only=True):
-    """Put something to a decision. The key of the entry is the id of the request."""
+    """Request a decision. The key of the entry is the id of the request."""
 
     records = payloads.Event
 

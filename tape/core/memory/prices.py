@@ -15,16 +15,16 @@ from tape.errors import InvalidEntry
 __all__ = ["Price", "Prices", "UsageRow", "added_up", "parse_prices"]
 
 UNKNOWN = "(unknown)"
-"""The group of calls whose model nobody named."""
+"""The group of calls without a recorded model."""
 
 _PROVIDER = re.compile(r"^(?:[\w-]+/)*(?:(?:us|eu|apac|global)\.)?(?:anthropic\.|models/)?")
 _RELEASE = "-@:["
-"""What stands between a model's name and its release: ``-20250929``, ``@20250929``, ``:latest``, ``[1m]``."""
+"""The separators of a model's name and its release: ``-20250929``, ``@20250929``, ``:latest``, ``[1m]``."""
 T = TypeVar("T")
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a million tokens of one model cost. Cached input that is not listed costs what other input does."""
+    """The price of a million tokens of one model. Without a price of its own, cached input costs as other input."""
 
     input: float
     output: float
@@ -42,8 +42,8 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
     def price(self, model: str | None) -> Price | None:
         """Return the price of a model, or None.
 
-        A provider before the name and a release behind it are passed over: ``anthropic/claude-sonnet-4-5-20250929`` is
-        ``claude-sonnet-4-5``. Of several names that fit the longest holds.
+        A provider before the name and a release after it are ignored: ``anthropic/claude-sonnet-4-5-20250929`` is
+        ``claude-sonnet-4-5``. If several names match, the longest is used.
         """
         if model is None:
             return None
@@ -90,7 +90,7 @@ class UsageRow(Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     cost: int = 0
-    """What was recorded as the cost of a call; where that is nothing, what the table of prices gives."""
+    """The recorded costs of the calls; for a call without one, the cost by the table of prices."""
     unpriced: int = 0
     """Calls whose cost was not recorded and whose model has no price: they are not in ``cost``."""
     currency: str = "USD"

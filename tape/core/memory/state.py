@@ -1,7 +1,7 @@
 """What a tape remembers besides messages: slots of typed state, blocks of the prompt, and usage. Pure.
 
-Each change is an entry that records both what the caller gave and what holds afterwards, so that reading is one look-up
-and two appends to a block never overwrite each other.
+Each change is an entry that records both the caller's value and the resulting value. So reading is one look-up, and two
+appends to a block never overwrite each other.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def merge_patch(value: Any, patch: Any) -> Any:
 
 
 def migrated(payload: payloads.State, spec: Slot | None) -> tuple[Any | UnsetType, int]:
-    """Return what a slot holds, brought as far towards the declared version as migrators go, and its version then."""
+    """Return a slot's value, migrated as far towards the declared version as possible, and its version then."""
     value, version = payload.value, payload.schema
     if value is UNSET or spec is None:
         return value, version
-    # What was written without a declaration counts as the first version.
+    # A value that was written without a declaration counts as the first version.
     version = version or 1
     while version < spec.version and version in spec.migrate:
         value = spec.migrate[version](copy.deepcopy(value))
@@ -82,7 +82,7 @@ def migrated(payload: payloads.State, spec: Slot | None) -> tuple[Any | UnsetTyp
 
 
 def current(payload: payloads.State, spec: Slot | None) -> Any | UnsetType:
-    """Return what a slot holds, brought to the version that this program declares; the tape is not changed."""
+    """Return a slot's value, migrated to the version that this program declares; the tape is not changed."""
     value, version = migrated(payload, spec)
     if spec is not None and value is not UNSET and version < spec.version:
         raise InvalidEntry(spec.name, f"has version {version} and there is no migrator to {version + 1}")
@@ -109,7 +109,7 @@ class ChangeState(Intent, kw_only=True):
     spec: Any = None
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
-        """Work out what the slot holds afterwards and check it against its declared type."""
+        """Compute the new value of the slot and check it against its declared type."""
         value: Any | UnsetType = self.given
         schema = self.spec.version if self.spec is not None else 0
         if self.patch:
@@ -117,7 +117,7 @@ class ChangeState(Intent, kw_only=True):
             held = current(before, self.spec) if isinstance(before, payloads.State) else UNSET
             value = UNSET if self.given is None else merge_patch(None if held is UNSET else held, self.given)
             if isinstance(before, payloads.State) and isinstance(held, dict) and isinstance(self.given, dict):
-                # The rest of the value is what a newer program wrote: to call it older would migrate it again.
+                # A newer program wrote the rest of the value. With an older version it would be migrated again.
                 schema = max(schema, before.schema)
         if value is not UNSET and self.spec is not None:
             check_type(value, self.spec)
@@ -149,7 +149,7 @@ class BlockSpec(Struct, frozen=True):
 
 
 def provider_of(label: str, specs: Sequence[BlockSpec]) -> BlockSpec | None:
-    """Return the declared block with a provider that a label is of: its own, or that of one of its documents."""
+    """Return the declared block with a provider that a label belongs to: its own label, or that of a document."""
     for spec in specs:
         if spec.provider is not None and (label == spec.label or label.startswith(f"{spec.label}/")):
             return spec
@@ -157,7 +157,7 @@ def provider_of(label: str, specs: Sequence[BlockSpec]) -> BlockSpec | None:
 
 
 class Block(Struct, frozen=True):
-    """A block of the prompt as it stands. ``read_only`` binds the model's tool, not the program."""
+    """A block of the prompt as it is now. ``read_only`` applies to the model's tool, not to the program."""
 
     label: str
     text: str
@@ -195,7 +195,7 @@ class ChangeBlock(Intent, kw_only=True):
         return payloads.Block(label=self.label, op=self.op, given=self.text).content()
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
-        """Work out what the block holds afterwards; over its limit it is refused."""
+        """Compute the new block; a text over its limit is refused."""
         before = look.slot(slots.BLOCK + self.label)
         spec = self.spec or BlockSpec(self.label)
         if not isinstance(before, payloads.Block) or before.text is None:
@@ -244,7 +244,7 @@ class FreezePrompt(Intent, kw_only=True):
     counter: Any = estimate
 
     def content(self) -> Any:
-        """A frozen prompt is never compared: it says what held when it was frozen."""
+        """Return no text, because a frozen prompt is never compared with another."""
         return payloads.Block(label="", op="freeze").content()
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:

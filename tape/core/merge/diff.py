@@ -33,10 +33,10 @@ class Diff(Struct, frozen=True):
     """Messages that are still there, but on a branch that is no longer the active one."""
     anchored: list[Anchor]
     parted: tuple[Message, Message] | None = None
-    """Of tapes that are no family: the last message of each before they differ; None if they differ from the first."""
+    """Of unrelated tapes: the last message of each before they differ; None if they differ from the first."""
 
     def _repr_html_(self) -> str:
-        """Return it as notebooks show it."""
+        """Return the diff as HTML for notebooks."""
         from tape.web.report.notebook import diff_frame
 
         return diff_frame(self)

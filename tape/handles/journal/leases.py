@@ -1,4 +1,4 @@
-"""A lease: the right of one worker to go on with something, for a time."""
+"""A lease: the exclusive right of one worker to continue with something, for a limited time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Lease", "take_lease"]
 
 
 class Lease:
-    """The lease of a name on a tape, held until it is released or its time is over. Leaving its ``with`` releases it.
+    """The lease of a name on a tape, held until it is released or expires. Leaving its ``with`` releases it.
 
-    Nothing stops a holder whose time is over: give ``token`` to whatever it changes elsewhere, and let that refuse a
-    token below the greatest it has seen. For writes on tapes, ``check`` in the same transaction.
+    Nothing stops a holder whose lease expired. Pass ``token`` as a fencing token to the systems that it changes, and
+    let them refuse a token below the greatest they have seen. For writes on tapes, ``check`` in the same transaction.
     """
 
     def __init__(self, services: Services, call: Call, name: str, holder: str, seconds: float, token: int) -> None:
@@ -52,7 +52,7 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """What the lease is of."""
+        """The name that is leased."""
         return self._name
 
     @property
@@ -67,13 +67,13 @@ class Lease:
 
     @property
     def remaining(self) -> float:
-        """The seconds that are left at least, counted in this process from before it asked: no clock matters."""
+        """The least number of seconds left, by this process's monotonic clock from before the lease was requested."""
         return max(0.0, self._until - time.monotonic())
 
     def renew(self, seconds: float | None = None) -> None:
-        """Hold the lease for so many seconds from now, as long as before if none are given.
+        """Extend the lease to so many seconds from now, by default as many as before.
 
-        Raises LeaseLost if somebody else took it meanwhile. One that is over and that nobody took is held again.
+        Raises LeaseLost if somebody else took it meanwhile. An expired lease that nobody took is held again.
         """
         length = self._seconds if seconds is None else period(seconds)
         began = time.monotonic()
@@ -82,7 +82,7 @@ class Lease:
         self._hold(length, began)
 
     def release(self) -> bool:
-        """Let go of the lease, so that the next one need not wait; tells whether this holder still had it."""
+        """Release the lease, so that the next holder need not wait; returns whether this holder still had it."""
         data = self._data("released", token=self._token)
         try:
             self._record(EndLease(key=self._key(), name=self._name, data=data, token=self._token))

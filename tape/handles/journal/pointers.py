@@ -33,10 +33,9 @@ def resolve(
 ) -> Snapshot | Awaitable[AsyncSnapshot]:
     """Return the tape as it was when ``pointer()`` was called, after checking that its entries were not changed since.
 
-    The hash of every entry up to there is recomputed, of inherited ones as well; of more than ``depth`` only the
-    newest, so that the cost is bounded; None means all. Raises Corrupt for an entry that was changed or is
-    not the one of the pointer, TapeNotFound and UnknownEntry for what is not there. An AsyncStore gives an
-    AsyncSnapshot, to be awaited.
+    The hashes of the newest ``depth`` entries up to there are recomputed, inherited ones included, so that the cost is
+    bounded; None means all entries. Raises Corrupt for an entry that was changed or is not the one of the pointer,
+    TapeNotFound and UnknownEntry for what does not exist. With an AsyncStore, await the AsyncSnapshot.
     """
     place = Pointer.parsed(pointer)
     if depth is not None and strict.seq(depth, "depth") < 1:

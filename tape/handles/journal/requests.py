@@ -1,4 +1,4 @@
-"""Requests and leases of a tape: what is put to a decision, who decides it, and who may go on with a run."""
+"""Requests and leases of a tape: requests for a decision, their decisions, and who may continue a run."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ STATUSES = ("pending", "expired")
 
 @list_options
 class RequestWriter(Snapshot):
-    """What a tape does to have something decided, and to let one worker at a time go on."""
+    """The requests and leases of a tape."""
 
     @recorded
     def request(
         self, kind: str, payload: Any = None, *, seconds: float | None = None, **options: Unpack[WriteOptions]
     ) -> writes.Request:
-        """Put something to a decision: a tool call to approve, a question to a person. The receipt's ``key`` is its id.
+        """Request a decision: approval of a tool call, an answer of a person. The receipt's ``key`` is its id.
 
-        ``kind`` says what is asked, ``payload`` is any JSON. After ``seconds`` it expires, by the database's clock.
-        With a ``key`` the same request can be made again, and stays one.
+        ``kind`` names the kind of request, ``payload`` is any JSON. After ``seconds`` it expires, by the database's
+        clock. With a ``key`` the call is idempotent.
         """
         call = call_of(self._id, **options)
         strict.encode(payload, "payload")
@@ -63,7 +63,7 @@ class RequestWriter(Snapshot):
     def withdraw(
         self, request: Request | Receipt | str, reason: str | None = None, **options: Unpack[WriteOptions]
     ) -> Receipt:
-        """Take a request back, so that nobody can decide it any more; raises RequestClosed if somebody has.
+        """Withdraw a request, so that nobody can decide it any more; raises RequestClosed if somebody has.
 
         One that expired can be withdrawn, too: it is then no longer listed as expired.
         """
@@ -76,7 +76,7 @@ class RequestWriter(Snapshot):
             return self._services.recorder.record(call, [intent])[0]
         except Closed:
             pass
-        # Final, so that it can be read afterwards.
+        # A closed request never changes, so it can be read after the transaction.
         closed = self._reader.request(self._id, id, self._services.clock)
         mine = closed.status == state and closed.decided_by == call.actor and same(closed.decision, decision)
         if not mine or closed.decided_seq is None:
@@ -85,9 +85,9 @@ class RequestWriter(Snapshot):
         return Receipt(entry.tape, entry.seq, entry.key, None, entry.hash, duplicate=True, position=entry.position)
 
     def decision(self, request: Request | Receipt | str, *, wait: float = 0.0) -> Request:
-        """Return a request as it stands, after waiting at most ``wait`` seconds for somebody to decide it.
+        """Return the current state of a request, after waiting at most ``wait`` seconds for a decision.
 
-        Look at its ``status``: it may still be pending. Raises UnknownEntry when there is none.
+        Check its ``status``: it may still be pending. Raises UnknownEntry when there is none.
         """
         waiting = self._awaiting(request, wait)
         return wait_for(self._services.database, waiting)
@@ -101,10 +101,10 @@ class RequestWriter(Snapshot):
     def lease(
         self, name: str, seconds: float, *, holder: str | None = None, wait: float = 0.0, actor: str | None = None
     ) -> Lease:
-        """Take the lease of a name, which one holder at a time has, for so many seconds by the database's clock.
+        """Take the lease of a name, which has one holder at a time, for so many seconds by the database's clock.
 
         Raises LeaseHeld when somebody else has it, after waiting for it at most ``wait`` seconds. As a context manager
-        it is released at the end. A ``token`` that grows with every holder tells an earlier one from a later one.
+        it is released at the end. Its fencing ``token`` grows with every holder.
         """
         taken = wait_for(self._services.database, self._leasing(name, seconds, holder, wait, actor))
         if isinstance(taken, LeaseHeld):
@@ -132,7 +132,7 @@ class RequestWriter(Snapshot):
 
 
 class RequestLister:
-    """What a store tells of the requests on its tapes."""
+    """The listing of requests on the tapes of a store."""
 
     _services: Services
 
@@ -148,15 +148,17 @@ class RequestLister:
     ) -> Page[Request]:
         """Return the requests that wait for a decision, on all tapes that this store sees, a page at a time.
 
-        They come in the order of their ids: those without a ``key`` of the caller's oldest first. Pass a page's
-        ``cursor`` for the next one. ``status="expired"`` lists those whose time is over and that nobody withdrew. The
-        cost depends on how many are open, and on nothing else. New ones arrive on ``follow``.
+        They are ordered by their ids: generated ids oldest first. Pass a page's ``cursor`` for the next one.
+        ``status="expired"`` lists requests that expired and were not withdrawn. The cost depends only on how many are
+        open. New ones arrive on ``follow``.
         """
         from tape.db.read.requests import open_requests
 
         services = self._services
-        given = {"owner": owner, "tape": tape, "kind": kind}
-        filters = {name: None if value is None else strict.identifier(value, name) for name, value in given.items()}
+        identifiers = {"owner": owner, "tape": tape, "kind": kind}
+        filters = {
+            name: None if value is None else strict.identifier(value, name) for name, value in identifiers.items()
+        }
         strict.one_of(status, STATUSES, "status")
         services.log_administrative("requests", owner=owner)
         if services.owner is not None:

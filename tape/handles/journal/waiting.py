@@ -1,4 +1,4 @@
-"""Waiting for what another process will write: look again after every commit, until the time is over."""
+"""Waiting for a write of another process: read again after every commit, until the timeout."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Waiting", "wait_for"]
 
 T = TypeVar("T")
 _FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.25
-"""Seconds between two looks while nobody is woken: a bound transaction wakes nobody, nor does time that passes."""
+"""Seconds between two reads without a wakeup: a bound transaction sends none, nor does an expiry."""
 
 
 class Waiting(Generic[T]):
-    """A look that is repeated until it is ``done``, and how long to wait in between; whoever waits does the waiting."""
+    """A read that is repeated until it is ``done``, and the pauses in between. The caller does the waiting."""
 
     def __init__(self, look: Callable[[], T], done: Callable[[T], bool], seconds: float) -> None:
         self.look = look
@@ -25,16 +25,16 @@ class Waiting(Generic[T]):
         self._pause = _FIRST_PAUSE
 
     def pause(self, value: T) -> float | None:
-        """Return how long to wait before the next look, or None to end with what the last one gave."""
-        left = self._until - time.monotonic()
-        if left <= 0 or self._done(value):
+        """Return how long to wait before the next read, or None to end with the last value."""
+        remaining = self._until - time.monotonic()
+        if remaining <= 0 or self._done(value):
             return None
         pause, self._pause = self._pause, min(2 * self._pause, _LAST_PAUSE)
-        return min(pause, left)
+        return min(pause, remaining)
 
 
 def wait_for(database: Database, waiting: Waiting[T]) -> T:
-    """Look until it is done or the time is over, and return what the last look gave."""
+    """Read until it is done or the timeout is reached, and return the last value."""
     value = waiting.look()
     if waiting.pause(value) is None:
         return value

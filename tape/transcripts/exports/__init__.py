@@ -33,10 +33,9 @@ EXPORT_FORMATS = tuple(_WRITERS)
 def export_transcript(view: Snapshot, format: str, *, report: Callable[[str], None] | None = None) -> Iterator[bytes]:
     """Yield the lines of a tape, or of a tape as of a point, as another program's transcript.
 
-    Claude Code's sessions and Codex's rollouts that were imported come back record by record. Otherwise the messages
-    are put into the words of the format: those of the tree where it has branches, else those of the path to the head.
-    ``report`` is called with each kind of thing that the format cannot hold and how many there are, once all lines were
-    taken.
+    Imported sessions of Claude Code and rollouts of Codex are written back record by record. Otherwise the messages are
+    converted to the format: those of the whole tree if the format has branches, else those of the path to the head.
+    After the last line, ``report`` is called with each kind of item that the format cannot hold, and their number.
 
     Raises InvalidEntry when there is no such format.
     """
@@ -50,7 +49,7 @@ def export_transcript(view: Snapshot, format: str, *, report: Callable[[str], No
         for value in write(view, losses):
             yield msgspec.json.encode(value) + b"\n"
         if report is not None:
-            for loss in losses.told():
+            for loss in losses.described():
                 report(loss)
 
     return lines()

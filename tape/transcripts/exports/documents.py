@@ -74,5 +74,5 @@ def _node(message: Message, losses: Losses) -> dict[str, Any]:
         content = {"content_type": "execution_output", "text": as_text(neutral.results[0].content)}
     at = message.occurred_at or message.recorded_at
     author = {"role": "tool" if neutral.results else neutral.role}
-    said = {"id": message.id, "author": author, "create_time": at.timestamp(), "content": content}
-    return {"message": {**said, "recipient": recipient}}
+    fields = {"id": message.id, "author": author, "create_time": at.timestamp(), "content": content}
+    return {"message": {**fields, "recipient": recipient}}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["claude_code", "codex"]
 
 _SPACE = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
-"""In which messages without a uuid get one, the same at every export."""
+"""The namespace of the UUIDs for messages without one, so that every export gives the same."""
 
 
 def claude_code(view: Snapshot, losses: Losses) -> Iterator[dict[str, Any]]:
@@ -27,8 +27,8 @@ def claude_code(view: Snapshot, losses: Losses) -> Iterator[dict[str, Any]]:
     entries = list(view.entries(kinds=["append", "event", "anchor"]))
     records = {entry.seq: record for entry in entries if (record := record_of(entry)) is not None}
     if records:
-        said = sum(isinstance(entry.payload, payloads.Append) and entry.seq not in records for entry in entries)
-        losses.add("message that no session wrote", said)
+        unwritten = sum(isinstance(entry.payload, payloads.Append) and entry.seq not in records for entry in entries)
+        losses.add("message that no session wrote", unwritten)
         yield from records.values()
         return
     losses.add("event", sum(entry.kind == "event" for entry in entries))

@@ -12,17 +12,17 @@ __all__ = ["Losses", "path_of", "tree_of"]
 
 
 class Losses:
-    """How many things of each kind were left out."""
+    """How many items of each kind were left out."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def add(self, what: str, number: int = 1) -> None:
-        """Note so many things of a kind."""
+        """Count a number of items of a kind."""
         if number:
             self._counts[what] = self._counts.get(what, 0) + number
 
-    def told(self) -> list[str]:
+    def described(self) -> list[str]:
         """Return what was left out, in words."""
         return [f"{number:,} {what}{'' if number == 1 else 's'}" for what, number in self._counts.items()]
 

@@ -71,36 +71,36 @@ def atif(view: Snapshot, losses: Losses) -> Iterator[Any]:
 def otlp(view: Snapshot, losses: Losses) -> Iterator[Any]:
     """Yield one trace: an agent, and a call of a model for each of its answers.
 
-    Every call names what it was given by the tape and the seq. The last one holds the messages themselves: with them in
-    each, the file would grow with the square of the conversation.
+    Every call references its input by the tape and the seq. Only the last one contains the messages: with them in each
+    call, the size of the file would be quadratic in the length of the conversation.
     """
     messages = path_of(view, losses)
     trace = _hex(view.id, 16)
-    told = [(message, _as_parts(read(message.data), losses)) for message in messages]
+    rendered = [(message, _as_parts(read(message.data), losses)) for message in messages]
     answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
     root = _span(trace, view.id, None, "invoke_agent", messages, {"gen_ai.operation.name": "invoke_agent"})
     spans = [root]
     for index in answers:
         message = messages[index]
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.conversation.id": view.id,
             "gen_ai.response.id": message.id,
             "gen_ai.input.messages_ref": f"tape:{view.id}@{message.seq}",
         }
         if index == answers[-1]:
-            behind = [parts for _, parts in told[index + 1 :] if parts is not None]
+            behind = [parts for _, parts in rendered[index + 1 :] if parts is not None]
             losses.add("message behind the last answer", len(behind))
-            before = [parts for _, parts in told[:index] if parts is not None]
-            given["gen_ai.input.messages"] = msgspec.json.encode(before).decode()
-            given["gen_ai.output.messages"] = msgspec.json.encode([told[index][1]]).decode()
-        spans.append(_span(trace, message.id, root["spanId"], "chat", [message], given))
+            before = [parts for _, parts in rendered[:index] if parts is not None]
+            values["gen_ai.input.messages"] = msgspec.json.encode(before).decode()
+            values["gen_ai.output.messages"] = msgspec.json.encode([rendered[index][1]]).decode()
+        spans.append(_span(trace, message.id, root["spanId"], "chat", [message], values))
     resource = {"attributes": _attributes({"service.name": view.info().agent or "tape"})}
     yield {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "tape"}, "spans": spans}]}]}
 
 
 def _span(
-    trace: str, id: str, parent: str | None, name: str, messages: list[Message], given: dict[str, Any]
+    trace: str, id: str, parent: str | None, name: str, messages: list[Message], values: dict[str, Any]
 ) -> dict[str, Any]:
     times = [micros(_at(message)) * 1000 for message in messages] or [0]
     return {
@@ -111,12 +111,12 @@ def _span(
         "kind": 1,
         "startTimeUnixNano": str(min(times)),
         "endTimeUnixNano": str(max(times)),
-        "attributes": _attributes(given),
+        "attributes": _attributes(values),
     }
 
 
-def _attributes(given: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": name, "value": {"stringValue": value}} for name, value in given.items()]
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": {"stringValue": value}} for name, value in values.items()]
 
 
 def _as_parts(neutral: Neutral, losses: Losses) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""A message of any shape in the words of one API: as it is if those are its own, otherwise put anew. Pure."""
+"""A message of any shape in the shape of one API: unchanged if it has that shape, otherwise converted. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from tape.core.messages.shapes import Call, Media, Other, Result, Text, as_text, read
 from tape.transcripts.exports.losses import Losses
+from tape.transcripts.formats.conversations import tool_call
 
 __all__ = ["as_anthropic", "as_chat", "as_items", "thought"]
 
@@ -26,20 +27,20 @@ def _kinds(message: Body) -> set[Any]:
 
 
 def thought(part: Body) -> str | None:
-    """Return the text of what a model thought, if a part is that."""
+    """Return the text of a part that is a model's thinking, else None."""
     if isinstance(part.get("thinking"), str):
         return str(part["thinking"])
     if part.get("type") != "reasoning":
         return None
     summary = part.get("summary")
-    texts = [one.get("text") for one in summary if isinstance(one, dict)] if isinstance(summary, list) else []
+    texts = [item.get("text") for item in summary if isinstance(item, dict)] if isinstance(summary, list) else []
     text = part.get("text", part.get("content"))
     texts += [text] if isinstance(text, str) else []
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def as_chat(message: Body, losses: Losses) -> list[Body]:
-    """Return a message as OpenAI's chat messages: its results apart, each as a message of the tool."""
+    """Return a message as OpenAI's chat messages, with each tool result as a message of its own."""
     plain = isinstance(message.get("role"), str) and "type" not in message and "parts" not in message
     if plain and _kinds(message) <= _CHAT_PARTS:
         return [message]
@@ -56,17 +57,12 @@ def as_chat(message: Body, losses: Losses) -> list[Body]:
             losses.add("attachment")
         elif isinstance(part, Other):
             losses.add(str(part.part.get("type") or "part"))
-    calls = [_chat_call(call) for call in neutral.calls]
+    calls = [tool_call(call.id, call.name, call.arguments) for call in neutral.calls]
     if parts or calls or not (made or neutral.parts):
         texts = [part["text"] for part in parts]
         body: Body = {"role": neutral.role, "content": "\n\n".join(texts) if texts else None}
         made.append({**body, "tool_calls": calls} if calls else body)
     return made
-
-
-def _chat_call(call: Call) -> Body:
-    given = call.arguments if isinstance(call.arguments, str) else msgspec.json.encode(call.arguments).decode()
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": given}}
 
 
 def as_items(message: Body, losses: Losses) -> list[Body]:
@@ -84,15 +80,15 @@ def as_items(message: Body, losses: Losses) -> list[Body]:
         if isinstance(part, Text):
             content.append({"type": text, "text": part.text})
         elif isinstance(part, Call):
-            function = _chat_call(part)["function"]
+            function = tool_call(part.id, part.name, part.arguments)["function"]
             made.append({"type": "function_call", "call_id": part.id, **function})
         elif isinstance(part, Result):
             made.append({"type": "function_call_output", "call_id": part.id, "output": as_text(part.content)})
         elif isinstance(part, Media):
             content.append({"type": text, "text": as_text([part])})
             losses.add("attachment")
-        elif (told := thought(part.part)) is not None:
-            made.insert(0, {"type": "reasoning", "summary": [{"type": "summary_text", "text": told}]})
+        elif (thinking := thought(part.part)) is not None:
+            made.insert(0, {"type": "reasoning", "summary": [{"type": "summary_text", "text": thinking}]})
         else:
             losses.add(str(part.part.get("type") or "part"))
     if content or not made:
@@ -105,7 +101,7 @@ def _item(role: str, content: list[Body]) -> Body:
 
 
 def as_anthropic(message: Body, losses: Losses) -> Body | None:
-    """Return a message as one of Anthropic's; None if nothing of it can be said there."""
+    """Return a message in Anthropic's shape; None if no part of it can be converted."""
     role, content = message.get("role"), message.get("content")
     plain = role in ("user", "assistant", "system") and not message.keys() & {"type", "parts", "tool_calls"}
     if plain and isinstance(content, str | list) and _kinds(message) <= _BLOCKS:
@@ -116,7 +112,7 @@ def as_anthropic(message: Body, losses: Losses) -> Body | None:
         if isinstance(part, Text):
             blocks.append({"type": "text", "text": part.text})
         elif isinstance(part, Call):
-            blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": _given(part.arguments)})
+            blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": _as_object(part.arguments)})
         elif isinstance(part, Result):
             result: Body = {"type": "tool_result", "tool_use_id": part.id, "content": as_text(part.content)}
             blocks.append({**result, "is_error": True} if part.error else result)
@@ -132,8 +128,8 @@ def as_anthropic(message: Body, losses: Losses) -> Body | None:
     return {"role": spoken, "content": blocks}
 
 
-def _given(arguments: Any) -> Any:
-    """Return the arguments of a call as an object, as Anthropic has them."""
+def _as_object(arguments: Any) -> Any:
+    """Return the arguments of a call as an object, as Anthropic requires."""
     if isinstance(arguments, str):
         with contextlib.suppress(msgspec.DecodeError):
             arguments = msgspec.json.decode(arguments)

@@ -12,7 +12,7 @@ import msgspec
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import Conversation, each_value, reasoning, tool_call, without
-from tape.transcripts.formats.lines import Reading, count, said, stamp
+from tape.transcripts.formats.lines import Reading, count, nonblank, stamp
 from tape.transcripts.steps import Start, Step
 
 __all__ = ["parse"]
@@ -28,14 +28,14 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
             raise ImportFailed(line, f"{where} is no trajectory: it has no agent and steps")
         agent = value["agent"]
         meta = without(value, "steps", "session_id", "final_metrics")
-        yield Start(line=line, id=said(value.get("session_id")), agent=said(agent.get("name")), meta=meta)
+        yield Start(line=line, id=nonblank(value.get("session_id")), agent=nonblank(agent.get("name")), meta=meta)
         conversation = Conversation("atif")
         for index, step in enumerate(value["steps"]):
             if not isinstance(step, dict) or str(step.get("source")) not in _ROLES:
                 reading.problem(line, f"steps[{index}] is no step of a trajectory")
                 yield conversation.event(line, "step", step)
                 continue
-            yield from _step(line, conversation, step, said(agent.get("model_name")))
+            yield from _step(line, conversation, step, nonblank(agent.get("model_name")))
         if value.get("final_metrics") is not None:
             yield conversation.event(line, "final_metrics", value["final_metrics"])
 
@@ -44,7 +44,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
 
 def _step(line: int, conversation: Conversation, step: dict[str, Any], model: str | None) -> Iterator[Step]:
     at, calls = stamp(step.get("timestamp")), step.get("tool_calls")
-    thought = said(step.get("reasoning_content"))
+    thought = nonblank(step.get("reasoning_content"))
     if thought is not None:
         yield conversation.message(line, reasoning(thought), original=[step.get("step_id"), thought], at=at)
     message: dict[str, Any] = {"role": _ROLES[step["source"]], "content": step.get("message")}
@@ -63,14 +63,14 @@ def _step(line: int, conversation: Conversation, step: dict[str, Any], model: st
             "output_tokens": count(metrics.get("completion_tokens")),
             "input_tokens_details": {"cached_tokens": metrics.get("cached_tokens")},
         }
-        yield from conversation.usage(line, usage, said(step.get("model_name")) or model, at)
+        yield from conversation.usage(line, usage, nonblank(step.get("model_name")) or model, at)
     observed = step.get("observation")
     results = observed.get("results") if isinstance(observed, dict) else None
     for result in results if isinstance(results, list) else ():
         if not isinstance(result, dict):
             yield conversation.event(line, "observation", result, at)
             continue
-        content, call = result.get("content"), said(result.get("source_call_id"))
+        content, call = result.get("content"), nonblank(result.get("source_call_id"))
         if not isinstance(content, str | list):
             content = "" if content is None else msgspec.json.encode(content).decode()
         seen: dict[str, Any] = {"role": "user", "content": content}

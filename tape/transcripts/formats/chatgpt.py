@@ -1,7 +1,7 @@
 """ChatGPT: the ``conversations.json`` of a data export, a list of conversations, each a tree of messages. Pure.
 
-Every branch is kept; the one that the conversation went on with (``current_node``) is written last, which makes it the
-path. What the model sent to a tool is a tool call, and what the tool gave back its result.
+Every branch is kept. The one that the conversation continued on (``current_node``) is written last, which makes it the
+active path. A message to a tool is a tool call, and the tool's output is its result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import each_value, reasoning, tool_call, without
-from tape.transcripts.formats.lines import Reading, digest, said, stamp
+from tape.transcripts.formats.lines import Reading, digest, nonblank, stamp
 from tape.transcripts.steps import Event, Message, Start, Step, Title
 
 __all__ = ["parse"]
@@ -28,9 +28,9 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
         mapping = value.get("mapping")
         if not isinstance(mapping, dict):
             raise ImportFailed(line, f"{where} is no conversation of ChatGPT: it has no mapping")
-        id = said(value.get("conversation_id")) or said(value.get("id"))
+        id = nonblank(value.get("conversation_id")) or nonblank(value.get("id"))
         yield Start(line=line, id=id, part=None if id else digest(value)[:8], agent="chatgpt", meta={})
-        title = said(value.get("title"))
+        title = nonblank(value.get("title"))
         if title is not None:
             yield Title(line=line, key=f"chatgpt:title/{digest(title)}", name=title)
         yield from _Tree(line, mapping, value.get("current_node")).steps()
@@ -53,7 +53,7 @@ class _Tree:
         """The tool call that a node made."""
 
     def steps(self) -> Iterator[Step]:
-        """Read every node behind its parent, those of the path last."""
+        """Read every node after its parent, those of the path last."""
         for id in self._order():
             yield from self._node(id, self._nodes[id])
 
@@ -72,7 +72,7 @@ class _Tree:
             known = isinstance(parent, str) and parent in self._nodes and parent != id
             children.setdefault(parent if known else None, []).append(id)
         done: set[str] = set()
-        # A ring of parents hangs on no root: its first node is taken as one.
+        # A cycle of parents has no root, so its first node is used as one.
         roots = sorted(children.get(None, []), key=lambda root: root in self._main)
         for root in (*roots, *self._nodes):
             waiting = [root]
@@ -82,7 +82,7 @@ class _Tree:
                     continue
                 done.add(id)
                 yield id
-                # The last that is put here is the first that is taken: the path goes below all else.
+                # This is a stack, so the path goes in first and comes out last.
                 below = children.get(id, [])
                 waiting += [child for child in below if child in self._main]
                 waiting += [child for child in reversed(below) if child not in self._main]
@@ -95,50 +95,54 @@ class _Tree:
         if not isinstance(message, dict):
             return
         key, at = f"chatgpt:{id}", stamp(message.get("create_time"))
-        said_by = message.get("author")
-        author = said_by if isinstance(said_by, dict) else {}
+        author_field = message.get("author")
+        author = author_field if isinstance(author_field, dict) else {}
         body = self._body(id, parent, message, author)
         if body is None:
             yield Event(line=self._line, key=key, name="chatgpt.message", data=message, at=at)
             return
         self._behind[id] = key
         content = message.get("content")
-        kept = content if "tool_calls" in body or body.get("type") or not isinstance(content, dict) else None
-        meta = without(message, "content", "id") if kept is None else without(message, "id")
-        actor = said(author.get("role")) or "user"
+        raw_content = content if "tool_calls" in body or body.get("type") or not isinstance(content, dict) else None
+        meta = without(message, "content", "id") if raw_content is None else without(message, "id")
+        actor = nonblank(author.get("role")) or "user"
         yield Message(line=self._line, key=key, parent=behind, message=body, id=id, meta=meta, actor=actor, at=at)
 
     def _body(self, id: str, parent: Any, message: Body, author: Body) -> Body | None:
-        """Return a message as a chat message, or None for one that says nothing."""
-        role, recipient = said(author.get("role")) or "user", said(message.get("recipient")) or "all"
+        """Return a message as a chat message, or None for one without content."""
+        role, recipient = nonblank(author.get("role")) or "user", nonblank(message.get("recipient")) or "all"
         content = message.get("content")
         content = content if isinstance(content, dict) else {"content_type": "text", "parts": [content]}
         thoughts = content.get("thoughts")
         if isinstance(thoughts, list):
-            texts = [said(one.get("content")) or said(one.get("summary")) for one in thoughts if isinstance(one, dict)]
+            texts = [
+                nonblank(thought.get("content")) or nonblank(thought.get("summary"))
+                for thought in thoughts
+                if isinstance(thought, dict)
+            ]
             return reasoning(*(text for text in texts if text is not None)) if any(texts) else None
-        said_here = _said(content)
+        text_or_parts = _text_or_parts(content)
         if role == "assistant" and recipient != "all":
             self._calls[id] = id
-            text = said_here if isinstance(said_here, str) else msgspec.json.encode(said_here).decode()
+            text = text_or_parts if isinstance(text_or_parts, str) else msgspec.json.encode(text_or_parts).decode()
             return {"role": role, "content": None, "tool_calls": [tool_call(id, recipient, {"input": text})]}
-        if not said_here:
+        if not text_or_parts:
             return None
         if role == "tool":
             call = self._calls.get(parent) if isinstance(parent, str) else None
             if call is not None:
-                return {"role": "tool", "tool_call_id": call, "content": said_here}
-            # A tool says more than one thing: only the first answers the call.
-            return {"role": "user", "name": said(author.get("name")) or "tool", "content": said_here}
-        return {"role": role, "content": said_here}
+                return {"role": "tool", "tool_call_id": call, "content": text_or_parts}
+            # A tool may send several messages, and only the first answers the call.
+            return {"role": "user", "name": nonblank(author.get("name")) or "tool", "content": text_or_parts}
+        return {"role": role, "content": text_or_parts}
 
 
-def _said(content: Body) -> Any:
-    """Return what a content says: a text, or parts if there is more than texts."""
+def _text_or_parts(content: Body) -> Any:
+    """Return a content as a text, or as parts if there is more than text."""
     parts = content.get("parts")
     if not isinstance(parts, list):
         for name in ("text", "result", "content", "user_instructions"):
-            text = said(content.get(name))
+            text = nonblank(content.get(name))
             if text is not None:
                 return text
         return ""

@@ -4,9 +4,9 @@ A line is ``{"timestamp", "type", "payload"}``. Response items are messages in t
 else becomes events. Older files have the session on the first line and then bare items; the oldest are one JSON
 document with ``session`` and ``items``.
 
-A rollout is a log without ids. Its lines are told apart by a digest of each line and all lines before it. Where turns
-were rolled back the next message branches off before them. Where the history was compacted an anchor stands, and
-behind it the history that Codex went on with, or a handoff with the summary if only that was written.
+A rollout is a log without ids. Its lines are identified by a digest of each line and all lines before it. After turns
+that were rolled back, the next message branches off before them. A compaction becomes an anchor, followed by the
+history that Codex continued with, or a handoff with the summary if only that was written.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tape.errors import ImportFailed
-from tape.transcripts.formats.lines import Reading, count, digest, documents, said, stamp
+from tape.transcripts.formats.lines import Reading, count, digest, documents, nonblank, stamp
 from tape.transcripts.steps import Event, Message, Restart, Start, Step, Title, Used
 
 __all__ = ["parse"]
 
 _TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _CONTEXT = ("<", "# AGENTS.md")
-"""How the messages begin that Codex itself puts in front of a user's."""
+"""The beginnings of messages that Codex itself puts before a user's."""
 
 
 def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
@@ -72,7 +72,7 @@ class _Reader:
             if session is not None and not new and not {"id", "timestamp"} <= session.keys():
                 raise ImportFailed(line, "is no rollout of Codex: its first line tells no session")
             self.started = True
-            yield Start(line=line, id=said((session or {}).get("id")), agent="codex", meta={})
+            yield Start(line=line, id=nonblank((session or {}).get("id")), agent="codex", meta={})
         self._digest = digest(record, self._digest)
         self._at = stamp(record.get("timestamp"))
         key = f"codex:{self._digest}"
@@ -97,7 +97,7 @@ class _Reader:
         parent = self._path[-1][0] if self._path else None
         self._path.append((key, _begins_turn(item)))
         kind = str(item.get("type"))
-        actor = said(item.get("role")) or ("tool" if kind.endswith("_output") else "assistant")
+        actor = nonblank(item.get("role")) or ("tool" if kind.endswith("_output") else "assistant")
         return Message(line=line, key=key, parent=parent, message=item, meta=meta, actor=actor, at=self._at)
 
     def _compacted(
@@ -114,7 +114,7 @@ class _Reader:
             key=key,
             parent=self._path[-1][0] if self._path else None,
             name="compacted",
-            summary=None if items else said(payload.get("message")),
+            summary=None if items else nonblank(payload.get("message")),
             meta=record,
             at=self._at,
         )
@@ -122,16 +122,16 @@ class _Reader:
             yield self._message(line, f"{key}/{index}", item, {**outside, "replacement": index})
 
     def _noticed(self, line: int, key: str, kind: str | None, payload: dict[str, Any]) -> Iterator[Step]:
-        """Take from a record that is no message what matters to the conversation."""
+        """Read what a record that is no message changes in the conversation."""
         if kind == "turn_context":
-            self._model = said(payload.get("model")) or self._model
+            self._model = nonblank(payload.get("model")) or self._model
         if kind != "event_msg":
             return
         notice = payload.get("type")
         if notice == "thread_rolled_back":
             self._roll_back(count(payload.get("num_turns")))
         elif notice == "thread_name_updated":
-            name = said(payload.get("thread_name"))
+            name = nonblank(payload.get("thread_name"))
             if name is not None:
                 yield Title(line=line, key=f"{key}/title", name=name)
         elif notice == "token_count" and isinstance(payload.get("info"), dict):
@@ -142,7 +142,7 @@ class _Reader:
             turns -= self._path.pop()[1]
 
     def _usage(self, line: int, key: str, total: Any) -> Iterator[Step]:
-        """Tell how much more was used than at the last report, since reports are repeated."""
+        """Yield the usage since the last report, because reports are cumulative and repeated."""
         if not isinstance(total, dict):
             return
         now = tuple(count(total.get(name)) for name in ("input_tokens", "output_tokens", "cached_input_tokens"))
@@ -169,7 +169,7 @@ def _is_message(item: dict[str, Any]) -> bool:
 
 
 def _begins_turn(item: dict[str, Any]) -> bool:
-    """Whether a user said this, and not Codex on the user's behalf."""
+    """Whether a user wrote this, and not Codex on the user's behalf."""
     content = item.get("content")
     if item.get("role") != "user" or not isinstance(content, list):
         return False

@@ -1,7 +1,7 @@
 """Codex without a terminal: what ``codex exec --json`` prints, an object a line. Pure.
 
 Two dialects: events of a thread whose items are completed one by one, and before that (up to 0.43) ``{"id", "msg"}``
-behind a line with the settings and one with the prompt. What a command or a tool did becomes a call and its output.
+after a line with the settings and one with the prompt. A command or a tool becomes a call and its output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import Conversation, reasoning
-from tape.transcripts.formats.lines import Reading, records, said, stamp
+from tape.transcripts.formats.lines import Reading, nonblank, records, stamp
 from tape.transcripts.steps import Start, Step
 
 __all__ = ["parse"]
@@ -44,14 +44,14 @@ class _Reader:
         """Read one record."""
         kind, old, at = record.get("type"), record.get("msg"), stamp(record.get("timestamp"))
         if not self.started:
-            told = isinstance(kind, str) and kind.startswith(("thread.", "turn.", "item."))
-            if not told and not isinstance(old, dict) and not record.keys() & {"prompt", "workdir"}:
+            is_event = isinstance(kind, str) and kind.startswith(("thread.", "turn.", "item."))
+            if not is_event and not isinstance(old, dict) and not record.keys() & {"prompt", "workdir"}:
                 raise ImportFailed(line, "is no stream of Codex: it begins with no event of a thread")
             self.started = True
-            yield Start(line=line, id=said(record.get("thread_id")), agent="codex", meta={})
-        self._model = said(record.get("model")) or self._model
+            yield Start(line=line, id=nonblank(record.get("thread_id")), agent="codex", meta={})
+        self._model = nonblank(record.get("model")) or self._model
         messages = self._old(old) if isinstance(old, dict) else self._new(record)
-        if "prompt" in record and said(record["prompt"]) is not None:
+        if "prompt" in record and nonblank(record["prompt"]) is not None:
             messages = [{"role": "user", "content": record["prompt"]}]
         name = str(old.get("type") if isinstance(old, dict) else kind or "settings")
         for index, message in enumerate(messages):
@@ -71,7 +71,7 @@ class _Reader:
         if record.get("type") != "item.completed" or not isinstance(item, dict):
             return []
         kind = item.get("type", item.get("item_type"))
-        text = said(item.get("text"))
+        text = nonblank(item.get("text"))
         if kind in ("agent_message", "assistant_message") and text is not None:
             return [{"role": "assistant", "content": text}]
         if kind == "reasoning" and text is not None:
@@ -89,31 +89,31 @@ class _Reader:
         return []
 
     def _old(self, event: Body) -> list[Body]:
-        kind, text = event.get("type"), said(event.get("message")) or said(event.get("text"))
+        kind, text = event.get("type"), nonblank(event.get("message")) or nonblank(event.get("text"))
         if kind == "agent_message" and text is not None:
             return [{"role": "assistant", "content": text}]
         if kind == "agent_reasoning" and text is not None:
             return [reasoning(text)]
-        call = said(event.get("call_id"))
+        call = nonblank(event.get("call_id"))
         if call is not None and isinstance(kind, str):
             if kind.endswith("_begin"):
                 self._begun[call] = event
             elif kind.endswith("_end") and call in self._begun:
                 begun = self._begun.pop(call)
                 name = "shell" if kind.startswith("exec") else kind.removesuffix("_end")
-                given = {key: value for key, value in begun.items() if key not in ("type", "call_id")}
+                arguments = {key: value for key, value in begun.items() if key not in ("type", "call_id")}
                 output = event.get("aggregated_output") or event.get("formatted_output") or event.get("stdout")
-                left = {key: value for key, value in event.items() if key not in ("type", "call_id")}
-                return _called({"id": call}, name, given, output or left)
+                rest = {key: value for key, value in event.items() if key not in ("type", "call_id")}
+                return _called({"id": call}, name, arguments, output or rest)
         return []
 
 
 def _called(item: Body, name: str, arguments: Any, output: Any) -> list[Body]:
     """Return what a tool did as a call and its output."""
-    call = said(item.get("id")) or "call"
-    given = msgspec.json.encode(arguments if isinstance(arguments, dict) else {"input": arguments}).decode()
-    told = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+    call = nonblank(item.get("id")) or "call"
+    encoded = msgspec.json.encode(arguments if isinstance(arguments, dict) else {"input": arguments}).decode()
+    result = output if isinstance(output, str) else msgspec.json.encode(output).decode()
     return [
-        {"type": "function_call", "call_id": call, "name": name, "arguments": given},
-        {"type": "function_call_output", "call_id": call, "output": told},
+        {"type": "function_call", "call_id": call, "name": name, "arguments": encoded},
+        {"type": "function_call_output", "call_id": call, "output": result},
     ]

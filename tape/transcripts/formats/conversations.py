@@ -1,8 +1,7 @@
-"""Lists of messages, as they stand in requests, responses and files of messages. Pure.
+"""Lists of messages, as in requests, responses and files of messages. Pure.
 
-Such a list has no ids that can be relied on. Each message is told apart by a digest of itself and all messages before
-it, so that a longer list with the same beginning adds what is new, and one that was edited in the middle becomes a
-branch there.
+Such a list has no reliable ids. Each message is identified by a digest of itself and all messages before it. So a
+longer list with the same beginning adds only what is new, and one that was edited in the middle becomes a branch.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 
 from tape.core.messages.roles import role_of
 from tape.errors import ImportFailed
-from tape.transcripts.formats.lines import Reading, count, digest, documents, said
+from tape.transcripts.formats.lines import Reading, count, digest, documents, nonblank
 from tape.transcripts.steps import Event, Message, Start, Step, Used
 
 __all__ = ["Conversation", "Conversations", "each_value", "exchanges", "reasoning", "tool_call", "without"]
@@ -24,12 +23,12 @@ Body = dict[str, Any]
 
 def tool_call(id: str, name: str, arguments: Any) -> Body:
     """Return a tool call in the shape of a chat message's."""
-    given = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": given}}
+    encoded = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": encoded}}
 
 
 def reasoning(*texts: str) -> Body:
-    """Return what a model thought as an item."""
+    """Return a model's thinking as an item."""
     return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text} for text in texts]}
 
 
@@ -87,17 +86,17 @@ class Conversation:
         aside: bool = False,
         at: int | None = None,
     ) -> Message:
-        """Return a message behind the last one; with ``aside`` the next will be its sibling."""
+        """Return a message after the last one; with ``aside`` the next will be its sibling."""
         role = message.get("role")
         if role is not None and not isinstance(role, str):
             raise ImportFailed(line, f"{where}: the role must be a string, not {type(role).__name__}")
         parent = f"{self._format}:{self._digest}" if self._digest else None
-        told = digest(message if original is None else original, self._digest)
+        fingerprint = digest(message if original is None else original, self._digest)
         if not aside:
-            self._digest = told
+            self._digest = fingerprint
         return Message(
             line=line,
-            key=f"{self._format}:{told}",
+            key=f"{self._format}:{fingerprint}",
             parent=parent,
             message=message,
             meta=meta or {},
@@ -106,33 +105,33 @@ class Conversation:
         )
 
     def event(self, line: int, name: str, data: Any, at: int | None = None) -> Event:
-        """Return a record about the list as far as it goes now."""
-        told = digest([name, data], self._digest)
-        return Event(line=line, key=f"{self._format}:{told}", name=f"{self._format}.{name}", data=data, at=at)
+        """Return an event after the messages read so far."""
+        fingerprint = digest([name, data], self._digest)
+        return Event(line=line, key=f"{self._format}:{fingerprint}", name=f"{self._format}.{name}", data=data, at=at)
 
     def usage(self, line: int, usage: Any, model: Any, at: int | None = None) -> Iterator[Used]:
-        """Return the tokens that the last message took, in the words of either API."""
+        """Yield the usage of the last message, from the field names of either API."""
         if not isinstance(usage, dict):
             return
-        given = count(usage.get("input_tokens")) or count(usage.get("prompt_tokens"))
-        out = count(usage.get("output_tokens")) or count(usage.get("completion_tokens"))
+        input_tokens = count(usage.get("input_tokens")) or count(usage.get("prompt_tokens"))
+        output_tokens = count(usage.get("output_tokens")) or count(usage.get("completion_tokens"))
         details = usage.get(
             "input_tokens_details", usage.get("prompt_tokens_details", usage.get("input_token_details"))
         )
         details = details if isinstance(details, dict) else {}
         cached = count(details.get("cached_tokens")) or count(details.get("cache_read"))
         if "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage:
-            # Here what was cached is not part of the input.
+            # Here the input does not include cached tokens.
             cached = count(usage.get("cache_read_input_tokens"))
-            given += cached + count(usage.get("cache_creation_input_tokens"))
-        if given or out:
+            input_tokens += cached + count(usage.get("cache_creation_input_tokens"))
+        if input_tokens or output_tokens:
             yield Used(
                 line=line,
                 key=f"{self._format}:{digest(usage, self._digest)}",
-                input_tokens=given,
-                output_tokens=out,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
                 cached_tokens=cached,
-                model=said(model),
+                model=nonblank(model),
                 at=at,
             )
 
@@ -143,9 +142,9 @@ def each_value(
     steps: Callable[[int, str, Body], Iterator[Step]],
     arranged: Callable[[list[Any]], list[Any]] = list,
 ) -> Iterator[Step]:
-    """Read every object of a file, also those of a list; ``steps`` is given its line and how to name it.
+    """Read every object of a file, also those of a list; ``steps`` gets its line, its name in errors, and the object.
 
-    One that cannot be read is kept as an event, and nothing of it is taken.
+    One that cannot be read is kept as an event, and nothing else of it is imported.
     """
     values = taken = 0
     failed: ImportFailed | None = None
@@ -194,16 +193,16 @@ def exchanges(
             yield from start
             yield conversation.message(line, value, where=where)
             return
-        asked, answered, rest = exchange(value)
-        if asked is None and answered is None:
+        request_body, response_body, rest = exchange(value)
+        if request_body is None and response_body is None:
             raise ImportFailed(line, f"{where} is no message, request or response of this format ({format})")
-        start, conversation = conversations.single(line, said(value.get("custom_id")))
+        start, conversation = conversations.single(line, nonblank(value.get("custom_id")))
         yield from start
         if rest:
             yield conversation.event(line, "envelope", rest)
-        if asked is not None:
-            yield from request(line, conversation, asked)
-        if answered is not None:
-            yield from response(line, conversation, answered)
+        if request_body is not None:
+            yield from request(line, conversation, request_body)
+        if response_body is not None:
+            yield from response(line, conversation, response_body)
 
     return each_value(lines, reading, steps)

@@ -1,7 +1,7 @@
 """Gemini CLI: chats under ``~/.gemini/tmp/*/chats`` and checkpoints that ``/chat save`` wrote. Pure.
 
-A chat is one JSON document, or since 0.30 a log: a line that tells the session, lines of messages, where a message that
-comes again replaces the one of that id, ``$set`` for what changed of the session and ``$rewindTo`` where the user went
+A chat is one JSON document, or since 0.30 a log. The log has a line with the session, lines of messages, where a
+repeated id replaces the earlier message, ``$set`` for changes of the session and ``$rewindTo`` where the user went
 back. A checkpoint is a list of the API's contents, or an object with that list as its ``history``.
 
 Messages become chat messages: ``gemini`` and ``model`` are ``assistant``, its tool calls and their results are those of
@@ -17,7 +17,7 @@ import msgspec
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import Conversation, reasoning, tool_call, without
-from tape.transcripts.formats.lines import Reading, count, documents, said, stamp
+from tape.transcripts.formats.lines import Reading, count, documents, nonblank, stamp
 from tape.transcripts.steps import Start, Step, Title
 
 __all__ = ["parse"]
@@ -56,7 +56,7 @@ class _Chat:
             self._reading.problem(line, f"holds a {type(value).__name__}, not an object")
             self._reading.keep(line, "value", {"line": line, "value": value})
             return
-        session = said(value.get("sessionId"))
+        session = nonblank(value.get("sessionId"))
         if not self.started:
             # Claude Code's records name a session, too, and each its parent.
             if session is None or "parentUuid" in value:
@@ -68,11 +68,11 @@ class _Chat:
             for message in value["messages"]:
                 self._note(line, message)
         updates = value.get("$set")
-        told = updates if isinstance(updates, dict) else value
-        if said(told.get("summary")) is not None:
-            key = f"gemini:{session or ''}/{told['summary'][:80]}"
-            yield Title(line=line, key=key, name=told["summary"])
-        if said(value.get("$rewindTo")) is not None:
+        fields = updates if isinstance(updates, dict) else value
+        if nonblank(fields.get("summary")) is not None:
+            key = f"gemini:{session or ''}/{fields['summary'][:80]}"
+            yield Title(line=line, key=key, name=fields["summary"])
+        if nonblank(value.get("$rewindTo")) is not None:
             yield from self._rewind(line, value["$rewindTo"])
         elif session is None and updates is None:
             self._note(line, value)
@@ -86,7 +86,7 @@ class _Chat:
             yield from self._message(line, message)
 
     def _note(self, line: int, message: Any) -> None:
-        id = said(message.get("id")) if isinstance(message, dict) else None
+        id = nonblank(message.get("id")) if isinstance(message, dict) else None
         if id is None:
             self._reading.problem(line, "holds a message without an id")
             self._reading.keep(line, "value", {"line": line, "value": message})
@@ -96,8 +96,8 @@ class _Chat:
     def _rewind(self, line: int, id: str) -> Iterator[Step]:
         yield from self.flush()
         yield self._conversation.event(line, "rewind", {"$rewindTo": id})
-        kept = list(self._messages)
-        for later in kept[kept.index(id) :] if id in self._messages else ():
+        ids = list(self._messages)
+        for later in ids[ids.index(id) :] if id in self._messages else ():
             del self._messages[later]
 
     def _message(self, line: int, record: Body) -> Iterator[Step]:
@@ -135,7 +135,9 @@ class _Chat:
                 yield conversation.message(line, answer, rest, at=stamp(call.get("timestamp")) or at)
 
     def _checkpoint(self, line: int, contents: list[Any]) -> Iterator[Step]:
-        if not contents or not all(isinstance(one, dict) and isinstance(one.get("parts"), list) for one in contents):
+        if not contents or not all(
+            isinstance(content, dict) and isinstance(content.get("parts"), list) for content in contents
+        ):
             raise ImportFailed(line, "is no checkpoint of Gemini CLI: it is no list of contents")
         if not self.started:
             self.started = True
@@ -155,7 +157,7 @@ class _Chat:
         calls = []
         for call in (part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)):
             self._calls += 1
-            id = said(call.get("id")) or f"call-{self._calls}"
+            id = nonblank(call.get("id")) or f"call-{self._calls}"
             waiting.setdefault(str(call.get("name")), []).append(id)
             calls.append(tool_call(id, str(call.get("name")), call.get("args") or {}))
         others = [part for part in parts if not part.keys() & {"functionCall", "functionResponse"}]
@@ -165,7 +167,7 @@ class _Chat:
             yield {**message, "tool_calls": calls} if calls else message
         for answer in (part["functionResponse"] for part in parts if isinstance(part.get("functionResponse"), dict)):
             ids = waiting.get(str(answer.get("name"))) or []
-            id = said(answer.get("id")) or (ids[0] if ids else "call")
+            id = nonblank(answer.get("id")) or (ids[0] if ids else "call")
             if id in ids:
                 ids.remove(id)
             yield {"role": "tool", "tool_call_id": id, "content": _response(answer.get("response"))}
@@ -193,11 +195,11 @@ def _part(part: Any) -> Any:
 def _thought(thought: Any) -> str:
     if not isinstance(thought, dict):
         return str(thought)
-    return "\n".join(text for name in ("subject", "description") if (text := said(thought.get(name))) is not None)
+    return "\n".join(text for name in ("subject", "description") if (text := nonblank(thought.get(name))) is not None)
 
 
 def _result(call: Body) -> str:
-    """Return what a tool call gave, as a text."""
+    """Return the result of a tool call as a text."""
     result = call.get("result")
     for part in result if isinstance(result, list) else [result]:
         answer = part.get("functionResponse") if isinstance(part, dict) else None

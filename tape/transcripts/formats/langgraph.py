@@ -1,12 +1,12 @@
 """LangGraph and LangChain: messages and states with a ``messages`` channel, as JSON or as JSON lines. Pure.
 
-A message may stand as ``dumps`` writes it (``{"lc": 1, "type": "constructor", …}``), as ``messages_to_dict`` does
+A message may be written as by ``dumps`` (``{"lc": 1, "type": "constructor", …}``), as by ``messages_to_dict``
 (``{"type", "data"}``), or plainly. A state may be the channels themselves, a checkpoint, or a snapshot as
 ``get_state`` gives it; a list of snapshots is read from the oldest to the newest. All states of a file are on one
 tape, that of their thread: each adds what is new in it, and one in which earlier messages were changed branches off.
 
-Messages become chat messages: LangChain's names of roles and its tool calls have no meaning elsewhere. What has no
-place in a chat message is kept in the meta.
+Messages become chat messages, because LangChain's role names and tool calls have no meaning elsewhere. Fields that a
+chat message does not have are kept in the meta.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import Conversation, Conversations, each_value, tool_call, without
-from tape.transcripts.formats.lines import Reading, said
+from tape.transcripts.formats.lines import Reading, nonblank
 from tape.transcripts.steps import Step
 
 __all__ = ["parse"]
@@ -106,7 +106,7 @@ def _thread(value: dict[str, Any]) -> str | None:
     """Return the id of the thread that a snapshot is of."""
     config = value.get("config")
     settings = config.get("configurable") if isinstance(config, dict) else None
-    return said(settings.get("thread_id")) if isinstance(settings, dict) else None
+    return nonblank(settings.get("thread_id")) if isinstance(settings, dict) else None
 
 
 def _oldest_first(states: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -131,17 +131,17 @@ def _message(line: int, conversation: Conversation, value: Any, where: str) -> I
     if kind in ("remove", "RemoveMessage"):
         yield conversation.event(line, "remove", value)
         return
-    role = _ROLES[kind] or said(fields.get("role")) or "user"
+    role = _ROLES[kind] or nonblank(fields.get("role")) or "user"
     message: dict[str, Any] = {"role": role, "content": fields.get("content")}
     calls = fields.get("tool_calls")
-    kept = ["content"]
+    in_message = ["content"]
     if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls):
         message["tool_calls"] = [tool_call(call.get("id"), call.get("name"), call.get("args") or {}) for call in calls]
     for name in ("tool_call_id", "name", "id"):
-        if said(fields.get(name)) is not None:
+        if nonblank(fields.get(name)) is not None:
             message[name] = fields[name]
-            kept.append(name)
-    meta = without(fields, *kept)
+            in_message.append(name)
+    meta = without(fields, *in_message)
     if wrapping:
         meta["langchain"] = wrapping
     yield conversation.message(line, message, meta, where=where, original=value)

@@ -1,6 +1,6 @@
-"""Reading a transcript's bytes: numbered JSON lines or one JSON document, and digests that tell records apart. Pure.
+"""Reading a transcript's bytes: numbered JSON lines or one JSON document, and digests that identify records. Pure.
 
-What cannot be read is handed to the ``Reading``, which keeps it beside the rest or, if it is strict, refuses the file.
+Lines that cannot be read go to the ``Reading``, which keeps them as events or, if it is strict, refuses the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tape.core.records import FIRST_STAMP, LAST_STAMP, micros
 from tape.errors import ImportFailed
 from tape.transcripts.steps import Event, ImportProblem
 
-__all__ = ["Digests", "Reading", "count", "decode", "digest", "documents", "fingerprint", "records", "said", "stamp"]
+__all__ = ["Digests", "Reading", "count", "decode", "digest", "documents", "fingerprint", "nonblank", "records", "stamp"]
 
 _BOM = b"\xef\xbb\xbf"
 _BYTE = re.compile(r"\(byte (\d+)\)")
@@ -28,11 +28,11 @@ _BLANK = b"\0 \t\r\n"
 _SHOWN = 2000
 """Characters that are kept of a line that cannot be read."""
 _TRIES = 50
-"""At how many places of a broken line the next record is looked for."""
+"""At how many places of a broken line the next record is searched for."""
 _LONGEST_BROKEN = 8 << 20
-"""Bytes of the longest line in which records are looked for behind a broken one."""
+"""Bytes of the longest line in which records are searched for after a broken one."""
 _UNITS = ((1e17, 1e-3), (1e14, 1.0), (1e11, 1e3), (0.0, 1e6))
-"""From which size on a number of a time is nano-, micro- or milliseconds, and what it is in microseconds."""
+"""From which size on a number is a time in nano-, micro- or milliseconds, and its factor to microseconds."""
 _canonical = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.decode
 _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -45,7 +45,7 @@ class Reading:
         self.format = format
         self.strict = strict
         self.live = live
-        """Whether more will follow, so that what is undecided at the end is left for the next reading."""
+        """Whether more will follow, so that undecided records at the end are left for the next reading."""
         self.problems: list[ImportProblem] = []
         self.unfinished: int | None = None
         """The last line, if its end was not written yet."""
@@ -76,24 +76,23 @@ class Reading:
 
     def aside(self) -> list[Event]:
         """Return what was kept since the last call."""
-        kept, self._aside = self._aside, []
-        return kept
+        events, self._aside = self._aside, []
+        return events
 
 
 def decode(raw: bytes, line: int, *, mend: bool = False) -> Any:
     """Return the JSON value of a line; one that is broken is ImportFailed with its number.
 
-    Programs that cut texts by length may cut a character in half, and write a half that no text can hold; others write
-    NaN. With ``mend`` such values are replaced as ``tape.lenient`` does, and the object keeps the line as it was under
-    ``tape.raw``.
+    Programs that cut texts by length may split a character and write a lone surrogate; others write NaN. With ``mend``
+    such values are replaced as ``tape.lenient`` does, and the object keeps the original line under ``tape.raw``.
     """
     try:
         return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        found = _mended(raw)
-        if found is None:
+        mended = _mended(raw)
+        if mended is None:
             raise ImportFailed(line, f"is not JSON: {error}") from error
-        value, replaced = found
+        value, replaced = mended
         if isinstance(value, dict) and mend:
             return {**value, "tape.raw": raw.decode().strip()}
         raise ImportFailed(line, f"is not strict JSON: {replaced[0]}") from error
@@ -102,7 +101,7 @@ def decode(raw: bytes, line: int, *, mend: bool = False) -> Any:
 
 
 def _mended(raw: bytes | str) -> tuple[Any, list[str]] | None:
-    """Return the value of a line that is JSON but for what can be replaced, and what was; otherwise None."""
+    """Return the value of a line that is JSON except for replaceable values, and what was replaced; otherwise None."""
     try:
         value, replaced = lenient(json.loads(raw))
     except (ValueError, RecursionError):
@@ -111,7 +110,7 @@ def _mended(raw: bytes | str) -> tuple[Any, list[str]] | None:
 
 
 def _values(raw: bytes, line: int, reading: Reading, *, mend: bool) -> Iterator[Any]:
-    """Yield the values of a line that is not one JSON value as it stands: mended, or several, or what is left."""
+    """Yield the values of a line that is not one valid JSON value: repaired, or several, or the readable rest."""
     if reading.strict:
         yield decode(raw, line, mend=mend)
         return
@@ -138,7 +137,7 @@ def _values(raw: bytes, line: int, reading: Reading, *, mend: bool) -> Iterator[
 
 
 def _replaced(text: bytes) -> tuple[Any, list[str]] | None:
-    """Return the value of a line that is JSON but for characters that are not UTF-8."""
+    """Return the value of a line that is JSON except for characters that are not UTF-8."""
     try:
         text.decode()
         return None
@@ -151,7 +150,7 @@ def _replaced(text: bytes) -> tuple[Any, list[str]] | None:
 
 
 def _glued(text: bytes, line: int, reading: Reading, reason: str, *, whole: bool) -> Iterator[Any]:
-    """Yield the records that stand on one line, one behind the other or behind one that was broken off."""
+    """Yield the records on one line, one after the other or after one that was cut off."""
     rest = text.decode("utf-8", "replace")
     reader = json.JSONDecoder()
     values = 0
@@ -169,7 +168,7 @@ def _glued(text: bytes, line: int, reading: Reading, reason: str, *, whole: bool
         return
     behind = _behind_broken(rest)
     if behind is None and not whole:
-        # The end of a file that is being written: the next reading finds the line as a whole.
+        # The end of a file that is being written: the next reading gets the whole line.
         reading.unfinished = line
         return
     broken = rest if behind is None else rest[: behind[0]]
@@ -179,7 +178,7 @@ def _glued(text: bytes, line: int, reading: Reading, reason: str, *, whole: bool
 
 
 def _behind_broken(text: str) -> tuple[int, Any] | None:
-    """Return where the next whole record stands behind one that was broken off, and the record."""
+    """Return where the next whole record begins after one that was cut off, and the record."""
     if len(text) > _LONGEST_BROKEN:
         return None
     at = 0
@@ -206,12 +205,12 @@ def records(lines: Iterable[bytes], reading: Reading) -> Iterator[tuple[int, dic
             value = _decode(raw)
         except _FAULTS:
             if raw.strip():
-                yield from ((line, one) for one in _objects(_values(raw, line, reading, mend=True), line, reading))
+                yield from ((line, item) for item in _objects(_values(raw, line, reading, mend=True), line, reading))
             continue
         if type(value) is dict:
             yield line, value
         else:
-            yield from ((line, one) for one in _objects([value], line, reading))
+            yield from ((line, item) for item in _objects([value], line, reading))
 
 
 def _objects(values: Iterable[Any], line: int, reading: Reading) -> Iterator[dict[str, Any]]:
@@ -240,12 +239,12 @@ def documents(lines: Iterable[bytes], reading: Reading, *, mend: bool = False) -
         except RecursionError:
             yield from ((line, value) for value in _values(raw, line, reading, mend=mend))
             break
-        # The first line is no value by itself: the file may be one value that ends further down.
+        # The first line is no value by itself, so the file may be one value over several lines.
         rest = [more for _, more in source]
         try:
             value = _whole(raw, b"".join(rest), line)
         except ImportFailed:
-            if reading.strict or not any(_is_object(one) for one in (*_parts(raw), *rest)):
+            if reading.strict or not any(_is_object(part) for part in (*_parts(raw), *rest)):
                 raise
             source = enumerate([raw, *rest], line)
             break
@@ -262,7 +261,7 @@ def documents(lines: Iterable[bytes], reading: Reading, *, mend: bool = False) -
 
 
 def _parts(raw: bytes) -> list[bytes]:
-    """Return how a line of several records begins, if it is one."""
+    """Return the first record of a line of several records, if it is one."""
     return [raw[: end + 1] for end in (raw.find(b"}{"),) if end > 0]
 
 
@@ -288,7 +287,7 @@ def _whole(top: bytes, rest: bytes, first: int) -> Any:
 
 
 def digest(value: Any, before: str = "") -> str:
-    """Return a digest of a JSON value, and of all that came before it if that is told."""
+    """Return a digest of a JSON value, chained to the digest ``before`` if there is one."""
     hash = blake2b(before.encode(), digest_size=16)
     hash.update(_canonical(value))
     return hash.hexdigest()
@@ -300,38 +299,38 @@ def fingerprint(value: Any) -> bytes:
 
 
 class Digests:
-    """Keys for records without an id of their own: their digest, and how often it was met before."""
+    """Keys for records without an id of their own: their digest, and a number if it occurred before."""
 
     def __init__(self) -> None:
         self._met: dict[str, int] = {}
 
     def key(self, value: Any) -> str:
         """Return the key of a record."""
-        told = digest(value)
-        self._met[told] = self._met.get(told, 0) + 1
-        return told if self._met[told] == 1 else f"{told}#{self._met[told]}"
+        fingerprint = digest(value)
+        self._met[fingerprint] = self._met.get(fingerprint, 0) + 1
+        return fingerprint if self._met[fingerprint] == 1 else f"{fingerprint}#{self._met[fingerprint]}"
 
 
 def count(value: Any) -> int:
-    """Return a number of tokens as a transcript tells it; anything else counts as none."""
+    """Return a number of tokens in a transcript; anything else counts as 0."""
     return value if type(value) is int and value > 0 else 0
 
 
-def said(value: Any) -> str | None:
-    """Return a text that says something, or None."""
+def nonblank(value: Any) -> str | None:
+    """Return the value if it is a text that is not blank, else None."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def stamp(value: Any) -> int | None:
-    """Return a time as a transcript tells it, a text or a number, in microseconds since 1970; None if it tells none."""
+    """Return a time in a transcript, a text or a number, in microseconds since 1970; None if it is no time."""
     if isinstance(value, str):
         try:
             at = datetime.fromisoformat(value)
-            found = micros(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
+            microseconds = micros(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
         except (ValueError, OverflowError):
             return stamp(int(value)) if value.isascii() and value.isdigit() and len(value) < 20 else None
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
-        found = int(value * next(factor for least, factor in _UNITS if value >= least))
+        microseconds = int(value * next(factor for least, factor in _UNITS if value >= least))
     else:
         return None
-    return found if FIRST_STAMP <= found <= LAST_STAMP else None
+    return microseconds if FIRST_STAMP <= microseconds <= LAST_STAMP else None

@@ -11,7 +11,7 @@ from typing import Any
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import Conversation, exchanges, without
-from tape.transcripts.formats.lines import Reading, said
+from tape.transcripts.formats.lines import Reading, nonblank
 from tape.transcripts.steps import Step
 
 __all__ = ["parse"]
@@ -60,15 +60,15 @@ def _exchange(value: dict[str, Any]) -> tuple[dict[str, Any] | None, dict[str, A
 
 def _request(line: int, conversation: Conversation, body: dict[str, Any]) -> Iterator[Step]:
     settings = without(body, "messages", "input", "instructions")
-    instructions = said(body.get("instructions"))
+    instructions = nonblank(body.get("instructions"))
     if instructions is not None:
         yield conversation.message(line, {"role": "system", "content": instructions}, {"field": "instructions"})
-    given = body.get("messages", body.get("input"))
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    if not isinstance(given, list):
+    messages = body.get("messages", body.get("input"))
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, list):
         raise ImportFailed(line, "the request's input is neither a text nor a list")
-    for index, message in enumerate(given):
+    for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict) or not _is_message(message):
             raise ImportFailed(line, f"{where} is neither a message nor an item")
@@ -80,7 +80,7 @@ def _request(line: int, conversation: Conversation, body: dict[str, Any]) -> Ite
 def _response(line: int, conversation: Conversation, body: dict[str, Any]) -> Iterator[Step]:
     choices = body.get("choices")
     if isinstance(choices, list):
-        # The first choice is written last, which makes it the one that the conversation goes on with.
+        # The first choice is written last, which makes it the one that the conversation continues with.
         for index, choice in reversed(list(enumerate(choices))):
             message = choice.get("message") if isinstance(choice, dict) else None
             if not isinstance(message, dict):

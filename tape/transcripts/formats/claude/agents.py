@@ -1,7 +1,7 @@
 """Claude Code's subagents: which tool call started each. Pure.
 
-Progress reports and results of the session name the agent and the call. Older files do not; there the prompt that the
-call gave is what the agent's conversation begins with.
+Progress reports and results of the session name the agent and the call. Older files do not. There the agent's
+conversation begins with the prompt in the call's arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from tape.core.entries import payloads
 from tape.core.records import Entry
 from tape.transcripts.formats.claude.prompt_queue import prompt_text
-from tape.transcripts.formats.lines import said
+from tape.transcripts.formats.lines import nonblank
 from tape.transcripts.steps import Branch
 
 __all__ = ["Agents"]
@@ -31,13 +31,13 @@ class Agents:
         """The call that started an agent."""
 
     def note(self, uuid: str, record: dict[str, Any], content: Any) -> None:
-        """Take in a record: the calls that it makes, and the agent that it names."""
+        """Add a record: the calls that it makes, and the agent that it names."""
         parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
         for part in parts:
-            given = part.get("input")
-            if part.get("type") == "tool_use" and isinstance(part.get("id"), str) and isinstance(given, dict):
+            arguments = part.get("input")
+            if part.get("type") == "tool_use" and isinstance(part.get("id"), str) and isinstance(arguments, dict):
                 self._makers[part["id"]] = uuid
-                prompt = prompt_text(given.get("prompt"))
+                prompt = prompt_text(arguments.get("prompt"))
                 if prompt is not None:
                     self._prompts[prompt] = uuid
         data, result = record.get("data"), record.get("toolUseResult")
@@ -55,7 +55,7 @@ class Agents:
 
     def branch(self, line: int, lane: str, record: dict[str, Any], prefix: str) -> Branch:
         """Return where the conversation of an agent begins, given its first record."""
-        agent, message = said(record.get("agentId")), record.get("message")
+        agent, message = nonblank(record.get("agentId")), record.get("message")
         prompt = prompt_text(message.get("content")) if isinstance(message, dict) else None
         maker = self.started(agent, prompt)
         return Branch(

@@ -1,8 +1,8 @@
 """Claude Code's queue: prompts that were typed while the model was working. Pure.
 
 A prompt enters the queue (``enqueue``) and leaves it once: into the running turn (``remove``, with an attachment of
-type ``queued_command`` since files hold attachments), into a turn of its own (``dequeue``, with a user's record), or
-back into the editor (``popAll``). What a model read and no other record tells is a message all the same.
+type ``queued_command`` in newer files), into a turn of its own (``dequeue``, with a user's record), or back into the
+editor (``popAll``). A prompt that the model read becomes a message even if no other record contains it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.transcripts.formats.lines import said
+from tape.transcripts.formats.lines import nonblank
 
 __all__ = ["Queue", "Queued", "prompt_text"]
 
@@ -28,7 +28,7 @@ class Queued(Struct):
 
 
 class Queue:
-    """The prompts of which no record has told yet what became of them."""
+    """The prompts that no other record contains so far."""
 
     def __init__(self) -> None:
         self._prompts: list[Queued] = []
@@ -36,7 +36,7 @@ class Queue:
         """Whether the program that writes this file writes attachments."""
 
     def note(self, key: str, record: dict[str, Any]) -> None:
-        """Take in a movement of the queue."""
+        """Add a record of the queue."""
         operation, content = record.get("operation"), record.get("content")
         if operation == "enqueue":
             self._prompts.append(Queued(key, content, record))
@@ -44,18 +44,18 @@ class Queue:
             self._take(None)
         elif operation == "remove":
             prompt = self._take(prompt_text(content))
-            reason = said(record.get("reason"))
+            reason = nonblank(record.get("reason"))
             if prompt is not None and (reason or (_ABSORBED if not self._attaches else "")) != _ABSORBED:
                 self._prompts.remove(prompt)
         elif operation == "popAll":
             self._prompts = [prompt for prompt in self._prompts if prompt.taken]
 
     def attached(self) -> None:
-        """Note that the file holds attachments: what is removed without one was withdrawn."""
+        """Note that the file has attachments, so that a prompt removed without one was withdrawn."""
         self._attaches = True
 
-    def told(self, content: Any) -> None:
-        """Note that a record tells these prompts."""
+    def recorded(self, content: Any) -> None:
+        """Note that a record contains these prompts."""
         text = prompt_text(content)
         if text is None:
             return
@@ -63,7 +63,7 @@ class Queue:
         if equal is not None:
             self._prompts.remove(equal)
         else:
-            # Several that were taken together are one record.
+            # Several prompts that were taken together are in one record.
             self._prompts = [
                 prompt
                 for prompt in self._prompts
@@ -77,8 +77,8 @@ class Queue:
             self._prompts = [prompt for prompt in self._prompts if not prompt.taken]
         return [prompt for prompt in taken if prompt_text(prompt.content) is not None]
 
-    def left(self) -> list[Queued]:
-        """Return the prompts that are still there."""
+    def remaining(self) -> list[Queued]:
+        """Return the prompts that are still in the queue."""
         return [prompt for prompt in self._prompts if prompt_text(prompt.content) is not None]
 
     def _take(self, text: str | None) -> Queued | None:
@@ -95,4 +95,4 @@ def prompt_text(content: Any) -> str | None:
     if isinstance(content, list):
         texts = [block.get("text") for block in content if isinstance(block, dict)]
         content = "\n".join(text for text in texts if isinstance(text, str))
-    return content.strip() if said(content) else None
+    return content.strip() if nonblank(content) else None

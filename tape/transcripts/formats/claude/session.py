@@ -5,15 +5,15 @@ branch. Three things in it are not what they seem:
 
 - One response of the model is written as several records, one per content block, which share ``message.id``. The
   result of each parallel tool call names the record of its own call as its parent, which puts all results but the
-  last beside the path that the session went on with. Here the records of a response and the results of its calls
+  last beside the path that the session continued on. Here the records of a response and the results of its calls
   are one run, and what continues any of them continues the run. ``parentUuid`` stays in the meta as it was.
-- System notices, attachments and progress reports stand in the chain of parents between messages. They become events,
-  and the messages behind them attach to the message before them.
-- After a compaction the chain begins anew; ``logicalParentUuid`` tells what came before. Here the messages stay in one
+- System notices, attachments and progress reports are in the chain of parents between messages. They become events,
+  and the messages after them attach to the message before them.
+- After a compaction a new chain begins, and ``logicalParentUuid`` names what came before. Here the messages stay in one
   path, with an anchor in it where the model's view begins.
 
-- A parent may be missing: the file was cut, or a program took records out. Then the record comes behind the one that
-  was written before it. Prompts that were typed while the model worked stand in attachments or only in the queue.
+- A parent may be missing: the file was cut, or a program removed records. Then the record follows the one that was
+  written before it. Prompts that were typed while the model worked are in attachments or only in the queue.
 
 Records of subagents (``isSidechain``) are lanes of their own, named by ``agentId`` or by their first record, and begin
 at the call that started the agent.
@@ -29,16 +29,16 @@ from tape.core.records import Entry
 from tape.errors import ImportFailed
 from tape.transcripts.formats.claude.agents import Agents
 from tape.transcripts.formats.claude.prompt_queue import Queue, Queued, prompt_text
-from tape.transcripts.formats.lines import Digests, Reading, count, digest, fingerprint, records, said, stamp
+from tape.transcripts.formats.lines import Digests, Reading, count, digest, fingerprint, nonblank, records, stamp
 from tape.transcripts.steps import Event, Message, Restart, Start, Step, Title, Used
 
 __all__ = ["PREFIX", "Reader", "parse", "record_of"]
 
 PREFIX = "claude-code:"
-"""What the keys of all entries begin with that a session file makes."""
+"""The prefix of the keys of all entries from a session file."""
 
 REWRITTEN = "claude-code.rewritten"
-"""The event that keeps what was written again with other content."""
+"""The event for a record that was written again with other content."""
 
 _NO_ROLE = "tape.no_role"
 
@@ -53,10 +53,10 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
             reading.problem(line, "is no record of Claude Code: it has no type")
             reading.keep(line, "record", record)
             continue
-        session = said(record.get("sessionId"))
+        session = nonblank(record.get("sessionId"))
         steps = reader.steps(line, record)
         if not started and session is None:
-            # Summaries and snapshots at the top of a file do not tell which session it is.
+            # Summaries and snapshots at the top of a file do not name the session.
             waiting += steps
             continue
         if not started:
@@ -103,18 +103,18 @@ class Reader:
         self._used: dict[str, tuple[int, int, int]] = {}
         self._named = False
         self._latest: tuple[str, str | None, tuple[str, str], str | None] | None = None
-        """Of the last message: its uuid, what it came behind, its run, and which was the last of that before."""
+        """Of the last message: its uuid, its parent, its run, and the last message of that run before it."""
 
     def met(self, record: dict[str, Any]) -> bool:
         """Whether this record was read before: the same uuid with the same content."""
-        uuid = said(record.get("uuid"))
+        uuid = nonblank(record.get("uuid"))
         if uuid is None or uuid not in self._seen:
             return False
         known = fingerprint(record)
         return self._seen[uuid] == known or known in self._rewritten
 
     def leave_out(self) -> None:
-        """Take the last message as one that is none: what continues it continues the message before."""
+        """Treat the last message as no message: what continues it continues the message before."""
         assert self._latest is not None
         uuid, parent, run, last = self._latest
         self._behind[uuid] = parent
@@ -127,7 +127,7 @@ class Reader:
         """Read one record; ``key`` names it if it has no uuid, otherwise a digest does."""
         kind = record["type"]
         self._line = line
-        uuid = said(record.get("uuid"))
+        uuid = nonblank(record.get("uuid"))
         self.recognised |= uuid is not None or any(name in record for name in ("sessionId", "leafUuid", "messageId"))
         at = stamp(record.get("timestamp"))
         if uuid is None:
@@ -140,7 +140,7 @@ class Reader:
             return
         known = fingerprint(record)
         if self._seen.setdefault(uuid, known) != known:
-            # Written again with other content: the first one holds, and the other is kept beside it.
+            # Written again with other content: the first one counts, and the other is kept as an event.
             self._rewritten.add(known)
             yield Event(line=line, key=PREFIX + digest(record), name=REWRITTEN, data=record, at=at)
             return
@@ -154,8 +154,8 @@ class Reader:
         self._tails[lane] = uuid
 
     def finish(self) -> Iterator[Step]:
-        """Read the end: prompts that are still in the queue are the last that was said."""
-        for queued in self._queue.left():
+        """Read the end: prompts that are still in the queue are the last messages."""
+        for queued in self._queue.remaining():
             yield self._queued(self._line, queued, self._follow(self._tails.get(""), ""))
 
     def _placed(self, line: int, uuid: str, record: dict[str, Any], lane: str, at: int | None) -> Iterator[Step]:
@@ -165,7 +165,7 @@ class Reader:
             self._queue.attached()
             message = _attached_prompt(record)
         if kind in ("user", "assistant", "attachment") and isinstance(message, dict):
-            yield from self._said(line, uuid, record, message, lane, at)
+            yield from self._message_steps(line, uuid, record, message, lane, at)
             return
         if not lane:
             self._agents.note(uuid, record, None)
@@ -177,26 +177,26 @@ class Reader:
             yield Event(line=line, key=key, name=f"claude-code.{kind}", data=record, lane=lane, at=at)
         self._behind[uuid] = parent
 
-    def _said(
+    def _message_steps(
         self, line: int, uuid: str, record: dict[str, Any], message: dict[str, Any], lane: str, at: int | None
     ) -> Iterator[Step]:
-        """Read a message, behind what was typed meanwhile and what a compaction put before it."""
+        """Read a message, after prompts that were typed meanwhile and after the anchor of a compaction."""
         kind, key = record["type"], PREFIX + uuid
         parent = self._parent(record, uuid, lane)
         if parent is None and (kind != "user" or _answers(record, message)):
-            # Only a person begins anew: an answer without a parent answers what was said before it.
+            # Only a person starts a new root. An answer without a parent follows the message before it.
             parent = self._follow(self._tails.get(lane), lane)
         if not lane:
             self._agents.note(uuid, record, message.get("content"))
             if kind != "assistant":
-                self._queue.told(message.get("content"))
+                self._queue.recorded(message.get("content"))
             if kind == "assistant" or (kind == "user" and not _answers(record, message)):
                 for queued in self._queue.absorbed():
                     step = self._queued(line, queued, parent)
                     yield step
                     parent = step.id
         if record.get("isCompactSummary") is True and lane not in self._compacted:
-            # The boundary is not in the file: what the model sees begins anew all the same.
+            # The boundary is not in the file, but the model's view starts again here.
             parent = parent or self._follow(self._tails.get(lane), lane)
             yield Restart(
                 line=line, key=f"{key}/compact", parent=_key(parent), name="compact", meta={}, lane=lane, at=at
@@ -207,7 +207,7 @@ class Reader:
         yield from self._usage(line, key, message, lane, at)
 
     def _queued(self, line: int, queued: Queued, parent: str | None) -> Message:
-        """Return a prompt that only the queue tells as a message."""
+        """Return a prompt that only the queue contains as a message."""
         uuid = f"{queued.key}/prompt"
         run = ("", uuid)
         self._latest = (uuid, parent, run, None)
@@ -228,7 +228,7 @@ class Reader:
         lane = ""
         parent = record.get("parentUuid")
         if record.get("isSidechain") is True:
-            agent = said(record.get("agentId"))
+            agent = nonblank(record.get("agentId"))
             if agent is not None:
                 lane = f"agent-{agent}"
             elif isinstance(parent, str):
@@ -241,7 +241,7 @@ class Reader:
         return lane
 
     def _parent(self, record: dict[str, Any], uuid: str, lane: str) -> str | None:
-        """Return the message that a record comes behind; one whose parent is missing comes behind the one before it."""
+        """Return the message that a record follows; one whose parent is missing follows the one before it."""
         parent = record.get("parentUuid")
         if not isinstance(parent, str):
             parent = record.get("logicalParentUuid")
@@ -252,7 +252,7 @@ class Reader:
         return self._follow(parent, lane)
 
     def _follow(self, parent: Any, lane: str) -> str | None:
-        """Return the message that a record with this parent comes behind, if it is in the file and in the lane."""
+        """Return the message that a record with this parent follows, if it is in the file and in the lane."""
         message = self._behind.get(parent) if isinstance(parent, str) else None
         if message is None or self._lanes[message] != lane:
             return None
@@ -265,8 +265,8 @@ class Reader:
         if record["type"] == "assistant" and isinstance(response, str):
             run = (lane, response)
         elif record["type"] == "attachment" or _answers(record, message):
-            told = record.get("parentUuid")
-            before = self._behind.get(told) if isinstance(told, str) else None
+            recorded_parent = record.get("parentUuid")
+            before = self._behind.get(recorded_parent) if isinstance(recorded_parent, str) else None
             if before is not None and self._lanes[before] == lane:
                 run = self._run[before]
         self._latest = (uuid, parent, run, self._last.get(run))
@@ -285,35 +285,35 @@ class Reader:
         lane: str,
         at: int | None,
     ) -> Message:
-        given = {name: value for name, value in message.items() if name in ("role", "content")}
+        body = {name: value for name, value in message.items() if name in ("role", "content")}
         if record["type"] == "attachment":
             meta = {**record, "attachment": {**record["attachment"], "prompt": None}}
         else:
             rest = {name: value for name, value in message.items() if name not in ("role", "content")}
             meta = {**record, "message": rest}
-        if "role" not in given:
-            given["role"] = record["type"]
+        if "role" not in body:
+            body["role"] = record["type"]
             meta[_NO_ROLE] = True
         return Message(
             line=line,
             key=key,
             parent=_key(parent),
-            message=given,
+            message=body,
             id=uuid,
             meta=meta,
-            actor=said(record.get("agentId")) or ("assistant" if record["type"] == "assistant" else "user"),
+            actor=nonblank(record.get("agentId")) or ("assistant" if record["type"] == "assistant" else "user"),
             lane=lane,
             at=at,
         )
 
     def _usage(self, line: int, key: str, message: dict[str, Any], lane: str, at: int | None) -> Iterator[Step]:
-        """Tell what a response took; its records repeat and complete the numbers, so only what is more counts."""
+        """Yield the usage of a response. Its records repeat and complete the numbers, so only increases count."""
         response, usage = message.get("id"), message.get("usage")
         if not isinstance(response, str) or not isinstance(usage, dict):
             return
         cached = count(usage.get("cache_read_input_tokens"))
-        given = count(usage.get("input_tokens")) + count(usage.get("cache_creation_input_tokens")) + cached
-        now = (given, count(usage.get("output_tokens")), cached)
+        input_tokens = count(usage.get("input_tokens")) + count(usage.get("cache_creation_input_tokens")) + cached
+        now = (input_tokens, count(usage.get("output_tokens")), cached)
         before = self._used.get(response, (0, 0, 0))
         more = [max(0, new - old) for new, old in zip(now, before, strict=True)]
         if any(more):
@@ -324,22 +324,22 @@ class Reader:
                 input_tokens=more[0],
                 output_tokens=more[1],
                 cached_tokens=more[2],
-                model=said(message.get("model")),
+                model=nonblank(message.get("model")),
                 lane=lane,
                 at=at,
             )
 
     def _title(self, line: int, key: str, record: dict[str, Any]) -> Iterator[Step]:
-        """Tell the session's name; one that the user gave is not replaced by one that was made up."""
+        """Yield the session's name; a name from the user is not replaced by a generated one."""
         kind = record["type"]
         name = None
         if kind == "custom-title":
-            name = said(record.get("customTitle"))
+            name = nonblank(record.get("customTitle"))
             self._named = self._named or name is not None
         elif kind == "ai-title" and not self._named:
-            name = said(record.get("aiTitle"))
-        elif kind == "summary" and not self._named and said(record.get("leafUuid")) in self._seen:
-            name = said(record.get("summary"))
+            name = nonblank(record.get("aiTitle"))
+        elif kind == "summary" and not self._named and nonblank(record.get("leafUuid")) in self._seen:
+            name = nonblank(record.get("summary"))
         if name is not None:
             yield Title(line=line, key=f"{key}/title", name=name)
 
@@ -374,7 +374,7 @@ def _key(uuid: str | None) -> str | None:
 
 
 def _attached_prompt(record: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the prompt that an attachment brings, as a message; None for any other attachment."""
+    """Return the prompt in an attachment as a message; None for any other attachment."""
     attachment = record.get("attachment")
     if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
         return None

@@ -1,7 +1,7 @@
 """Claude Code without a terminal: what ``claude -p --output-format stream-json`` prints, an object a line. Pure.
 
-Messages stand as in a session file, but in one line and not as a tree. Those of a subagent name the call that started
-it (``parent_tool_use_id``). The prompt is there only if it was given as JSON or repeated.
+Messages are written as in a session file, but as a list and not as a tree. Those of a subagent name the call that
+started it (``parent_tool_use_id``). The prompt is included only if it was passed as JSON or repeated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import Conversation, without
-from tape.transcripts.formats.lines import Reading, records, said, stamp
+from tape.transcripts.formats.lines import Reading, nonblank, records, stamp
 from tape.transcripts.steps import Branch, Start, Step
 
 __all__ = ["parse"]
@@ -39,15 +39,15 @@ class _Reader:
     def steps(self, line: int, record: dict[str, Any]) -> Iterator[Step]:
         """Read one record."""
         kind, message, at = record.get("type"), record.get("message"), stamp(record.get("timestamp"))
-        session = said(record.get("session_id"))
+        session = nonblank(record.get("session_id"))
         if self.session is None:
             if session is None or not isinstance(kind, str):
                 raise ImportFailed(line, "is no record of a stream of Claude Code")
             self.session = session
-            told = ("cwd", "model", "claude_code_version")
-            meta = {name: value for name, value in record.items() if name in told}
+            settings = ("cwd", "model", "claude_code_version")
+            meta = {name: value for name, value in record.items() if name in settings}
             yield Start(line=line, id=session, agent="claude-code", meta=meta)
-        call = said(record.get("parent_tool_use_id"))
+        call = nonblank(record.get("parent_tool_use_id"))
         lane = "" if call is None else f"agent-{call}"
         if lane not in self._lanes:
             self._lanes[lane] = Conversation("claude-stream")
@@ -58,17 +58,17 @@ class _Reader:
             event.lane = lane
             yield event
             return
-        given = {name: message[name] for name in ("role", "content") if name in message}
-        given.setdefault("role", kind)
+        body = {name: message[name] for name in ("role", "content") if name in message}
+        body.setdefault("role", kind)
         step = conversation.message(
-            line, given, {**record, "message": without(message, "role", "content")}, original=record, at=at
+            line, body, {**record, "message": without(message, "role", "content")}, original=record, at=at
         )
         step.lane = lane
         yield step
         for part in message["content"] if isinstance(message.get("content"), list) else ():
             if isinstance(part, dict) and part.get("type") == "tool_use" and isinstance(part.get("id"), str):
                 self._makers[part["id"]] = step.key
-        response = said(message.get("id"))
+        response = nonblank(message.get("id"))
         if response is None or response not in self._used:
             for used in conversation.usage(line, message.get("usage"), message.get("model"), at):
                 self._used.add(response or "")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tape.transcripts.formats.conversations import reasoning, tool_call
-from tape.transcripts.formats.lines import said
+from tape.transcripts.formats.lines import nonblank
 from tape.transcripts.formats.otel.values import loaded, unflattened
 
 __all__ = ["Body", "inputs", "outputs"]
@@ -19,13 +19,13 @@ _ROLES = {"gen_ai.system.message": "system", "gen_ai.user.message": "user", "gen
 _ROLES |= {"gen_ai.assistant.message": "assistant"}
 
 
-def inputs(given: Body, events: list[Body]) -> list[Body]:
-    """Return what the model was given: the newest dialect that says something."""
-    messages = list(_system(loaded(given.get("gen_ai.system_instructions"))))
-    told = _list(loaded(given.get("gen_ai.input.messages")))
-    for message in told:
+def inputs(attributes: Body, events: list[Body]) -> list[Body]:
+    """Return the input of the model, from the newest dialect that the span has."""
+    messages = list(_system(loaded(attributes.get("gen_ai.system_instructions"))))
+    recorded = _list(loaded(attributes.get("gen_ai.input.messages")))
+    for message in recorded:
         messages += _parts(message)
-    if messages and told:
+    if messages and recorded:
         return messages
     for event in events:
         details = event.get("attributes", {})
@@ -37,15 +37,15 @@ def inputs(given: Body, events: list[Body]) -> list[Body]:
             messages += _texts(details.get("gen_ai.prompt"), "user")
     if messages:
         return messages
-    for message in unflattened(given, "gen_ai.prompt") or unflattened(given, "llm.input_messages"):
+    for message in unflattened(attributes, "gen_ai.prompt") or unflattened(attributes, "llm.input_messages"):
         messages += _plain(message)
-    return messages or _texts(given.get("gen_ai.prompt"), "user")
+    return messages or _texts(attributes.get("gen_ai.prompt"), "user")
 
 
-def outputs(given: Body, events: list[Body]) -> list[Body]:
-    """Return what the model said."""
+def outputs(attributes: Body, events: list[Body]) -> list[Body]:
+    """Return the output of the model."""
     messages: list[Body] = []
-    for message in _list(loaded(given.get("gen_ai.output.messages"))):
+    for message in _list(loaded(attributes.get("gen_ai.output.messages"))):
         messages += _parts(message)
     if messages:
         return messages
@@ -61,9 +61,9 @@ def outputs(given: Body, events: list[Body]) -> list[Body]:
             messages += _texts(details.get("gen_ai.completion"), "assistant")
     if messages:
         return messages
-    for message in unflattened(given, "gen_ai.completion") or unflattened(given, "llm.output_messages"):
+    for message in unflattened(attributes, "gen_ai.completion") or unflattened(attributes, "llm.output_messages"):
         messages += _plain({"role": "assistant", **message} if isinstance(message, dict) else message)
-    return messages or _texts(given.get("gen_ai.completion"), "assistant")
+    return messages or _texts(attributes.get("gen_ai.completion"), "assistant")
 
 
 def _body(event: Body) -> Body:
@@ -76,38 +76,38 @@ def _list(value: Any) -> list[Any]:
 
 
 def _system(value: Any) -> Iterator[Body]:
-    if said(value) is not None:
+    if nonblank(value) is not None:
         yield {"role": "system", "content": value}
-    told = [part.get("content", part.get("text")) for part in _list(value) if isinstance(part, dict)]
-    texts = [text for text in told if isinstance(text, str)]
+    contents = [part.get("content", part.get("text")) for part in _list(value) if isinstance(part, dict)]
+    texts = [text for text in contents if isinstance(text, str)]
     if texts:
         yield {"role": "system", "content": "\n\n".join(texts)}
 
 
 def _texts(value: Any, role: str) -> list[Body]:
-    """Return what stands as one attribute: messages as JSON, or a text."""
-    told = loaded(value)
-    if isinstance(told, list):
-        return [message for item in told if isinstance(item, dict) for message in _plain({"role": role, **item})]
-    return [] if said(value) is None else [{"role": role, "content": value}]
+    """Return the messages in one attribute: messages as JSON, or a text."""
+    decoded = loaded(value)
+    if isinstance(decoded, list):
+        return [message for item in decoded if isinstance(item, dict) for message in _plain({"role": role, **item})]
+    return [] if nonblank(value) is None else [{"role": role, "content": value}]
 
 
 def _plain(message: Any) -> list[Body]:
-    """Return a message that stands with a role, a content and calls, whatever these are called."""
+    """Return a message with a role, a content and calls, whatever its dialect calls these."""
     inner = message.get("message") if isinstance(message, dict) else None
     message = inner if isinstance(inner, dict) else message
     if not isinstance(message, dict):
         return []
     if isinstance(message.get("parts"), list):
         return _parts(message)
-    role = said(message.get("role")) or "user"
+    role = nonblank(message.get("role")) or "user"
     content = loaded(message.get("content"))
     if content is None and isinstance(message.get("contents"), list):
         content = [_inner(part.get("message_content", part)) for part in message["contents"] if isinstance(part, dict)]
     if isinstance(content, dict):
         content = content["content"] if isinstance(content.get("content"), str) else _json(content)
     made: Body = {"role": role, "content": content}
-    call = said(message.get("tool_call_id")) or (said(message.get("id")) if role == "tool" else None)
+    call = nonblank(message.get("tool_call_id")) or (nonblank(message.get("id")) if role == "tool" else None)
     if role == "tool" and call is not None:
         made["tool_call_id"] = call
     calls = [_call(call, index) for index, call in enumerate(_list(loaded(message.get("tool_calls"))))]
@@ -131,8 +131,10 @@ def _call(call: Any, index: int) -> Body | None:
         return None
     function = call.get("function")
     function = function if isinstance(function, dict) else call
-    given = function.get("arguments")
-    return tool_call(said(call.get("id")) or f"call-{index}", str(function.get("name")), {} if given is None else given)
+    arguments = function.get("arguments")
+    return tool_call(
+        nonblank(call.get("id")) or f"call-{index}", str(function.get("name")), {} if arguments is None else arguments
+    )
 
 
 def _parts(message: Any) -> list[Body]:
@@ -141,7 +143,7 @@ def _parts(message: Any) -> list[Body]:
         return []
     if not isinstance(message.get("parts"), list):
         return _plain(message)
-    role = said(message.get("role")) or "user"
+    role = nonblank(message.get("role")) or "user"
     content: list[Body] = []
     calls: list[Body] = []
     made: list[Body] = []
@@ -152,11 +154,11 @@ def _parts(message: Any) -> list[Body]:
         elif kind == "reasoning" and isinstance(text, str):
             made.append(reasoning(text))
         elif kind == "tool_call":
-            given = part.get("arguments")
-            calls.append(tool_call(str(part.get("id")), str(part.get("name")), {} if given is None else given))
+            arguments = part.get("arguments")
+            calls.append(tool_call(str(part.get("id")), str(part.get("name")), {} if arguments is None else arguments))
         elif kind == "tool_call_response":
-            given = part.get("response", part.get("result"))
-            answer = given if isinstance(given, str) else _json(given)
+            response = part.get("response", part.get("result"))
+            answer = response if isinstance(response, str) else _json(response)
             made.append({"role": "tool", "tool_call_id": str(part.get("id")), "content": answer})
         elif kind == "blob" and part.get("modality") == "image":
             url = f"data:{part.get('mime_type')};base64,{text}"
@@ -166,9 +168,11 @@ def _parts(message: Any) -> list[Body]:
         else:
             content.append(part)
     if content or calls or not made:
-        told = content[0]["text"] if len(content) == 1 and content[0].get("type") == "text" else content or None
-        body: Body = {"role": role, "content": told}
-        if said(message.get("name")) is not None:
+        text_or_parts = (
+            content[0]["text"] if len(content) == 1 and content[0].get("type") == "text" else content or None
+        )
+        body: Body = {"role": role, "content": text_or_parts}
+        if nonblank(message.get("name")) is not None:
             body["name"] = message["name"]
         made.append({**body, "tool_calls": calls} if calls else body)
     return made

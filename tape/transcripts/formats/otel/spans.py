@@ -18,7 +18,7 @@ import msgspec
 
 from tape.errors import ImportFailed
 from tape.transcripts.formats.conversations import Conversation, without
-from tape.transcripts.formats.lines import Reading, count, documents, said, stamp
+from tape.transcripts.formats.lines import Reading, count, documents, nonblank, stamp
 from tape.transcripts.formats.otel.messages import Body, inputs, outputs
 from tape.transcripts.formats.otel.values import attributes, value_of
 from tape.transcripts.steps import Start, Step
@@ -35,11 +35,11 @@ _CONTENT = (
     "llm.input_messages",
     "llm.output_messages",
 )
-"""How the attributes begin that hold messages, which the tape has as such."""
+"""The prefixes of attributes with messages, which are recorded as messages."""
 
 
 class _Span:
-    """A span or a log record, with what it tells of a call."""
+    """A span or a log record, with its attributes and events decoded."""
 
     def __init__(self, line: int, record: Body, resource: Body) -> None:
         self.line = line
@@ -56,8 +56,8 @@ class _Span:
     @property
     def conversation(self) -> str:
         """Which conversation it belongs to."""
-        told = (said(self.attributes.get(name)) for name in _CONVERSATIONS)
-        return next((id for id in told if id is not None), self.trace or "spans")
+        ids = (nonblank(self.attributes.get(name)) for name in _CONVERSATIONS)
+        return next((id for id in ids if id is not None), self.trace or "spans")
 
 
 def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
@@ -75,20 +75,20 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     spans.sort(key=lambda span: span.at or 0)
     for span in spans:
         span.events += [_as_event(log) for log in logs.pop(str(span.record.get("spanId")), ())]
-    spans += [log for left in logs.values() for log in left]
+    spans += [log for unmatched in logs.values() for log in unmatched]
     if not spans:
         raise ImportFailed(1, "is no OTLP JSON: it has no spans")
     yield from _conversations(spans)
 
 
 def _records(line: int, value: Body, outer: str, scopes: tuple[str, ...], inner: str) -> Iterator[_Span]:
-    """Yield the spans or log records of a document, with what their resource says."""
+    """Yield the spans or log records of a document, with the attributes of their resource."""
     for resource in _dicts(value.get(outer)):
-        given = resource.get("resource")
-        told = attributes(given.get("attributes")) if isinstance(given, dict) else {}
+        described = resource.get("resource")
+        resource_attributes = attributes(described.get("attributes")) if isinstance(described, dict) else {}
         for scope in (scope for name in scopes for scope in _dicts(resource.get(name))):
             for record in _dicts(scope.get(inner)):
-                yield _Span(line, record, told)
+                yield _Span(line, record, resource_attributes)
 
 
 def _dicts(value: Any) -> list[Body]:
@@ -112,8 +112,8 @@ def _conversations(spans: list[_Span]) -> Iterator[Step]:
         groups.setdefault(traces.get(span.conversation, span.conversation), []).append(span)
     for id, members in groups.items():
         first = members[0]
-        agent = next((said(span.attributes.get("gen_ai.agent.name")) for span in members), None)
-        service = said(first.resource.get("service.name"))
+        agent = next((nonblank(span.attributes.get("gen_ai.agent.name")) for span in members), None)
+        service = nonblank(first.resource.get("service.name"))
         yield Start(line=first.line, id=id, agent=agent or service, meta={"resource": first.resource})
         conversation = Conversation("otlp")
         for span in members:
@@ -121,31 +121,36 @@ def _conversations(spans: list[_Span]) -> Iterator[Step]:
 
 
 def _span(conversation: Conversation, span: _Span) -> Iterator[Step]:
-    given, told = inputs(span.attributes, span.events), outputs(span.attributes, span.events)
+    input_messages, output_messages = inputs(span.attributes, span.events), outputs(span.attributes, span.events)
     record = {**without(span.record, "attributes", "events"), "attributes": span.attributes, "events": span.events}
     operation = str(span.attributes.get("gen_ai.operation.name") or "")
-    if not (given or told) or operation in ("execute_tool", "invoke_agent", "invoke_workflow", "create_agent"):
+    if not (input_messages or output_messages) or operation in (
+        "execute_tool",
+        "invoke_agent",
+        "invoke_workflow",
+        "create_agent",
+    ):
         yield conversation.event(span.line, "span", record, span.at)
         return
     conversation.restart()
     end = stamp(span.record.get("endTimeUnixNano")) or span.at
-    for message in given:
+    for message in input_messages:
         yield conversation.message(span.line, message, at=span.at)
-    for message in told:
+    for message in output_messages:
         yield conversation.message(span.line, message, at=end)
-    kept = {name: value for name, value in span.attributes.items() if not name.startswith(_CONTENT)}
-    yield conversation.event(span.line, "span", {**record, "attributes": kept, "events": len(span.events)}, span.at)
+    values = {name: value for name, value in span.attributes.items() if not name.startswith(_CONTENT)}
+    yield conversation.event(span.line, "span", {**record, "attributes": values, "events": len(span.events)}, span.at)
     yield from conversation.usage(span.line, _usage(span.attributes), _model(span.attributes), end)
 
 
-def _model(given: Body) -> Any:
+def _model(values: Body) -> Any:
     names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "llm.request.model")
-    return next((given[name] for name in names if said(given.get(name)) is not None), None)
+    return next((values[name] for name in names if nonblank(values.get(name)) is not None), None)
 
 
-def _usage(given: Body) -> Body:
+def _usage(values: Body) -> Body:
     def first(*names: str) -> int:
-        return next((number for name in names if (number := count(_number(given.get(name))))), 0)
+        return next((number for name in names if (number := count(_number(values.get(name))))), 0)
 
     cached = first("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")
     return {

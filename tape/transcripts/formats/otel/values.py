@@ -11,11 +11,11 @@ __all__ = ["attributes", "loaded", "unflattened", "value_of"]
 _SCALARS = ("stringValue", "boolValue", "doubleValue", "bytesValue")
 
 
-def attributes(given: Any) -> dict[str, Any]:
-    """Return attributes, which stand as a list of keys and values (or, elsewhere, as an object), as a dict."""
-    if isinstance(given, dict):
-        return given
-    pairs = given if isinstance(given, list) else []
+def attributes(encoded: Any) -> dict[str, Any]:
+    """Return attributes as a dict; OTLP writes them as a list of keys and values, other programs as an object."""
+    if isinstance(encoded, dict):
+        return encoded
+    pairs = encoded if isinstance(encoded, list) else []
     return {
         pair["key"]: value_of(pair.get("value"))
         for pair in pairs
@@ -52,10 +52,10 @@ def loaded(value: Any) -> Any:
     return value
 
 
-def unflattened(given: dict[str, Any], prefix: str) -> list[Any]:
-    """Return the list whose members stand as ``prefix.0.name`` and so on: numbers are places in lists."""
+def unflattened(flat: dict[str, Any], prefix: str) -> list[Any]:
+    """Return the list whose members are flattened as ``prefix.0.name`` and so on: numbers are indexes in lists."""
     root: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in flat.items():
         if not name.startswith(f"{prefix}."):
             continue
         place = root
