@@ -20,7 +20,18 @@ from tape.core.records import FIRST_STAMP, LAST_STAMP, micros
 from tape.errors import ImportFailed
 from tape.transcripts.steps import Event, ImportProblem
 
-__all__ = ["Digests", "Reading", "count", "decode", "digest", "documents", "fingerprint", "nonblank", "records", "stamp"]
+__all__ = [
+    "Digests",
+    "Reading",
+    "count",
+    "decode",
+    "digest",
+    "documents",
+    "fingerprint",
+    "nonblank",
+    "records",
+    "stamp",
+]
 
 _BOM = b"\xef\xbb\xbf"
 _BYTE = re.compile(r"\(byte (\d+)\)")
