@@ -299,10 +299,13 @@ class Branching:
 
     def _record_merge(self, parent: Writing, theirs: Writing, key: str | None, told: payloads.Merge) -> MergeReceipt:
         """Record a merge on both tapes."""
-        self._recorder.shared.database.point("merge")
+        database = self._recorder.shared.database
+        if database.fault is not None:
+            database.point("merge")
         receipt = parent.record(Plain(key=Key(key or ids.merge_key(theirs.tape, told.seq), GIVEN), payload=told))
         parent.flush()
-        self._recorder.shared.database.point("merged")
+        if database.fault is not None:
+            database.point("merged")
         back = payloads.Merge(tape=parent.tape, seq=receipt.seq, hash=receipt.hash, strategy=told.strategy)
         theirs.record(Plain(key=Key(ids.merge_key(parent.tape, receipt.seq), DERIVED), payload=back))
         return merge_receipt(parent.tape, receipt, told, duplicate=False)
@@ -388,15 +391,19 @@ class Branching:
         told.changed = list(changed)
 
     def _change_parent(self, parent: Writing, intent: Intent) -> None:
-        self._recorder.shared.database.point("change")
+        database = self._recorder.shared.database
+        if database.fault is not None:
+            database.point("change")
         parent.record(intent)
 
     def _copy(self, parent: Writing, told: payloads.Merge, new: Sequence[New]) -> None:
         """Continue the parent's active branch with the child's messages; an id that is taken gives way to a new one."""
+        shared, of_call = self._recorder.shared, parent.call.meta
         for index, one in enumerate(new):
-            self._recorder.shared.database.point("copy")
+            if shared.database.fault is not None:
+                shared.database.point("copy")
             free = one.id in parent.free
-            own = one.id if free else self._recorder.shared.new_id()
+            own = one.id if free else shared.new_id()
             message = renamed(one.message, one.id, own)
             calls, answers = toolcalls.find(message)
             add = AddMessage(
@@ -410,7 +417,7 @@ class Branching:
                 tokens=one.tokens,
                 parent=CHAIN if index else HEAD,
                 source=(told.tape, one.placed),
-                meta=meta.joined(one.meta, parent.call.meta),
+                meta=one.meta if of_call is None else meta.joined(one.meta, of_call),
                 index_meta=one.index_meta,
             )
             parent.record(add)

@@ -47,7 +47,7 @@ class Task(Struct):
         return self.call.batch or (self.intents[0].key.value if self.intents else self.call.create_key)
 
 
-def together(tx: Transaction, tasks: Sequence[Task], collided: bool) -> list[list[Receipt] | Exception]:
+def together(tasks: Sequence[Task], collided: bool, tx: Transaction) -> list[list[Receipt] | Exception]:
     """Record the tasks of all who share a transaction; returns the receipts of each, or its refusal.
 
     If a first try ``collided`` with another process, or with a key that is taken, each is decided afresh.
@@ -71,10 +71,11 @@ def alone(task: Task, tx: Transaction) -> list[Receipt]:
     if kept is None:
         return _afresh(shared, task, tx)
     writing = Writing(shared, tx, call, kept)
-    writing.hot = tx.postgres
-    if writing.hot and len(intents) == 1:
-        only = intents[0]
-        writing.defers = type(only) is AddMessage and not only.generated
+    if tx.postgres:
+        writing.hot = True
+        if len(intents) == 1:
+            only = intents[0]
+            writing.defers = type(only) is AddMessage and not only.generated
     try:
         receipts = _on_kept_head(writing, intents)
     except (TapeError, Taken, Unchanged) as error:

@@ -92,11 +92,6 @@ class Shared(Struct):
         """Return what is kept of a tape, if this owner has written it."""
         return None if self.heads is None else self.heads.get((self.owner, tape))
 
-    def keep(self, tape: str, state: TapeState) -> None:
-        """Keep the head that a commit has left, for the next append."""
-        if self.heads is not None:
-            keep(self.heads, {(self.owner, tape): state})
-
 
 def keep(heads: Heads, new: Heads) -> None:
     """Add heads to those that are kept; when they become too many, all older ones are forgotten."""
@@ -128,12 +123,12 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
     return head_from_row(row)
 
 
-def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
+def head_values(head: Head, ancestry: Ancestry | None, blob: Callable[[bytes], Any] = bytes) -> tuple[Any, ...]:
     """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
     place = head.place
     return (
         head.seq,
-        head.hash,
+        blob(head.hash),
         head.stamp,
         0 if place.tape is None else tape_of(place, ancestry),
         place.lane,
@@ -212,17 +207,20 @@ class Writing:
 
     def one(self, statement: Statement[T], params: Sequence[Any]) -> T | None:
         """Run a query and return its first row, if any."""
-        self.flush()
+        if self._entries:
+            self.flush()
         return self.tx.one(statement, params)
 
     def value(self, statement: Statement[Any], params: Sequence[Any]) -> Any:
         """Run a query and return the first column of its first row, or None when there is no row."""
-        self.flush()
+        if self._entries:
+            self.flush()
         return self.tx.value(statement, params)
 
     def all(self, statement: Statement[T], params: Sequence[Any]) -> list[T]:
         """Run a query and return its rows."""
-        self.flush()
+        if self._entries:
+            self.flush()
         return self.tx.all(statement, params)
 
     def now(self, clock: Callable[[], int]) -> int:
@@ -298,17 +296,17 @@ class Writing:
             stamp = head.stamp
             told = msgspec.json.decode(meta) if meta is not None else {}
             meta = msgspec.json.encode({**told, CLOCK: now})
-        raw = payloads.recordable(payload)
+        raw = payloads.encode(payload) if planned.plain else payloads.recordable(payload)
         seq = head.seq + 1
         actor, kind, version = call.actor, payload.kind, payload.version
         digest = chain.digest(raw)
         sealed = chain.link(head.hash, digest, self.tape, seq, kind, key, actor, source, meta, stamp, version, place)
         self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.ancestry)
-        # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
-        body, hash = (raw, sealed) if self.tx.postgres else (bytearray(raw), bytearray(sealed))
+        tx = self.tx
+        body, hash = tx.blob(raw), tx.blob(sealed)
         row: tuple[Any, ...]
-        if actor is None and source is None and meta is None and not self.tx.postgres:
+        if actor is None and source is None and meta is None and not tx.postgres:
             row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
         else:
             cited = source if source is not None else (None, None)
@@ -317,8 +315,8 @@ class Writing:
         self._entries.append(row)
         self._ops += ops
         self.written = True
-        if self.tx.unit is not None:
-            self.tx.unit.wrote = Wrote(self.tape, seq, key, sealed)
+        if tx.unit is not None:
+            tx.unit.wrote = Wrote(self.tape, seq, key, sealed)
         return Receipt(self.tape, seq, key, planned.message_id, sealed.hex())
 
     def flush(self) -> None:
@@ -329,9 +327,11 @@ class Writing:
             raise Stale
         self._sending = True
         (entries, ops), database = self.hand_over(), self.shared.database
-        database.point("entry")
+        if database.fault is not None:
+            database.point("entry")
         self.send(entries)
-        database.point("view")
+        if database.fault is not None:
+            database.point("view")
         apply(self.tx, self.tape_id, ops, self.head, self.ancestry)
         self._sending = False
 
@@ -348,7 +348,8 @@ class Writing:
 
     def head_row(self) -> tuple[Any, ...]:
         """Return what moves the head: its new columns, the tape, and the hash that the row has until then."""
-        return (*head_values(self.head, self.ancestry), self.tape_id, self._was)
+        blob = self.tx.blob
+        return (*head_values(self.head, self.ancestry, blob), self.tape_id, blob(self._was))
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
@@ -356,16 +357,14 @@ class Writing:
         opened = self.opened(self._ops) if len(self._entries) == 1 else ()
         if len(opened) != 1 or database.fault is not None:
             self.flush()
-            database.point("head")
+            if database.fault is not None:
+                database.point("head")
             moved = tx.run(sql.move_head, self.head_row())
         else:
             # The usual append: everything is worked out before the three statements, which then follow each other.
-            (entry,) = self._entries
-            insert, head = inserts(tx, len(entry)), self.head_row()
+            (entry,), (row,) = self._entries, opened
             self._entries, self._ops = [], []
-            tx.run(insert, entry)
-            tx.run(sql.open_row, *opened)
-            moved = tx.run(sql.move_head, head)
+            moved = tx.append(inserts(tx, len(entry)), entry, row, self.head_row())
         if moved != 1:
             raise Stale
         self._was = self.head.hash
@@ -391,7 +390,12 @@ class Writing:
             self.tx.after_commit = self._keep
 
     def _keep(self) -> None:
-        self.shared.keep(self.tape, self.state)
+        """Keep the head that the commit has left, for the next append."""
+        heads = self.shared.heads
+        if heads is not None:
+            if len(heads) >= _KEPT_HEADS:
+                heads.clear()
+            heads[self.shared.owner, self.tape] = (self.tape_id, self.head, self.ancestry)
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write plain appends as one statement that compares the head; anything else needs the lock."""

@@ -72,9 +72,10 @@ def beside_head(view: TapeView, place: Place) -> bool:
 
 def start(view: TapeView, place: Place) -> int:
     """Return the depth at which a place's lane branches off."""
-    if place.lane == ROOT.lane:
-        return 0
-    return view.head.lo if beside_head(view, place) else base(view, place).ordinal
+    head = view.head
+    if place.lane == head.place.lane and place.tape == head.place.tape and place.lane != ROOT.lane:
+        return head.lo
+    return 0 if place.lane == ROOT.lane else base(view, place).ordinal
 
 
 def before(view: TapeView, place: Place) -> Place:
@@ -104,7 +105,7 @@ def contains(view: TapeView, end: Place, place: Place) -> bool:
 
 def floor_of(view: TapeView, end: Place) -> int:
     """Return the depth up to which nothing on the path can hold because of a clear."""
-    clear = view.clear
+    clear = view.clear if view.head.cleared else None
     if clear is None or clear.touched or clear.place.ordinal > end.ordinal or not contains(view, end, clear.place):
         return 0
     return clear.place.ordinal
@@ -151,9 +152,10 @@ def path(view: TapeView, end: Place, floor: int = 0) -> Sequence[PathRow]:
         return rows(view, end, floor)
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
     if view.ancestry is not None:
-        held = view.tx.all(view.sql.family_path, (*params, view.lineage()))
-        overrides = view.tx.all(view.sql.family_overrides, (*params, view.lineage()))
-        return sorted(nearest(view.layers(), held, overrides), key=_by_depth)
+        lineage, layers = view.lineage(), view.layers()
+        held = view.tx.all(view.sql.family_path, (*params, lineage))
+        overrides = view.tx.all(view.sql.family_overrides, (*params, lineage))
+        return sorted(nearest(layers, held, overrides), key=_by_depth)
     if view.now:
         return sorted(view.tx.all(view.sql.path_now, (*params, view.head.cleared)), key=_by_depth)
     return sorted(view.tx.all(view.sql.path_then, (*params, view.head.cleared, view.seq)), key=_by_depth)
