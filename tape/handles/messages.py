@@ -217,6 +217,8 @@ def _indexes(index_meta: bool, said: bytes | None) -> bool:
 
 def say_beside(intents: Sequence[AddMessage], of_call: bytes | None, metas: Any, *, index_meta: bool = False) -> None:
     """Give each message of a batch the meta beside it, together with that of the whole call."""
+    if metas is None and index_meta is False:
+        return
     for index, (intent, own) in enumerate(zip(intents, matching(metas, len(intents), "metas"), strict=True)):
         if own is not None:
             intent.meta = meta.joined(meta.encode(own, field=f"metas[{index}]"), of_call)

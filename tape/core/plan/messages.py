@@ -292,12 +292,11 @@ def message_intents(
     beside = matching(message_ids, len(given), "ids")
     met: set[str] = set()
     for index, (message, id) in enumerate(zip(given, beside, strict=True)):
-        behind = CHAIN if index else parent
-        field = f"messages[{index}]" if id is None else f"ids[{index}]"
-        intent = add_message(message, None, UNSET, id, None, behind, new_id, field=f"messages[{index}]")
+        field = f"messages[{index}]"
+        intent = add_message(message, None, UNSET, id, None, CHAIN if index else parent, new_id, field=field)
         if intent.id in met:
             raise InvalidEntry(
-                field if id is not None else f"{field}.id",
+                f"{field}.id" if id is None else f"ids[{index}]",
                 f"{intent.id!r} is the id of a message before it in the batch; "
                 "pass ids= to keep the messages' own ids as data",
             )

@@ -19,7 +19,7 @@ from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
 from tape.core.meta import CLOCK
-from tape.core.plan.intents import Intent, Planned
+from tape.core.plan.intents import Intent, Planned, SetHidden
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
@@ -233,6 +233,16 @@ class Writing:
         """Return the tape as it stands now, for a plan or whoever else has a question."""
         return PlanView(self, self.tx.statements, self.tape, self.tape_id, self.head, self.ancestry, NOW)
 
+    def check(self, intents: Sequence[Intent]) -> None:
+        """Refuse a write on a hidden tape, on a head that the caller does not know, or on a closed tape."""
+        if not all(isinstance(intent, SetHidden) for intent in intents):
+            self.check_shown()
+        elif not self.existed:
+            raise TapeNotFound(self.tape)
+        self.check_head()
+        if any(intent.changes_view for intent in intents):
+            self.check_open()
+
     def check_head(self) -> None:
         """Raise HeadMoved or ViewMoved unless the head and the last change of the view are where the caller expects."""
         call, head = self.call, self.head
@@ -259,6 +269,16 @@ class Writing:
             if self.head.aliased or self.ancestry is not None or any(one.key.origin is GIVEN for one in given):
                 wanted = {one.id for one in given}
                 self.free = wanted - self.view().taken(wanted)
+
+    def record_all(self, intents: Sequence[Intent]) -> list[Receipt]:
+        """Plan and add intents on a head that was not read in this transaction."""
+        call, head = self.call, self.head
+        conditional = call.expected_head is not None or call.expected_view is not None
+        if conditional or head.status in CLOSED or head.hidden is not None:
+            self.check(intents)
+        if len(intents) > 1:
+            self.look_ahead(intents)
+        return [self.record(intent) for intent in intents]
 
     def record(self, intent: Intent) -> Receipt:
         """Plan an intent against the tape as it stands now, and add its entry."""
