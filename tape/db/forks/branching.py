@@ -345,7 +345,7 @@ class Branching:
         if not plan.conflicts:
             # Everything that the copies need to know is asked before the first of them is written.
             wanted = {message.id for message in new}
-            parent.free = wanted - parent.view().taken(wanted)
+            parent.free = wanted - messages.taken(wanted)
             self._change(messages, told, plan)
             self._copy(parent, told, new)
         return plan.conflicts

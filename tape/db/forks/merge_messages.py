@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -182,6 +183,10 @@ class MessageMerge:
         """Return the place of the parent's copy of a message that the child placed at a seq."""
         row = self._tx.one(self._sql.entry_by_key, (self.parent.tape_id, ids.copy_key(self.child.tape, placed)))
         return Place(row.lane, row.ordinal) if row is not None and row.kind == "append" else None
+
+    def taken(self, message_ids: Iterable[str]) -> set[str]:
+        """Return those of the ids that a message of the parent has."""
+        return self._now(self.parent).taken(message_ids)
 
     def last(self) -> dict[str, Any] | None:
         """Return the last message on the child's active path."""

@@ -268,17 +268,18 @@ def end_of(view: TapeView, branch: str | None) -> Place:
 
 def latest_anchor(view: TapeView, end: Place) -> AnchorAt | None:
     """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
+    lineage = None if view.ancestry is None else view.lineage()
     if end != ROOT:
         # Most often it stands in the lane of the head; otherwise look further and further up the path.
         lo = start(view, end)
         found = _anchor_in_lane(view, end, lo) if end.tape is None else None
         if found is None and (lo > 0 or end.tape is not None):
-            found = _anchor_above(view, end)
+            found = _anchor_above(view, end, lineage)
         if found is not None:
             return found
     # An anchor set before the first message stands above every path.
-    if view.ancestry is not None:
-        return view.tx.one(view.sql.root_anchor, (view.lineage(),))
+    if lineage is not None:
+        return view.tx.one(view.sql.root_anchor, (lineage,))
     return _anchor_in_lane(view, ROOT, -1)
 
 
@@ -286,14 +287,14 @@ def _anchor_in_lane(view: TapeView, end: Place, lo: int) -> AnchorAt | None:
     return view.tx.one(view.sql.anchor_in_lane, (view.number, end.lane, end.ordinal, lo, view.head.cleared, view.seq))
 
 
-def _anchor_above(view: TapeView, end: Place) -> AnchorAt | None:
+def _anchor_above(view: TapeView, end: Place, lineage: str | None) -> AnchorAt | None:
     """Return the deepest anchor on the path, looking at longer and longer stretches of it."""
-    length = _FIRST_STRETCH
+    length, number = _FIRST_STRETCH, view.number_of(end.tape)
     while True:
         floor = max(end.ordinal - length, 0)
-        params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
-        if view.ancestry is not None:
-            found = view.tx.one(view.sql.family_anchor, (*params, view.lineage()))
+        params = (number, end.lane, end.ordinal, floor)
+        if lineage is not None:
+            found = view.tx.one(view.sql.family_anchor, (*params, lineage))
         else:
             found = view.tx.one(view.sql.anchor_on_path, (*params, view.head.cleared, view.seq))
         if found is not None:
