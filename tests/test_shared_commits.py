@@ -398,6 +398,7 @@ class TestFailures:
             for n in range(4):
                 group.add(lambda n=n: chat.append(hello(f"m{n}")), gate=gate_of(store, "t"))  # type: ignore[misc]
             monkeypatch.setattr(store._db.wakeup, "ring", ring)
+            monkeypatch.setattr(store._db.wakeup, "waiting", 1)
             leader, *others = group.run()
         assert isinstance(leader, Interrupted)
         assert [(type(one), one.seq) for one in others] == [(tape.Receipt, seq) for seq in (5, 6, 7)]

@@ -56,6 +56,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNTEXT = re.compile("[\x00\ud800-\udfff]")
 ATOMS = frozenset({str, int, float, bool, type(None)})
 """The types of JSON values that nobody can change."""
+_TEXTS = frozenset({str})
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -191,6 +192,13 @@ def _brackets(raw: bytes) -> int:
 
 def encoded(value: Any, field: str) -> tuple[bytes, Any]:
     """Return ``value`` as JSON bytes, and as they will be read: a text of a class of its own becomes a plain one."""
+    try:
+        if type(value) is dict and _TEXTS.issuperset(map(type, value.values())) and _TEXTS.issuperset(map(type, value)):
+            # Most messages. Texts by name are read back as they were given, if they can be written at all.
+            return _encode(value), value
+    except ValueError:
+        # It cannot be written, which is told below.
+        pass
     try:
         return encode(value, field), value
     except InvalidEntry:

@@ -25,6 +25,7 @@ from tape.core.plan.messages import (
 )
 from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import Receipt
+from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 from tape.handles.options import WriteOptions, call_of, list_options
 from tape.handles.recorded import Request, recorded, recorded_batch
@@ -57,7 +58,7 @@ class MessageWriter(Snapshot):
         same content writes nothing and returns the first receipt; with other content it is a ProvenanceConflict. With
         ``index_meta`` the message is also found by what ``meta`` says.
         """
-        call = call_of(self._id, **options)
+        call = call_of(self._id, **options) if options else Call(self._id)
         intent = add_message(message, role, content, id, call.key, parent, self._services.new_id)
         if index_meta:
             intent.index_meta = _indexes(index_meta, call.meta)
@@ -79,7 +80,7 @@ class MessageWriter(Snapshot):
         ``ids`` and ``metas`` stand beside the messages, one for each or None: an id beside a message leaves its own
         ``id`` as data, and its meta is added to ``meta``, which is for all of them. The same id twice is InvalidEntry.
         """
-        call = call_of(self._id, **options)
+        call = call_of(self._id, **options) if options else Call(self._id)
         call.batch = call.key
         intents = message_intents(messages, call.key, self._services.new_id, parent, message_ids=ids)
         say_beside(intents, call.meta, metas, index_meta=index_meta)
@@ -216,6 +217,8 @@ def _indexes(index_meta: bool, said: bytes | None) -> bool:
 
 def say_beside(intents: Sequence[AddMessage], of_call: bytes | None, metas: Any, *, index_meta: bool = False) -> None:
     """Give each message of a batch the meta beside it, together with that of the whole call."""
+    if metas is None and index_meta is False:
+        return
     for index, (intent, own) in enumerate(zip(intents, matching(metas, len(intents), "metas"), strict=True)):
         if own is not None:
             intent.meta = meta.joined(meta.encode(own, field=f"metas[{index}]"), of_call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -44,16 +45,12 @@ def record_in_order(tape: Any, requests: Sequence[Request]) -> list[Receipt]:
 
 def recorded(compose: Callable[Concatenate[Any, P], Request]) -> Callable[Concatenate[Any, P], Receipt]:
     """Make a write of a method that composes one entry: it returns the receipt."""
-    return _writes(compose, _only, "Receipt")
+    return _writes(compose, itemgetter(0), "Receipt")
 
 
 def recorded_batch(compose: Callable[Concatenate[Any, P], Request]) -> Callable[Concatenate[Any, P], list[Receipt]]:
     """Make a write of a method that composes any number of entries: it returns a receipt of each."""
     return _writes(compose, list, "list[Receipt]")
-
-
-def _only(receipts: list[Receipt]) -> Receipt:
-    return receipts[0]
 
 
 def _writes(

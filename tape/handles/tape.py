@@ -103,7 +103,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         can report when they changed. With ``record`` the manifest is stored as an event, from which ``recall`` builds
         the context again.
         """
-        if strict.flag(record, "record"):
+        if record is not False and strict.flag(record, "record"):
             return self.recorded_context(budget=budget, branch=branch, policy=policy, model=model, tools=tools)[0]
         return super().context(budget=budget, branch=branch, policy=policy, model=model, tools=tools)
 

@@ -17,7 +17,7 @@ from tape.core.context.explain import Explanation
 from tape.core.context.fenced import checkpoint
 from tape.core.context.manifest import Manifest, Repair, altered, included, joined, repairs_of
 from tape.core.context.policy import STANDARD, Excluded, Item, Policy, Shaped, Standard, check_policy, tokens_of
-from tape.core.context.weigh import Scale
+from tape.core.context.weigh import Scale, Weighed
 from tape.core.memory.prices import Prices
 from tape.core.messages import shapes
 from tape.core.messages.tokens import MESSAGE_TOKENS, Counter
@@ -53,6 +53,8 @@ class ContextInputs(Struct):
     """What the anchor told the model, if that was recorded; otherwise it is rendered from the anchor."""
     documents: str = ""
     """What is loaded from the providers of blocks, as it is shown."""
+    fixed: int | None = None
+    """What costs the same whatever is left out, once that was counted."""
     view: int = 0
     """The last entry that changed what is shown."""
     branch: str | None = None
@@ -79,7 +81,15 @@ LISTENERS: ContextVar[tuple[Listener, ...]] = ContextVar("tape_context_listeners
 class Context:
     """What a model sees next. Build one with ``tape.context()``."""
 
-    def __init__(self, inputs: ContextInputs, shaped: Shaped, policy: Policy, budget: int | None, scale: Scale) -> None:
+    def __init__(
+        self,
+        inputs: ContextInputs,
+        shaped: Shaped,
+        policy: Policy,
+        budget: int | None,
+        scale: Scale,
+        weighed: Weighed | None = None,
+    ) -> None:
         self.messages: list[Message] = [item.message for item in shaped.items]
         """The messages after the latest anchor, with summaries in the place of what they cover."""
         self.anchor = inputs.anchor
@@ -108,6 +118,8 @@ class Context:
         self._policy = policy
         self._budget = budget
         self._scale = scale
+        self._weighed = weighed
+        """The messages as they were weighed, if all that was weighed is shown."""
         self._tokens: int | None = None
         self._repairs: list[Repair] | None = None
         self._manifest: Manifest | None = None
@@ -131,7 +143,7 @@ class Context:
     def tokens(self) -> int:
         """About how many tokens all of it takes in the rendering that takes most, tool schemas not counted."""
         if self._tokens is None:
-            weighed, counted = self._scale.weigh(self._shaped.items), self._scale.counted
+            weighed, counted = self._weighed or self._scale.weigh(self._shaped.items), self._scale.counted
             self._tokens = sum(weighed.weights) + fixed_cost(self._inputs, counted)
             if not self._checkpoint and not self.documents and weighed.begins_with_assistant():
                 self._tokens += counted(requests.CONTINUED) + MESSAGE_TOKENS
@@ -241,7 +253,6 @@ def price(items: Sequence[Item], scale: Scale) -> None:
 
 def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:
     """Return the context of what was read; raises BudgetExceeded rather than return more than the budget."""
-    check_budget(budget)
     chosen: Policy = STANDARD if policy is None else check_policy(policy)
     scale = inputs.scale or Scale(counter)
     if budget is None and policy is None:
@@ -251,10 +262,12 @@ def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, coun
     # What is counted is what is rendered: a call without a result costs the mark that answers it, too.
     weighed = scale.weigh(inputs.items)
     extra: dict[str, int] = {}
-    for item, reading, weight in zip(inputs.items, weighed.readings, weighed.weights, strict=True):
-        if weight > reading.alone:
-            extra[item.message.id] = weight - reading.alone
+    for item, weight in zip(inputs.items, weighed.weights, strict=True):
         item.tokens = weight
+    if weighed.mended is not None:
+        for item, reading in zip(inputs.items, weighed.readings, strict=True):
+            if item.tokens > reading.alone:
+                extra[item.message.id] = item.tokens - reading.alone
 
     def cost(message: Message) -> int:
         return scale.alone(message.data) + extra.get(message.id, 0)
@@ -265,15 +278,17 @@ def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, coun
     while True:
         if budget is not None and left is not None and left < 0:
             raise BudgetExceeded(budget, most or fixed)
+        items = list(inputs.items)
         try:
             if inputs.gap is not None and isinstance(chosen, Standard):
-                shaped = chosen.shape(list(inputs.items), left, cost, inputs.gap, inputs.one_turn)
+                shaped = chosen.shape(items, left, cost, inputs.gap, inputs.one_turn)
             else:
-                shaped = chosen.shape(list(inputs.items), left, cost)
+                shaped = chosen.shape(items, left, cost)
         except BudgetExceeded as error:
             # With what was set aside for words that no message has.
             raise BudgetExceeded(budget or 0, error.tokens + (budget or 0) - (left or 0)) from None
-        context = Context(inputs, shaped, chosen, budget, scale)
+        whole = shaped.items is items and type(chosen) is Standard
+        context = Context(inputs, shaped, chosen, budget, scale, weighed if whole else None)
         if budget is None or context.tokens <= budget:
             return context
         if most is not None and context.tokens >= most:
@@ -286,5 +301,7 @@ def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, coun
 
 def fixed_cost(inputs: ContextInputs, count: Counter) -> int:
     """Return the tokens of what is always shown: the prompt, the loaded documents and the checkpoint."""
-    always = (inputs.prompt, inputs.documents, inputs.checkpoint_text())
-    return sum(count(text) + MESSAGE_TOKENS for text in always if text)
+    if inputs.fixed is None:
+        always = (inputs.prompt, inputs.documents, inputs.checkpoint_text())
+        inputs.fixed = sum([count(text) + MESSAGE_TOKENS for text in always if text])
+    return inputs.fixed

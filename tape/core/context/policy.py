@@ -284,7 +284,7 @@ def readings_of(items: Sequence[Item]) -> list[Reading]:
 
 def tokens_of(items: Sequence[Item]) -> int:
     """Return what all of these items cost."""
-    return sum(item.tokens for item in items)
+    return sum([item.tokens for item in items])
 
 
 def _left_out(items: Sequence[Item], gone: set[int], gap: int | None, why: str) -> list[Excluded]:

@@ -44,6 +44,13 @@ class Weighed(Struct):
 
     def begins_with_assistant(self) -> bool:
         """Whether a user message has to be added before them."""
+        if self.mended is None:
+            for reading in self.readings:
+                role, text = reading.data.get("role"), reading.data["content"]
+                if role not in ("user", "assistant"):
+                    break
+                if text and not text.isspace():
+                    return bool(role == "assistant")
         shown = (reading.neutral for reading in self.readings) if self.mended is None else self.mended.messages
         return requests.begins_with_assistant(shown)
 
@@ -84,17 +91,20 @@ class Scale:
         last = self._last
         if last is not None and last.readings == readings:
             return last
-        plain = True
+        plain, seen, own = True, self._known, self._own
         for index, reading in enumerate(readings):
             if reading.alone < 0:
-                known = self._known.get(id(reading.data))
+                recorded = 0 if own else items[index].tokens
+                known = seen.get(id(reading.data)) if seen else None
                 if known is not None:
                     # A message that a policy made was read and weighed when the policy asked for its cost.
                     readings[index] = items[index].reading = known
+                elif recorded and reading.plain:
+                    reading.alone = recorded
                 else:
-                    recorded = 0 if self._own else items[index].tokens
-                    reading.alone = recorded if recorded and reading.plain else self._alone(reading)
-            plain = plain and reading.plain
+                    reading.alone = self._alone(reading)
+            if not reading.plain:
+                plain = False
         self._unnoted.append(readings)
         mended, weights = None, [reading.alone for reading in readings]
         if not plain:

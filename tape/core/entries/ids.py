@@ -21,7 +21,6 @@ __all__ = [
     "discard_key",
     "fits",
     "fork_key",
-    "id_in",
     "is_like_batch",
     "merge_key",
     "keyed_id",
@@ -49,14 +48,6 @@ def message_key(message_id: str) -> str:
     """Return the key of the entry that appends this message."""
     key = f"{MESSAGE}{message_id}"
     return key if len(key) <= MAX_ID else fits(key)
-
-
-def id_in(key: str) -> str:
-    """Return the id of the message whose entry has this key; ValueError for a key that holds none."""
-    found = key.removeprefix(MESSAGE)
-    if not found or len(found) == len(key):
-        raise ValueError(f"neither the entry nor its key {key!r} tells the id of the message")
-    return found
 
 
 def revision_key(seq: int, tape: str | None = None) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from tape.core.entries.ids import id_in
+from tape.core.entries.ids import MESSAGE
 from tape.core.entries.kind import Payload
 from tape.core.entries.memory_kinds import Anchor, Block, Compact, Event, Handoff, State, Usage
 from tape.core.entries.message_kinds import Append, Clear, Restore, Retract, Revise, Switch, is_encoded
@@ -114,23 +114,6 @@ BODIES = tuple(cls.kind for cls in _WITH_MESSAGES)
 """The kinds whose entries hold a message: the text that is searched and shown."""
 
 
-def _is_plain(append: Append) -> bool:
-    """Whether a message simply follows the head, as most do: then there is little to check, and no need to decode."""
-    return (
-        is_encoded(append.message)
-        and type(append.id) is str
-        and type(append.tokens) is int
-        and append.parent is UNSET
-        and append.base is None
-        and append.lo is None
-        and append.batch is None
-        and append.calls == []
-        and append.answers == []
-        and append.index_meta is False
-        and type(append.generated) is type(append.aliased) is bool
-    )
-
-
 def recordable(payload: Payload) -> bytes:
     """Return the bytes of a payload to be recorded, which decode to an equal payload.
 
@@ -140,8 +123,6 @@ def recordable(payload: Payload) -> bytes:
     decoder = _decoders[payload.kind]
     try:
         raw = encode(payload)
-        if type(payload) is Append and _is_plain(payload):
-            return raw
         if type(payload) is Event and type(payload.data) is msgspec.Raw and type(payload.name) is str:
             return raw
         if isinstance(payload, _WITH_MESSAGES) and is_encoded(payload.message):
@@ -186,6 +167,14 @@ def _upcast(kind: str, version: int, raw: bytes) -> bytes:
     return raw if value is None else msgspec.json.encode(value)
 
 
+def _id_in(key: str) -> str:
+    """Return the id of the message whose entry has this key; ValueError for a key that holds none."""
+    message_id = key.removeprefix(MESSAGE)
+    if not message_id or len(message_id) == len(key):
+        raise ValueError(f"neither the entry nor its key {key!r} tells the id of the message")
+    return message_id
+
+
 def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0, *, key: str = "") -> Payload:
     """Return the payload stored as ``raw``; raises Corrupt, which names the entry, when it is not one.
 
@@ -196,7 +185,7 @@ def decode(kind: str, version: int, raw: bytes, tape: str = "", seq: int = 0, *,
             raw = _upcast(kind, version, raw)
         payload = _decoders[kind](raw)
         if type(payload) is Append and not payload.id:
-            payload.id = id_in(key)
+            payload.id = _id_in(key)
         return payload
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
         raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error
@@ -227,7 +216,7 @@ def body_of(kind: str, version: int, raw: bytes | None, key: str, tape: str = ""
         # A path has very many of these, so that every step counts.
         body = decode_body(raw)  # type: ignore[arg-type]
         if not body.id:
-            body.id = id_in(key)
+            body.id = _id_in(key)
         return body
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
         if raw is None:

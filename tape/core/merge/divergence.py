@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from tape.core import strict
-from tape.core.plan.intents import same
+from tape.core.plan.intents import canonical
 
 __all__ = ["POLICIES", "STRATEGIES", "Conflict", "Divergence", "OpenCalls", "Plan", "check", "differs", "plan"]
 
@@ -108,7 +108,7 @@ def differs(change: Divergence) -> bool:
 def _equal(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> bool:
     if ours is None or theirs is None:
         return ours is theirs
-    return same(ours, theirs)
+    return canonical(ours) == canonical(theirs)
 
 
 class OpenCalls:

@@ -69,6 +69,10 @@ def reported(message: dict[str, Any]) -> int | None:
 
 def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
     """Return about how many tokens a message takes when it is sent to a model."""
+    text = message.get("content")
+    if len(message) == 2 and type(text) is str and "role" in message and text[:5] not in ("", "data:"):
+        # Most are a text and who says it, which every append counts: the general case costs as much as the counting.
+        return MESSAGE_TOKENS + counter(text)
     if "usage" in message:
         by_model = reported(message)
         if by_model is not None:

@@ -43,6 +43,8 @@ class Planned(Struct, gc=False):
     payload: Payload
     place: Place
     message_id: str | None = None
+    plain: bool = False
+    """Whether it is a message that simply follows the head, as most are: then nothing in it is left to check."""
 
 
 class _Recorded(Exception):

@@ -113,16 +113,20 @@ class AddMessage(Intent, kw_only=True):
             batch=self.batch,
             index_meta=self.index_meta,
         )
-        if extend:
+        plain = False
+        if not extend:
+            place = Place(head.seq + 1, before.ordinal + 1)
+            payload.base = None if before == ROOT else before
+        else:
             place = Place(before.lane, before.ordinal + 1)
             if before.lane != lane or head.place.tape is not None:
                 payload.lo = look.lane(before)[0]
-        else:
-            place = Place(head.seq + 1, before.ordinal + 1)
-            payload.base = None if before == ROOT else before
+            else:
+                plain = parent is UNSET and self.batch is None and not (self.calls or self.index_meta)
         if self.answers:
+            plain = False
             payload.answers = bind(look, head, before, self.answers)
-        return Planned(payload, place, self.id)
+        return Planned(payload, place, self.id, plain)
 
 
 class ReviseMessage(Intent, kw_only=True):
@@ -216,7 +220,8 @@ def add_message(
 
     With an ``id`` beside it, whatever ``id`` the message has itself is data. A message without either gets a new one.
     """
-    message = _whole(message, role, content, field)
+    if type(message) is not dict or role is not None or content is not UNSET:
+        message = _whole(message, role, content, field)
     raw, message = strict.encoded(message, field)
     role, given = message.get("role"), message.get("id") if id is None else id
     if role is not None and type(role) is not str:
@@ -230,8 +235,10 @@ def add_message(
     chosen = given or new_id()
     if key is not None:
         named = Key(strict.identifier(key, "key"), GIVEN)
+    elif given is None:
+        named = Key(ids.MESSAGE + chosen, RANDOM)
     else:
-        named = Key(ids.message_key(chosen), RANDOM if given is None else DERIVED)
+        named = Key(ids.message_key(given), DERIVED)
     return AddMessage(
         key=named,
         id=chosen,
@@ -285,12 +292,11 @@ def message_intents(
     beside = matching(message_ids, len(given), "ids")
     met: set[str] = set()
     for index, (message, id) in enumerate(zip(given, beside, strict=True)):
-        behind = CHAIN if index else parent
-        field = f"messages[{index}]" if id is None else f"ids[{index}]"
-        intent = add_message(message, None, UNSET, id, None, behind, new_id, field=f"messages[{index}]")
+        field = f"messages[{index}]"
+        intent = add_message(message, None, UNSET, id, None, CHAIN if index else parent, new_id, field=field)
         if intent.id in met:
             raise InvalidEntry(
-                field if id is not None else f"{field}.id",
+                f"{field}.id" if id is None else f"ids[{index}]",
                 f"{intent.id!r} is the id of a message before it in the batch; "
                 "pass ids= to keep the messages' own ids as data",
             )

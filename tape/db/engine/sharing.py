@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from tape.db.engine.failures import Again, Collision, Lost
@@ -25,7 +26,7 @@ __all__ = ["Gate", "Named", "Ticket", "Together", "run_together", "share"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-Together = Callable[[Any, Sequence[T], bool], list[R | Exception]]
+Together = Callable[[Sequence[T], bool, Any], list[R | Exception]]
 """What runs tasks of several callers in a transaction: returns the result of each, or the error that is its own.
 
 It is told whether a first try collided with something.
@@ -156,9 +157,13 @@ class Gate:
         Without a ticket it is the caller who passed alone, if that is the one inside.
         """
         if ticket is None:
-            if self._leader is self._alone and self._alone.thread == threading.get_ident():
-                self._recent.clear()
-                self._let_in()
+            with self._change:
+                if self._leader is self._alone and self._alone.thread == threading.get_ident():
+                    self._recent.clear()
+                    self._leader = self._queue[0] if self._queue else None
+                if self._leader is not None:
+                    # Also if it was let in before: this may be called again because a signal came before the wake.
+                    self._leader.wake()
             return
         with self._change:
             if self._leader is ticket:
@@ -172,12 +177,7 @@ class Gate:
                     self._group[-1].wake()
                     self._group.pop()
             self._out_of_queue(ticket)
-        self._let_in(ticket)
-
-    def _let_in(self, after: Ticket | None = None) -> None:
-        """Let the next caller in, if nobody else did; to wake it twice is no harm."""
-        with self._change:
-            if self._leader is (after or self._alone):
+            if self._leader is ticket:
                 self._leader = self._queue[0] if self._queue else None
             if self._leader is not None:
                 self._leader.wake()
@@ -238,7 +238,7 @@ def _lead(database: Writer, gate: Gate, ticket: Ticket, tape: str, together: Tog
 def run_together(database: Writer, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
     """Run tasks in one transaction. A collision may be that of one of them: a second try looks at each closely."""
     try:
-        return database.write(tape, lambda tx: together(tx, tasks, False), again=lambda tx: together(tx, tasks, True))
+        return database.write(tape, partial(together, tasks, False), again=partial(together, tasks, True))
     except (Collision, Again, TapeError, Lost) as error:
         if len(tasks) == 1:
             raise

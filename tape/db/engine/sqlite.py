@@ -233,12 +233,17 @@ class SqliteDatabase(Database):
             # Dropped at once: it refers to what holds this transaction.
             transaction.after_commit = None
             done()
-        self.wakeup.ring()
+        wakeup = self.wakeup
+        # Counted first, as in a ring, which nobody has to hear as long as nobody waits.
+        wakeup.count += 1
+        if wakeup.waiting:
+            wakeup.ring()
         return result
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` in one deferred transaction, which sees one state throughout."""
-        self._check_open()
+        if self._closed:
+            self._check_open()
         if self._memory:
             return self._read_in_memory(work)
         try:

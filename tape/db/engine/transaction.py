@@ -90,13 +90,16 @@ class Unit:
 class Transaction:
     """Statements run on one cursor, inside one transaction."""
 
-    __slots__ = ("_cursor", "_xids", "after_commit", "execute", "postgres", "statements", "unit")
+    __slots__ = ("_cursor", "_xids", "after_commit", "blob", "execute", "postgres", "statements", "unit")
 
     def __init__(self, cursor: Any, statements: Statements, *, postgres: bool) -> None:
         self._cursor = cursor
         self.execute = cursor.execute
         self.statements = statements
         self.postgres = postgres
+        # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
+        self.blob: Callable[[bytes], Any] = bytes if postgres else bytearray
+        """Makes of bytes what is quickest to bind."""
         self.after_commit: Callable[[], None] | None = None
         """Called once the transaction is committed, before the next writer begins."""
         self.unit: Unit | None = None
@@ -154,6 +157,15 @@ class Transaction:
         """Run a change and return how many rows it touched."""
         count: int = self.execute(statement.sql, params if statement.order is None else statement.bind(params)).rowcount
         return count
+
+    def append(self, insert: Statement[Any], entry: Row, opens: Statement[Any], row: Row, head: Row) -> int:
+        """Insert one entry and its row of the view, and move the head; returns how many heads were as expected."""
+        execute = self.execute
+        moves: Statement[Any] = self.statements.move_head
+        execute(insert.sql, entry if insert.order is None else insert.bind(entry))
+        execute(opens.sql, row if opens.order is None else opens.bind(row))
+        moved: int = execute(moves.sql, head if moves.order is None else moves.bind(head)).rowcount
+        return moved
 
     def many(self, statement: Statement[Any], rows: Sequence[Row]) -> int:
         """Run a change once per row, and return how many rows of the table they touched."""

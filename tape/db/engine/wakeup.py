@@ -26,7 +26,8 @@ class WakeUp:
         self._watch = watch
         self._condition = threading.Condition()
         self._calls: dict[object, Callable[[], None]] = {}
-        self._waiting = 0
+        self.waiting = 0
+        """How many wait or are to be called: without any, a commit only has to count."""
         self._followers = 0
         self._stop = threading.Event()
         self.count = 0
@@ -36,20 +37,20 @@ class WakeUp:
         """Wake everybody who waits."""
         # Counted before anybody is looked for: a follower registers before it looks at the count.
         self.count += 1
-        if self._waiting:
+        if self.waiting:
             with self._condition:
                 self._condition.notify_all()
-        for call in list(self._calls.values()) if self._calls else ():
-            call()
+            for call in list(self._calls.values()):
+                call()
 
     def wait(self, seen: int, seconds: float) -> bool:
         """Wait until it rang after the count was ``seen``, or for so many seconds; tells whether it did."""
         with self._condition:
-            self._waiting += 1
+            self.waiting += 1
             try:
                 return self._condition.wait_for(lambda: self.count != seen, seconds)
             finally:
-                self._waiting -= 1
+                self.waiting -= 1
 
     @contextmanager
     def following(self, call: Callable[[], None] | None = None) -> Iterator[None]:
@@ -58,6 +59,7 @@ class WakeUp:
         with self._condition:
             if call is not None:
                 self._calls[token] = call
+                self.waiting += 1
             self._followers += 1
             if self._followers == 1 and self._watch is not None:
                 self._stop = threading.Event()
@@ -68,7 +70,8 @@ class WakeUp:
             yield
         finally:
             with self._condition:
-                self._calls.pop(token, None)
+                if self._calls.pop(token, None) is not None:
+                    self.waiting -= 1
                 self._followers -= 1
                 if self._followers == 0:
                     self._stop.set()

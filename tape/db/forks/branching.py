@@ -301,10 +301,13 @@ class Branching:
 
     def _record_merge(self, parent: Writing, theirs: Writing, key: str | None, merge: payloads.Merge) -> MergeReceipt:
         """Record a merge on both tapes."""
-        self._recorder.shared.database.point("merge")
+        database = self._recorder.shared.database
+        if database.fault is not None:
+            database.point("merge")
         receipt = parent.record(Plain(key=Key(key or ids.merge_key(theirs.tape, merge.seq), GIVEN), payload=merge))
         parent.flush()
-        self._recorder.shared.database.point("merged")
+        if database.fault is not None:
+            database.point("merged")
         back = payloads.Merge(tape=parent.tape, seq=receipt.seq, hash=receipt.hash, strategy=merge.strategy)
         theirs.record(Plain(key=Key(ids.merge_key(parent.tape, receipt.seq), DERIVED), payload=back))
         return merge_receipt(parent.tape, receipt, merge, duplicate=False)
@@ -348,7 +351,7 @@ class Branching:
         if not plan.conflicts:
             # All queries that the copies need run before the first of them is written.
             wanted = {message.id for message in new}
-            parent.free = wanted - parent.view().taken(wanted)
+            parent.free = wanted - messages.taken(wanted)
             self._change(messages, merge, plan)
             self._copy(parent, merge, new)
         return plan.conflicts
@@ -398,15 +401,19 @@ class Branching:
         merge.changed = list(changed)
 
     def _change_parent(self, parent: Writing, intent: Intent) -> None:
-        self._recorder.shared.database.point("change")
+        database = self._recorder.shared.database
+        if database.fault is not None:
+            database.point("change")
         parent.record(intent)
 
     def _copy(self, parent: Writing, merge: payloads.Merge, new: Sequence[New]) -> None:
         """Append the child's messages to the parent's active branch. A message whose id is taken gets a new one."""
+        shared, of_call = self._recorder.shared, parent.call.meta
         for index, source in enumerate(new):
-            self._recorder.shared.database.point("copy")
+            if shared.database.fault is not None:
+                shared.database.point("copy")
             free = source.id in parent.free
-            own = source.id if free else self._recorder.shared.new_id()
+            own = source.id if free else shared.new_id()
             message = renamed(source.message, source.id, own)
             calls, answers = toolcalls.find(message)
             add = AddMessage(
@@ -420,7 +427,7 @@ class Branching:
                 tokens=source.tokens,
                 parent=CHAIN if index else HEAD,
                 source=(merge.tape, source.placed),
-                meta=meta.joined(source.meta, parent.call.meta),
+                meta=source.meta if of_call is None else meta.joined(source.meta, of_call),
                 index_meta=source.index_meta,
             )
             parent.record(add)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -11,12 +12,13 @@ from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.merge import divergence
 from tape.core.messages import toolcalls
+from tape.core.plan.lookup import Standing
 from tape.db.engine.transaction import Transaction
 from tape.db.record.writing import Writing
 from tape.db.sql.rows.tapes import ForkRow
 from tape.db.sql.rows.view import PathRow
 from tape.db.view import paths
-from tape.db.view.opening import Point, as_inherited, standing, view_of
+from tape.db.view.opening import as_inherited, standing
 from tape.db.view.tape_view import TapeView
 from tape.db.view.values import decoded
 from tape.errors import Corrupt
@@ -67,7 +69,7 @@ class MessageMerge:
         """Whether messages from before the last merge may have come onto the child's path since."""
         self._touched = self._read_changes()
         self._new: list[New] | None = None
-        self._views: dict[tuple[str, Point], TapeView] = {}
+        self._views: dict[str, TapeView] = {}
         self._divergences: list[divergence.Divergence] | None = None
 
     def _merge_at(self, tx: Transaction, seq: int) -> payloads.Merge | None:
@@ -82,17 +84,13 @@ class MessageMerge:
             return bool(self.child.head.seq > self.merged)
         return bool(self.new() or any(divergence.differs(difference) for difference in self.divergences()))
 
-    def _view(self, tape: str, point: Point) -> TapeView:
-        if (tape, point) not in self._views:
-            self._views[tape, point] = view_of(self._tx, tape, None, point)
-        return self._views[tape, point]
-
     def _now(self, tape: Writing) -> TapeView:
-        """Return the current view of the parent or the child, built from the head that was already read."""
-        if (tape.tape, None) not in self._views:
+        """Return the view of the parent or the child before the merge, built from the head that was already read."""
+        view = self._views.get(tape.tape)
+        if view is None:
             view = standing(self._tx, tape.tape, tape.tape_id, copy.copy(tape.head), tape.ancestry)
-            self._views[tape.tape, None] = view
-        return self._views[tape.tape, None]
+            self._views[tape.tape] = view
+        return view
 
     def _read_changes(self) -> dict[Place, int]:
         """Return the places of the messages that the child revised, retracted or restored, each with the last seq.
@@ -110,7 +108,7 @@ class MessageMerge:
                 after = row.seq
                 if row.kind not in ("append", "revise", "retract", "restore", "switch") or row.payload is None:
                     continue
-                entry = decoded(row)
+                entry = payloads.decode(row.kind, row.version, row.payload, key=row.key)
                 places: list[Place] = []
                 match entry:
                     case payloads.Append():
@@ -162,16 +160,17 @@ class MessageMerge:
         return placed > self.since or self._copy_of(placed) is None
 
     def _new_from_row(self, row: PathRow) -> New:
-        kind, version, raw, key = row.kind, row.version, row.payload, row.key
-        body = payloads.body_of(kind, version, raw, key)
+        held = None if row.payload is None else payloads.decode(row.kind, row.version, row.payload, key=row.key)
+        if not isinstance(held, payloads.Append | payloads.Revise):
+            raise Corrupt(self.child.tape, row.body or 0, "the entry that holds the body is missing")
+        placing: payloads.Payload = held
         if row.body != row.placed:
             first = self._tx.one(self._sql.body, (self.child.tape_id, row.placed))
             if first is None or first.payload is None:
                 raise Corrupt(self.child.tape, row.placed, "the entry that placed the message is missing")
-            kind, version, raw, key = first.kind, first.version, first.payload, first.key
-        placing = payloads.decode(kind, version, raw, key=key)
+            placing = decoded(first)
         generated = not isinstance(placing, payloads.Append) or placing.generated
-        return New(body.id, row.placed, body.message, generated, body.tokens, row.meta, body.index_meta)
+        return New(held.id, row.placed, held.message, generated, held.tokens, row.meta, held.index_meta)
 
     def beside(self, revision: int) -> tuple[bytes | None, bool]:
         """Return the meta that the child recorded with a revision, and whether it is indexed for search."""
@@ -184,6 +183,10 @@ class MessageMerge:
         """Return the place of the parent's copy of a message that the child placed at a seq."""
         row = self._tx.one(self._sql.entry_by_key, (self.parent.tape_id, ids.copy_key(self.child.tape, placed)))
         return Place(row.lane, row.ordinal) if row is not None and row.kind == "append" else None
+
+    def taken(self, message_ids: Iterable[str]) -> set[str]:
+        """Return those of the ids that a message of the parent has."""
+        return self._now(self.parent).taken(message_ids)
 
     def last(self) -> dict[str, Any] | None:
         """Return the last message on the child's active path."""
@@ -217,9 +220,10 @@ class MessageMerge:
         if self._divergences is None:
             self._divergences = []
             if self._touched:
-                parent_then = as_inherited(self._view(self.parent.tape, self._agreed))
-                # A clear of the child is not merged, so its view is read as if there were none.
-                child_then = as_inherited(self._view(self.child.tape, self.since or 1), clears=False)
+                parent_then = child_then = as_inherited(self._now(self.parent), self._agreed)
+                if self.since:
+                    # A clear of the child is not merged, so its view is read as if there were none.
+                    child_then = as_inherited(self._now(self.child), self.since, clears=False)
                 for place, seq in self._touched.items():
                     parent_place = self._in_parent(place)
                     if parent_place is not None:
@@ -230,21 +234,25 @@ class MessageMerge:
         self, own: Place, place: Place, seq: int, parent_then: TapeView, child_then: TapeView
     ) -> divergence.Divergence:
         """Compare a message's former and current state, at its place in the child and at its place in the parent."""
-        child, parent = self.child.view(), self.parent.view()
+        child, parent = self._now(self.child), self._now(self.parent)
         stands, holds = child.standing(own), parent.standing(place)
         written = stands.body if stands.of is None else 0
-        named = parent.body(holds.body, holds.of).id
-        base, _ = _state(child_then, _inherited(own, self.child.tape), 0, named)
-        theirs, _ = _state(child, own, 0, named)
-        before, was_hidden = _state(parent_then, _inherited(place, self.parent.tape), 0, named)
-        ours, hidden = _state(parent, place, parent.head.cleared, named)
+        bodies: dict[tuple[str, int], payloads.Body] = {}
+        named = _body_of(parent, holds, bodies).id
+        theirs, _ = _state(child, stands, 0, named, bodies)
+        ours, hidden = _state(parent, holds, parent.head.cleared, named, bodies)
+        held = parent_then.standing(_inherited(place, self.parent.tape))
+        before, was_hidden = _state(parent_then, held, 0, named, bodies)
+        base = before
+        if child_then is not parent_then:
+            base, _ = _state(child_then, child_then.standing(_inherited(own, self.child.tape)), 0, named, bodies)
         return divergence.Divergence(named, seq, written, base, theirs, before, ours, was_hidden, hidden)
 
     def _in_parent(self, place: Place) -> Place | None:
         """Return the parent's place of a message that the child inherited, or that an earlier merge copied."""
         if place.tape is not None:
             return Place(place.lane, place.ordinal, None if place.tape == self.parent.tape else place.tape)
-        return self._copy_of(self.child.view().standing(place).placed)
+        return self._copy_of(self._now(self.child).standing(place).placed)
 
 
 def _body(row: PathRow) -> payloads.Body:
@@ -261,10 +269,20 @@ def _inherited(place: Place, tape: str) -> Place:
     return Place(place.lane, place.ordinal, place.tape or tape)
 
 
-def _state(look: TapeView, place: Place, cleared: int, named: str) -> tuple[dict[str, Any] | None, bool]:
+def _body_of(look: TapeView, standing: Standing, bodies: dict[tuple[str, int], payloads.Body]) -> payloads.Body:
+    """Return the body that a message stands with; the two tapes have most of them in common."""
+    at = standing.of or look.tape, standing.body
+    if at not in bodies:
+        bodies[at] = look.body(standing.body, standing.of)
+    return bodies[at]
+
+
+def _state(
+    look: TapeView, standing: Standing, cleared: int, named: str, bodies: dict[tuple[str, int], payloads.Body]
+) -> tuple[dict[str, Any] | None, bool]:
     """Return a message (None if it is out) under the id that the parent has for it, and whether it is hidden."""
-    standing = look.standing(place)
-    if standing.out(cleared):
+    out, visible = standing.out(cleared), standing.visible(cleared)
+    if out:
         return None, False
-    body = look.body(standing.body, standing.of)
-    return renamed(body.message, body.id, named), not standing.visible(cleared)
+    body = _body_of(look, standing, bodies)
+    return renamed(body.message, body.id, named), not visible

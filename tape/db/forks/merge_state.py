@@ -31,7 +31,6 @@ from tape.db.engine.transaction import Transaction
 from tape.db.read.memory import Settings
 from tape.db.record.writing import Writing
 from tape.db.view import memory
-from tape.db.view.opening import view_of
 from tape.db.view.tape_view import TapeView
 from tape.db.view.values import decoded
 from tape.new_ids import keyed
@@ -51,32 +50,24 @@ class StateMerge:
         self._child = child
         self._merged = merged
         self._agreed = agreed
+        self._then, self._now = _slots_at(parent, agreed), _slots_at(parent, parent.head.seq)
         # In the order in which the fork wrote them: blocks are shown in the order of their entries.
-        own = sorted(self._own_slots(), key=lambda slot: slot[1])
-        written = [(slot, payload) for slot, seq, payload in own if seq > merged]
+        own = memory.slots_between(_slots_at(child, child.head.seq), *MERGED, inherited=False)
+        written = [(slot, payload) for slot, seq, payload in sorted(own, key=lambda slot: slot[1]) if seq > merged]
         self._changed = [(slot, payload) for slot, payload in written if slot.startswith((STATE, BLOCK))]
-        self._counted = any(slot == USAGE for slot, _ in written)
+        self._spent = next((payload for slot, payload in written if slot == USAGE), None)
 
-    # Most forks change no state, so the views before and after are opened only when one did.
+    def _held(self, slot: str) -> tuple[Payload | None, Payload | None, Payload | None]:
+        """Return what a slot held in the parent when the two last agreed, holds there now, and held in the fork then.
 
-    @functools.cached_property
-    def _then(self) -> TapeView:
-        return self._view(self._parent.tape, self._agreed)
-
-    @functools.cached_property
-    def _now(self) -> TapeView:
-        return self._view(self._parent.tape)
-
-    @functools.cached_property
-    def _child_then(self) -> TapeView:
-        return self._view(self._child.tape, self._merged or 1)
-
-    def _view(self, tape: str, point: int | None = None) -> TapeView:
-        return view_of(self._tx, tape, None, point)
-
-    def _own_slots(self) -> list[tuple[str, int, Payload]]:
-        """Return the slots that the fork itself wrote."""
-        return memory.slots_between(_bare(self._child, self._child.head.seq), *MERGED)
+        Before the first merge they last agreed where the fork was made.
+        """
+        views = [self._then, self._now]
+        if self._merged:
+            views.append(_slots_at(self._child, self._merged))
+        rows = [memory.slot_of(view, slot) for view in views]
+        then, now, *child_then = [None if row is None else row[2] for row in rows]
+        return then, now, child_then[0] if child_then else then
 
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
@@ -84,15 +75,10 @@ class StateMerge:
 
     @functools.cached_property
     def _used(self) -> list[int]:
-        if not self._counted:
+        if self._spent is None:
             return []
-        now, then = (self._usage(self._child, seq) for seq in (self._child.head.seq, self._merged or 1))
+        now, then = _totals(self._spent), _usage(self._child, self._merged) if self._merged else _totals(None)
         return [a - b for a, b in zip(now, then, strict=True)]
-
-    def _usage(self, tape: Writing, seq: int) -> list[int]:
-        held = memory.slot(_bare(tape, seq), USAGE, inherited=False)
-        total = usage_of(None if held is None else held[1])
-        return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
 
     def into(self, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         """Write the fork's changes to the parent; returns those that conflict with the parent's own."""
@@ -108,7 +94,7 @@ class StateMerge:
                 conflicts += self._block(slot, payload, merge, on_conflict)
         if any(self._used):
             merge.usage = self._used
-            before = self._usage(self._parent, self._parent.head.seq)
+            before = _usage(self._parent, self._parent.head.seq)
             merge.totals = [a + b for a, b in zip(before, self._used, strict=True)]
         return conflicts
 
@@ -119,7 +105,7 @@ class StateMerge:
     def _state(self, slot: str, last: payloads.State, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         name = slot.removeprefix(STATE)
         spec = self._settings.slots.get(name)
-        then, now, child_then = (view.slot(slot) for view in (self._then, self._now, self._child_then))
+        then, now, child_then = self._held(slot)
         theirs = StateSide(state_value(child_then, spec), state_value(last, spec))
         ours = StateSide(state_value(then, spec), state_value(now, spec))
         merged = merge_state(name, theirs, ours, on_conflict, spec)
@@ -141,7 +127,7 @@ class StateMerge:
     def _block(self, slot: str, last: payloads.Block, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         label = slot.removeprefix(BLOCK)
         spec = next((block for block in self._settings.blocks if block.label == label), None)
-        then, now, child_then = (view.slot(slot) for view in (self._then, self._now, self._child_then))
+        then, now, child_then = self._held(slot)
         recorded = after = block_value(last, spec)
         if child_then is None and not last.declared:
             # The fork's program knew of no declaration, so fields it left out are as declared here.
@@ -202,6 +188,16 @@ class StateMerge:
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 
 
-def _bare(tape: Writing, seq: int) -> TapeView:
-    """Return a tape as of a seq without what it inherits, which is enough to find what it wrote itself."""
-    return TapeView(tape.tx, tape.tx.statements, tape.tape, tape.tape_id, tape.head, None, seq)
+def _slots_at(tape: Writing, seq: int) -> TapeView:
+    """Return a tape as of a seq, with the head of now: of slots, entries tell since when they hold."""
+    return TapeView(tape.tx, tape.tx.statements, tape.tape, tape.tape_id, tape.head, tape.ancestry, seq)
+
+
+def _usage(tape: Writing, seq: int) -> list[int]:
+    row = memory.slot_of(_slots_at(tape, seq), USAGE, inherited=False)
+    return _totals(None if row is None else row[2])
+
+
+def _totals(usage: Payload | None) -> list[int]:
+    total = usage_of(usage)
+    return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]

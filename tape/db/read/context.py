@@ -13,7 +13,7 @@ from tape.core.entries.payloads import Place
 from tape.core.memory.state import render_prompt
 from tape.core.messages.tokens import Counter
 from tape.core.strict import RESERVED
-from tape.core.summaries.runs import in_force
+from tape.core.summaries.runs import Compaction, in_force
 from tape.db.read import memory
 from tape.db.read.entries import latest_anchor
 from tape.db.read.memory import Settings
@@ -55,13 +55,8 @@ def _fill(
     policy: Standard | None,
 ) -> None:
     """Put in the messages below ``floor``: all, or as many as the policy needs for the budget."""
-    held, out = in_force(compactions_on(view, end, floor))
-    runs = [Run(one, summary_of(view, one)) for one in held if one.lo > floor]
-    inputs.summaries = [run.summary for run in runs]
-    standing = [(run.summary.tape, run.summary.seq) for run in runs]
-    for revised, why in ((False, ""), (True, " or makes a call without its result")):
-        gone = [(one.tape or view.tape, one.seq) for one in out if one.revised == revised]
-        inputs.excluded += _ranges(gone, standing, f"a message it covers was retracted{why}")
+    compactions = compactions_on(view, end, floor)
+    runs = _runs(view, floor, compactions, inputs) if compactions else []
     scale = Scale(counter)
     window = PathWindow(view, end, floor, runs, scale)
     reached = None
@@ -70,14 +65,31 @@ def _fill(
         if room < 0:
             # What is always shown is too large already, and the builder says so.
             return
-        reached = _reach(window, room, policy, scale)
+        try:
+            reached = reach(window, policy, room, lambda message: scale.alone(message.data))
+        except Unbounded:
+            # What the policy needs cannot be known without reading all.
+            reached = None
     if reached is None:
         inputs.items = _items(view, end, floor, runs)
         inputs.excluded += [one for run in runs for one in window.summarised(run)]
     else:
         inputs.items, inputs.gap, inputs.scale = [spot.item for spot in reached.spots], reached.gap, scale
         inputs.one_turn = reached.one_turn
-        _tell_excluded(inputs, window, reached, runs)
+        if runs or reached.gap is not None:
+            _tell_excluded(inputs, window, reached, runs)
+
+
+def _runs(view: TapeView, floor: int, compactions: Sequence[Compaction], inputs: ContextInputs) -> list[Run]:
+    """Put in the summaries in force, and tell which are not; return the runs that they stand for."""
+    held, out = in_force(compactions)
+    runs = [Run(one, summary_of(view, one)) for one in held if one.lo > floor]
+    inputs.summaries = [run.summary for run in runs]
+    standing = [(run.summary.tape, run.summary.seq) for run in runs]
+    for revised, why in ((False, ""), (True, " or makes a call without its result")):
+        gone = [(one.tape or view.tape, one.seq) for one in out if one.revised == revised]
+        inputs.excluded += _ranges(gone, standing, f"a message it covers was retracted{why}")
+    return runs
 
 
 def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, runs: Sequence[Run]) -> None:
@@ -97,14 +109,6 @@ def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, 
         inputs.excluded += window.between(before, reached.first, after, "over budget")
         for message in (spot.item.message for spot in reached.dropped):
             inputs.excluded.append(Excluded(message.tape, message.seq, message.seq, "over budget"))
-
-
-def _reach(window: PathWindow, room: int, policy: Standard, scale: Scale) -> Reached | None:
-    """Return what the policy needs of a window; None when that cannot be known without reading all of it."""
-    try:
-        return reach(window, policy, room, lambda message: scale.alone(message.data))
-    except Unbounded:
-        return None
 
 
 def _items(view: TapeView, end: Place, floor: int, runs: Sequence[Run]) -> list[Item]:
@@ -130,7 +134,9 @@ def _items(view: TapeView, end: Place, floor: int, runs: Sequence[Run]) -> list[
 
 def _bounding(policy: Policy | None) -> Standard | None:
     """Return a policy that is known to need only the ends of a branch; one with a shape of its own gets all of it."""
-    chosen = STANDARD if policy is None else check_policy(policy)
+    if policy is None:
+        return STANDARD
+    chosen = check_policy(policy)
     return chosen if isinstance(chosen, Standard) and type(chosen).shape is Standard.shape else None
 
 

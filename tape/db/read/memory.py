@@ -89,10 +89,12 @@ def prompt(view: TapeView, settings: Settings) -> tuple[str | None, bool, str]:
     """Return the frozen prompt or the one rendered now, whether the configuration changed since, and what is loaded."""
     slots = memory.slots_between(view, *BLOCKS_AND_PROMPT)
     held = next((payload for name, _, payload in slots if name == PROMPT), None)
-    found = settings.assembled(slots)
+    found = settings.assembled(slots) if slots or settings.blocks else []
+    # A document belongs to a block that is declared, with its provider.
+    documents = shown_documents(settings.loaded(slots)) if settings.blocks else ""
     if isinstance(held, payloads.Block) and held.text is not None:
-        return held.text, held.config != config_hash(found), shown_documents(settings.loaded(slots))
-    return (render_prompt(found) or None) if found else None, False, shown_documents(settings.loaded(slots))
+        return held.text, held.config != config_hash(found), documents
+    return (render_prompt(found) or None) if found else None, False, documents
 
 
 def frozen(view: TapeView) -> str | None:

@@ -222,9 +222,10 @@ class Reader:
 
     def _prompting(self, tape: str, point: Point) -> memory.Settings:
         """Return the settings with what providers list, unless a frozen prompt makes it needless to ask them."""
-        if not self.settings.providing or self.ask(tape, point, memory.frozen, _none) is not None:
-            return self.settings
-        return self.settings.provided()
+        settings = self.settings
+        if not settings.blocks or not settings.providing or self.ask(tape, point, memory.frozen, _none) is not None:
+            return settings
+        return settings.provided()
 
     def recall(self, tape: str, seq: int) -> recall.Recalled:
         """Return a recorded context as it was, from the entries that its manifest names."""

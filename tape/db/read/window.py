@@ -51,10 +51,10 @@ class Run(Struct, frozen=True):
 class Lanes:
     """The lanes that a path crosses, found only as far as they are asked for: a path may cross thousands."""
 
-    def __init__(self, view: TapeView, end: Place, floor: int) -> None:
+    def __init__(self, view: TapeView, end: Place, start: int, floor: int) -> None:
         self._view = view
         self._floor = floor
-        self._known = [(end, paths.start(view, end))]
+        self._known = [(end, start)]
         """From the end towards the root: each the last place on it and its start."""
         self._stretch = _SPAN
         self._trunk: tuple[Place, int] | None = None
@@ -110,7 +110,7 @@ class PathWindow:
         self._scale = scale
         self._end = end
         self._floor = max(floor, paths.floor_of(view, end)) if end != ROOT else 0
-        self._lanes = Lanes(view, end, self._floor)
+        self._lanes = Lanes(view, end, paths.start(view, end), self._floor)
         self._runs = list(runs)
         self._ahead, self._behind = 0, len(self._runs)
         """The runs that were read from neither end."""
@@ -164,10 +164,13 @@ class PathWindow:
         place = Place(last.lane, high, last.tape)
         if lo <= max(bottom, high - count):
             floor = max(lo, bottom, high - self._span)
-            rows = paths.rows(self._view, place, floor, count + 1, last=True)[::-1]
+            # One more, from above the stretch if there is something of the lane: that tells the parent of the first.
+            rows = paths.rows(self._view, place, floor - (floor > lo), count + 1, last=True)[::-1]
             if len(rows) > count:
                 above, rows = rows[0], rows[1:]
                 floor = rows[0].ordinal - 1
+            elif rows and rows[0].ordinal == floor:
+                above, rows = rows[0], rows[1:]
         else:
             # Of short lanes several are read in one statement.
             floor = max(bottom, high - min(max(count, self._span // 16), _MOST_LANES))
@@ -383,7 +386,7 @@ def branch_range(view: TapeView, first: tuple[str, int], last: tuple[str, int], 
 def plain_items(view: TapeView, rows: Sequence[PathRow], above: PathRow | None = None) -> list[Item]:
     """Return rows of a path as items of a context; ``above`` is the row before them, if that was read, too."""
     messages = messages_from_rows(view, rows, above=above)
-    if not view.forked:
+    if view.ancestry is None:
         return [Item(message, message.tokens, False, message.tape) for message in messages]
     items = []
     for row, message in zip(rows, messages, strict=True):

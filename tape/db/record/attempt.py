@@ -15,19 +15,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from tape.core.plan.intents import Intent, SetHidden, Taken, Unchanged
+from tape.core.plan.intents import Intent, Taken, Unchanged
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
-from tape.core.view.fold import CLOSED, Op
+from tape.core.view.fold import Op
 from tape.db.engine.failures import Stale
 from tape.db.engine.guests import Joined
 from tape.db.engine.transaction import Transaction
 from tape.db.record import replays
 from tape.db.record.projection import apply
 from tape.db.record.writing import Call, Heads, Shared, Writing, keep, load
-from tape.errors import StoreBusy, StoreFailed, TapeError, TapeNotFound
+from tape.errors import StoreBusy, StoreFailed, TapeError
 
-__all__ = ["Task", "alone", "check", "together"]
+__all__ = ["Task", "alone", "together"]
 
 
 class Task(Struct):
@@ -47,7 +47,7 @@ class Task(Struct):
         return self.call.batch or (self.intents[0].key.value if self.intents else self.call.create_key)
 
 
-def together(tx: Transaction, tasks: Sequence[Task], collided: bool) -> list[list[Receipt] | Exception]:
+def together(tasks: Sequence[Task], collided: bool, tx: Transaction) -> list[list[Receipt] | Exception]:
     """Record the tasks of all who share a transaction; returns the receipts of each, or its refusal.
 
     If a first try ``collided`` with another process, or with a key that is taken, each is decided afresh.
@@ -71,29 +71,18 @@ def alone(task: Task, tx: Transaction) -> list[Receipt]:
     if kept is None:
         return _afresh(shared, task, tx)
     writing = Writing(shared, tx, call, kept)
-    writing.hot = tx.postgres
-    if writing.hot and len(intents) == 1:
-        only = intents[0]
-        writing.defers = type(only) is AddMessage and not only.generated
+    if tx.postgres:
+        writing.hot = True
+        if len(intents) == 1:
+            only = intents[0]
+            writing.defers = type(only) is AddMessage and not only.generated
     try:
-        receipts = _on_kept_head(writing, intents)
+        receipts = writing.record_all(intents)
     except (TapeError, Taken, Unchanged) as error:
         # What the kept head refuses is decided once more, with everything read afresh.
         raise Stale from error
     writing.finish()
     return receipts
-
-
-def _on_kept_head(writing: Writing, intents: Sequence[Intent]) -> list[Receipt]:
-    """Plan and add intents on a head that was not read in this transaction."""
-    call, head = writing.call, writing.head
-    conditional = call.expected_head is not None or call.expected_view is not None
-    if conditional or head.status in CLOSED or head.hidden is not None:
-        check(writing, intents)
-    if len(intents) == 1:
-        return [writing.record(intents[0])]
-    writing.look_ahead(intents)
-    return [writing.record(intent) for intent in intents]
 
 
 def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
@@ -109,7 +98,7 @@ def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
     before = replays.recorded_before(writing, intents, lost=task.lost > 0)
     new = [intent for intent in intents if intent.key.value not in before]
     if new and not replays.says_nothing_new(writing, new):
-        check(writing, new)
+        writing.check(new)
     writing.look_ahead(new)
     receipts = []
     for intent in intents:
@@ -126,17 +115,6 @@ def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
         receipts.append(replay.receipt)
     writing.finish()
     return receipts
-
-
-def check(writing: Writing, intents: Sequence[Intent]) -> None:
-    """Refuse a write on a hidden tape, on a head that the caller does not know, or on a closed tape."""
-    if not all(isinstance(intent, SetHidden) for intent in intents):
-        writing.check_shown()
-    elif not writing.existed:
-        raise TapeNotFound(writing.tape)
-    writing.check_head()
-    if any(intent.changes_view for intent in intents):
-        writing.check_open()
 
 
 class _Group:
@@ -157,7 +135,7 @@ class _Group:
         if writing is not None:
             before = writing.mark()
             try:
-                return _on_kept_head(writing, task.intents)
+                return writing.record_all(task.intents)
             except (Stale, shared.database.driver_error):
                 raise
             except Exception:

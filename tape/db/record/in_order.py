@@ -19,7 +19,6 @@ from tape.core.records import Receipt
 from tape.core.view import slots
 from tape.db.engine.transaction import Transaction
 from tape.db.record import replays
-from tape.db.record.attempt import check
 from tape.db.record.writing import Call, PlanView, Shared, TapeState, Writing, load
 from tape.db.view.tape_view import NOW
 
@@ -38,7 +37,7 @@ def in_order(shared: Shared, requests: Sequence[tuple[Call, Sequence[Intent]]], 
     before = replays.recorded_before(writing, intents, lost=False)
     new = [intent for intent in intents if intent.key.value not in before]
     if new:
-        check(writing, new)
+        writing.check(new)
     if writing.existed:
         writing.look_ahead(new)
     else:

@@ -25,12 +25,13 @@ def tape_of(place: Place, ancestry: Ancestry | None) -> int:
 
 def apply(tx: Transaction, tape_id: int, ops: Sequence[Op], head: Head, ancestry: Ancestry | None) -> None:
     """Change the rows of the view as the fold says, in its order, neighbours of one sort together."""
-    sorts = {type(op) for op in ops}
-    if len(sorts) > 1 and sorts <= _APART:
-        # Each of these changes a table of its own, so their order among each other does not matter.
-        ops = sorted(ops, key=lambda op: type(op).__name__)
-    for sort, run in groupby(ops, type):
-        _APPLY[sort](tx, tape_id, list(run), head, ancestry)
+    for apart, neighbours in groupby(ops, lambda op: type(op) in _APART):
+        ordered = list(neighbours)
+        if apart:
+            # Each of these changes a table of its own, so their order among each other does not matter.
+            ordered.sort(key=lambda op: type(op).__name__)
+        for sort, run in groupby(ordered, type):
+            _APPLY[sort](tx, tape_id, list(run), head, ancestry)
 
 
 def _at(place: Place, ancestry: Ancestry | None) -> tuple[int, int, int]:

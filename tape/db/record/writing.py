@@ -20,7 +20,7 @@ from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
 from tape.core.meta import CLOCK
 from tape.core.places import owner_record, read_reason
-from tape.core.plan.intents import Intent, Planned
+from tape.core.plan.intents import Intent, Planned, SetHidden
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
@@ -97,11 +97,6 @@ class Shared(Struct):
         """Return what is kept of a tape, if this owner has written it."""
         return None if self.heads is None else self.heads.get((self.owner, tape))
 
-    def keep(self, tape: str, state: TapeState) -> None:
-        """Keep the head that a commit has left, for the next append."""
-        if self.heads is not None:
-            keep(self.heads, {(self.owner, tape): state})
-
 
 def keep(heads: Heads, new: Heads) -> None:
     """Add heads to those that are kept; when they become too many, all older ones are forgotten."""
@@ -150,12 +145,12 @@ def check_here(shared: Shared, tx: Transaction, owner: str | None, *, creating: 
         raise OwnerMoved(owner, read_reason(row.reason).database)
 
 
-def head_values(head: Head, ancestry: Ancestry | None) -> tuple[Any, ...]:
+def head_values(head: Head, ancestry: Ancestry | None, blob: Callable[[bytes], Any] = bytes) -> tuple[Any, ...]:
     """Return a head as the columns of its row, in the order of ``HEAD_COLUMNS``."""
     place = head.place
     return (
         head.seq,
-        head.hash,
+        blob(head.hash),
         head.stamp,
         0 if place.tape is None else tape_of(place, ancestry),
         place.lane,
@@ -234,17 +229,20 @@ class Writing:
 
     def one(self, statement: Statement[T], params: Sequence[Any]) -> T | None:
         """Run a query and return its first row, if any."""
-        self.flush()
+        if self._entries:
+            self.flush()
         return self.tx.one(statement, params)
 
     def value(self, statement: Statement[Any], params: Sequence[Any]) -> Any:
         """Run a query and return the first column of its first row, or None when there is no row."""
-        self.flush()
+        if self._entries:
+            self.flush()
         return self.tx.value(statement, params)
 
     def all(self, statement: Statement[T], params: Sequence[Any]) -> list[T]:
         """Run a query and return its rows."""
-        self.flush()
+        if self._entries:
+            self.flush()
         return self.tx.all(statement, params)
 
     def now(self, clock: Callable[[], int]) -> int:
@@ -256,6 +254,16 @@ class Writing:
     def view(self) -> PlanView:
         """Return the tape as it stands now, for a plan or whoever else has a question."""
         return PlanView(self, self.tx.statements, self.tape, self.tape_id, self.head, self.ancestry, NOW)
+
+    def check(self, intents: Sequence[Intent]) -> None:
+        """Refuse a write on a hidden tape, on a head that the caller does not know, or on a closed tape."""
+        if not all(isinstance(intent, SetHidden) for intent in intents):
+            self.check_shown()
+        elif not self.existed:
+            raise TapeNotFound(self.tape)
+        self.check_head()
+        if any(intent.changes_view for intent in intents):
+            self.check_open()
 
     def check_head(self) -> None:
         """Raise HeadMoved or ViewMoved unless the head and the last change of the view are where the caller expects."""
@@ -283,6 +291,16 @@ class Writing:
             if self.head.aliased or self.ancestry is not None or any(one.key.origin is GIVEN for one in given):
                 wanted = {one.id for one in given}
                 self.free = wanted - self.view().taken(wanted)
+
+    def record_all(self, intents: Sequence[Intent]) -> list[Receipt]:
+        """Plan and add intents on a head that was not read in this transaction."""
+        call, head = self.call, self.head
+        conditional = call.expected_head is not None or call.expected_view is not None
+        if conditional or head.status in CLOSED or head.hidden is not None:
+            self.check(intents)
+        if len(intents) > 1:
+            self.look_ahead(intents)
+        return [self.record(intent) for intent in intents]
 
     def record(self, intent: Intent) -> Receipt:
         """Plan an intent against the tape as it stands now, and add its entry."""
@@ -319,19 +337,19 @@ class Writing:
         if now < head.stamp:
             # Time never runs backwards on a tape; what the clock said is kept beside it.
             stamp = head.stamp
-            told = msgspec.json.decode(meta) if meta is not None else {}
-            meta = msgspec.json.encode({**told, CLOCK: now})
-        raw = payloads.recordable(payload)
+            fields = msgspec.json.decode(meta) if meta is not None else {}
+            meta = msgspec.json.encode({**fields, CLOCK: now})
+        raw = payloads.encode(payload) if planned.plain else payloads.recordable(payload)
         seq = head.seq + 1
         actor, kind, version = call.actor, payload.kind, payload.version
         digest = chain.digest(raw)
         sealed = chain.link(head.hash, digest, self.tape, seq, kind, key, actor, source, meta, stamp, version, place)
         self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.ancestry)
-        # SQLite's driver binds a bytearray at once, but searches for an adapter of bytes.
-        body, hash = (raw, sealed) if self.tx.postgres else (bytearray(raw), bytearray(sealed))
+        tx = self.tx
+        body, hash = tx.blob(raw), tx.blob(sealed)
         row: tuple[Any, ...]
-        if actor is None and source is None and meta is None and not self.tx.postgres:
+        if actor is None and source is None and meta is None and not tx.postgres:
             row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
         else:
             cited = source if source is not None else (None, None)
@@ -340,8 +358,8 @@ class Writing:
         self._entries.append(row)
         self._ops += ops
         self.written = True
-        if self.tx.unit is not None:
-            self.tx.unit.wrote = Wrote(self.tape, seq, key, sealed)
+        if tx.unit is not None:
+            tx.unit.wrote = Wrote(self.tape, seq, key, sealed)
         return Receipt(self.tape, seq, key, planned.message_id, sealed.hex())
 
     def flush(self) -> None:
@@ -352,9 +370,11 @@ class Writing:
             raise Stale
         self._sending = True
         (entries, ops), database = self.hand_over(), self.shared.database
-        database.point("entry")
+        if database.fault is not None:
+            database.point("entry")
         self.send(entries)
-        database.point("view")
+        if database.fault is not None:
+            database.point("view")
         apply(self.tx, self.tape_id, ops, self.head, self.ancestry)
         self._sending = False
 
@@ -374,24 +394,23 @@ class Writing:
 
     def head_row(self) -> tuple[Any, ...]:
         """Return what moves the head: its new columns, the tape, and the hash that the row has until then."""
-        return (*head_values(self.head, self.ancestry), self.tape_id, self._was)
+        blob = self.tx.blob
+        return (*head_values(self.head, self.ancestry, blob), self.tape_id, blob(self._was))
 
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
         tx, sql, database = self.tx, self.tx.statements, self.shared.database
-        rows = self._only_row()
-        if rows is None or database.fault is not None or sql.sharded:
+        only = self._only_row()
+        if only is None or database.fault is not None or sql.sharded:
             self.flush()
-            database.point("head")
+            if database.fault is not None:
+                database.point("head")
             moved = tx.run(sql.move_head, self.head_row())
         else:
             # The usual append: everything is worked out before the three statements, which then follow each other.
-            (entry,) = self._entries
-            insert, head = inserts(tx, len(entry)), self.head_row()
+            (entry,), (opens, row) = self._entries, only
             self._entries, self._ops = [], []
-            tx.run(insert, entry)
-            tx.run(*rows)
-            moved = tx.run(sql.move_head, head)
+            moved = tx.append(inserts(tx, len(entry)), entry, opens, row, self.head_row())
         if moved != 1:
             raise Stale
         self._was = self.head.hash
@@ -427,7 +446,12 @@ class Writing:
             self.tx.after_commit = self._keep
 
     def _keep(self) -> None:
-        self.shared.keep(self.tape, self.state)
+        """Keep the head that the commit has left, for the next append."""
+        heads = self.shared.heads
+        if heads is not None:
+            if len(heads) >= _KEPT_HEADS:
+                heads.clear()
+            heads[self.shared.owner, self.tape] = (self.tape_id, self.head, self.ancestry)
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write plain appends or an event as one statement that compares the head.

@@ -42,7 +42,7 @@ def slot_of(view: TapeView, name: str, *, inherited: bool = True) -> tuple[str, 
     row = view.tx.one(view.sql.slot, (lineage, name))
     if row is None:
         return None
-    tape = view.name_of(row.tape_id)
+    tape = view.tape if row.tape_id == view.number else view.name_of(row.tape_id)
     return tape, row.since, payloads.decode(row.kind, row.version, row.payload, tape, row.since)
 
 
@@ -57,7 +57,7 @@ def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True
     lineage = view.whole_lineage() if inherited else view.own_lineage()
     for row in view.tx.all(view.sql.slots, (lineage, low, high)):
         if row.slot not in by_name:
-            tape = view.name_of(row.tape_id)
+            tape = view.tape if row.tape_id == view.number else view.name_of(row.tape_id)
             payload = payloads.decode(row.kind, row.version, row.payload, tape, row.since)
             by_name[row.slot] = (row.slot, row.since, payload)
     return list(by_name.values())
@@ -71,8 +71,8 @@ def compactions_on(view: TapeView, end: Place, floor: int) -> list[Compaction]:
     if end == ROOT:
         return []
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor, view.lineage())
-    compactions = _compactions(view, view.tx.all(view.sql.compactions_on_path, params))
-    return [compaction for compaction in compactions if compaction.lo > floor]
+    rows = view.tx.all(view.sql.compactions_on_path, params)
+    return [compaction for compaction in _compactions(view, rows) if compaction.lo > floor] if rows else []
 
 
 def all_compactions(view: TapeView) -> list[Compaction]:

@@ -23,7 +23,8 @@ Point = int | datetime | str | None
 
 def head_row(tx: Transaction, tape: str, owner: str | None, *, hidden: bool = False) -> HeadRow | None:
     """Return the row of a tape that this owner sees, or None; a hidden tape only with ``hidden``."""
-    tx.touch(tape)
+    if tx.unit is not None:
+        tx.touch(tape)
     row = tx.one(tx.statements.head, (tape,))
     if row is None or row.tape_status == "purged" or (owner is not None and row.owner != owner):
         return None
@@ -154,13 +155,22 @@ def _seq_at(view: TapeView, point: Point) -> int:
 # -- as a fork would see it
 
 
-def inherited(view: TapeView, *, clears: bool = True) -> Ancestry:
-    """Return what a fork made at this view inherits; without ``clears``, as if the tape itself had never cleared."""
-    overriding = view.ancestry is not None and view.tx.one(view.sql.has_overrides, (view.number, view.seq)) is not None
-    nearest = Layer(view.number, view.tape, view.seq, view.head.cleared if clears else 0, overriding)
+def inherited(view: TapeView) -> Ancestry:
+    """Return what a fork made at this view inherits."""
+    return _inherited(view, view.seq, view.head.cleared)
+
+
+def _inherited(view: TapeView, seq: int, cleared: int) -> Ancestry:
+    overriding = view.ancestry is not None and view.tx.one(view.sql.has_overrides, (view.number, seq)) is not None
+    nearest = Layer(view.number, view.tape, seq, cleared, overriding)
     return Ancestry([nearest, *(view.ancestry.layers if view.ancestry is not None else ())])
 
 
-def as_inherited(view: TapeView, *, clears: bool = True) -> TapeView:
-    """Return a view as a fork made there would have it: every place is inherited."""
-    return TapeView(view.tx, view.sql, view.tape, 0, Head.blank(b""), inherited(view, clears=clears), 0)
+def as_inherited(view: TapeView, seq: int, *, clears: bool = True) -> TapeView:
+    """Return a tape as a fork made at one of its seqs would have it: every place is inherited.
+
+    Without ``clears`` it is as if the tape itself had never cleared.
+    """
+    clear = view.tx.one(view.sql.clear_at, (view.number, seq)) if clears else None
+    layers = _inherited(view, seq, 0 if clear is None else clear.seq)
+    return TapeView(view.tx, view.sql, view.tape, 0, Head.blank(b""), layers, 0)

@@ -73,9 +73,10 @@ def beside_head(view: TapeView, place: Place) -> bool:
 
 def start(view: TapeView, place: Place) -> int:
     """Return the depth at which a place's lane branches off."""
-    if place.lane == ROOT.lane:
-        return 0
-    return view.head.lo if beside_head(view, place) else base(view, place).ordinal
+    head = view.head
+    if place.lane == head.place.lane and place.tape == head.place.tape and place.lane != ROOT.lane:
+        return head.lo
+    return 0 if place.lane == ROOT.lane else base(view, place).ordinal
 
 
 def before(view: TapeView, place: Place) -> Place:
@@ -105,7 +106,7 @@ def contains(view: TapeView, end: Place, place: Place) -> bool:
 
 def floor_of(view: TapeView, end: Place) -> int:
     """Return the depth up to which a clear hides everything on the path."""
-    clear = view.clear
+    clear = view.clear if view.head.cleared else None
     if clear is None or clear.touched or clear.place.ordinal > end.ordinal or not contains(view, end, clear.place):
         return 0
     return clear.place.ordinal
@@ -165,9 +166,10 @@ def path(view: TapeView, end: Place, floor: int = 0) -> Sequence[PathRow]:
         return rows(view, end, floor)
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
     if view.ancestry is not None:
-        held = view.tx.all(view.sql.family_path, (*params, view.lineage()))
-        overrides = view.tx.all(view.sql.family_overrides, (*params, view.lineage()))
-        return sorted(nearest(view.layers(), held, overrides), key=_by_depth)
+        lineage, layers = view.lineage(), view.layers()
+        held = view.tx.all(view.sql.family_path, (*params, lineage))
+        overrides = view.tx.all(view.sql.family_overrides, (*params, lineage))
+        return sorted(nearest(layers, held, overrides), key=_by_depth)
     if view.now:
         return sorted(view.tx.all(view.sql.path_now, (*params, view.head.cleared)), key=_by_depth)
     return sorted(view.tx.all(view.sql.path_then, (*params, view.head.cleared, view.seq)), key=_by_depth)
@@ -280,17 +282,18 @@ def end_of(view: TapeView, branch: str | None) -> Place:
 
 def latest_anchor(view: TapeView, end: Place) -> AnchorAt | None:
     """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
+    lineage = None if view.ancestry is None else view.lineage()
     if end != ROOT:
         # Most often it is in the lane of the head. Otherwise look further and further up the path.
         lo = start(view, end)
         anchor = _anchor_in_lane(view, end, lo) if end.tape is None else None
         if anchor is None and (lo > 0 or end.tape is not None):
-            anchor = _anchor_above(view, end)
+            anchor = _anchor_above(view, end, lineage)
         if anchor is not None:
             return anchor
     # An anchor set before the first message is on every path.
-    if view.ancestry is not None:
-        return view.tx.one(view.sql.root_anchor, (view.lineage(),))
+    if lineage is not None:
+        return view.tx.one(view.sql.root_anchor, (lineage,))
     return _anchor_in_lane(view, ROOT, -1)
 
 
@@ -298,14 +301,14 @@ def _anchor_in_lane(view: TapeView, end: Place, lo: int) -> AnchorAt | None:
     return view.tx.one(view.sql.anchor_in_lane, (view.number, end.lane, end.ordinal, lo, view.head.cleared, view.seq))
 
 
-def _anchor_above(view: TapeView, end: Place) -> AnchorAt | None:
+def _anchor_above(view: TapeView, end: Place, lineage: str | None) -> AnchorAt | None:
     """Return the deepest anchor on the path, looking at longer and longer stretches of it."""
-    length = _FIRST_STRETCH
+    length, number = _FIRST_STRETCH, view.number_of(end.tape)
     while True:
         floor = max(end.ordinal - length, 0)
-        params = (view.number_of(end.tape), end.lane, end.ordinal, floor)
-        if view.ancestry is not None:
-            anchor = view.tx.one(view.sql.family_anchor, (*params, view.lineage()))
+        params = (number, end.lane, end.ordinal, floor)
+        if lineage is not None:
+            anchor = view.tx.one(view.sql.family_anchor, (*params, lineage))
         else:
             anchor = view.tx.one(view.sql.anchor_on_path, (*params, view.head.cleared, view.seq))
         if anchor is not None:

@@ -74,6 +74,7 @@ class TapeView(Struct):
     found_clear: Clear | None = None
     known_layers: list[tuple[int, int, int, int]] | None = None
     known_lineage: str | None = None
+    known_family: str | None = None
 
     # -- which tape, as of when
 
@@ -128,9 +129,10 @@ class TapeView(Struct):
 
     def whole_lineage(self) -> str:
         """Return all of the lineage as statements take it. A clear keeps the ids and slots of what it hides."""
-        if self.ancestry is None:
-            return self.own_lineage()
-        return self.ancestry.parameter((self.number, self.seq, 0, 1))
+        if self.known_family is None:
+            own = (self.number, self.seq, 0, 1)
+            self.known_family = self.own_lineage() if self.ancestry is None else self.ancestry.parameter(own)
+        return self.known_family
 
     def own_lineage(self) -> str:
         """Return this tape without its ancestors, as the statements on lineages take it."""

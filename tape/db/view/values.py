@@ -221,7 +221,7 @@ def messages_from_rows(
         parent = None if whole or rows[0].ordinal <= 1 else _parent_id(view, rows[0], first)
     tape, tapes, prefix = view.tape, None, MESSAGE
     decode_body, known = payloads.decode_body, payloads.AS_THEY_ARE["append"] & payloads.AS_THEY_ARE["revise"]
-    if view.forked:
+    if view.ancestry is not None:
         tapes = {number: view.name_of(number) for number in {row.tape_id for row in rows}}
     messages = []
     for row in rows:
