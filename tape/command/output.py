@@ -328,7 +328,7 @@ def _colored(wanted: str | None, terminal: bool) -> bool:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on stderr while work goes on; without a terminal, nothing at all."""
+    """Show a progress bar on stderr during the work; without a terminal, show nothing."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return

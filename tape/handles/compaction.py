@@ -164,7 +164,7 @@ class Compactor(Snapshot):
         return (message.tokens if counter is None else 0) or message_tokens(message.data, counter or estimate)
 
     def _finish_compaction(self, begun: Compacting, text: Any) -> Receipt | None:
-        """Record the summary that came back; None when another one was recorded meanwhile."""
+        """Record the returned summary; None when another one was recorded meanwhile."""
         limit = begun.request.max_tokens
         try:
             if not isinstance(text, str) or not text.strip():

@@ -149,6 +149,6 @@ class Upkeep:
         return self._services.catalog.health(None if id is None else strict.identifier(id, "id"))
 
     def stats(self) -> Stats:
-        """Count the tapes, entries, messages and bytes. It reads every entry, so it is slow on large stores."""
+        """Count the tapes, entries, messages and bytes; slow on large stores, because it reads every entry's size."""
         self._services.log_administrative("stats")
         return self._services.catalog.stats()

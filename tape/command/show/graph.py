@@ -55,7 +55,7 @@ class _Lanes:
         self.columns: list[str] = []
         self.begun: set[str] = set()
         self.ended: set[str] = set()
-        """Forks whose first entry is drawn, and whose lane goes on down to where they join their parent."""
+        """Forks whose first entry is drawn, and whose lane continues down to where they join their parent."""
 
     def _advance(self, tape: str) -> None:
         entry = next(self._rest[tape], None)

@@ -1,1 +1,1 @@
-"""The stepper as a full-screen view: what it reads, where it stands, how it looks, and the terminal it runs in."""
+"""The stepper as a full-screen view: what it reads, its state, its frames, and the terminal it runs in."""

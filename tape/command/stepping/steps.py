@@ -46,7 +46,7 @@ _END = 10**9
 
 
 class Steps:
-    """A place on a tape and the pane beside it. ``press`` takes a key; a search goes on with ``advance``."""
+    """A place on a tape and the pane beside it. ``press`` takes a key; ``advance`` continues a search."""
 
     def __init__(self, reading: Reading, first: int, last: int, at: int | None = None) -> None:
         self.reading = reading
@@ -73,7 +73,7 @@ class Steps:
         return self._search is not None
 
     def press(self, key: str) -> None:
-        """Do what a key stands for. A key during a search ends it."""
+        """Carry out the command of a key. A key during a search ends it."""
         self.said = ""
         if self._search is not None:
             self._search, self.said = None, "the search was ended"

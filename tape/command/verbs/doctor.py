@@ -1,4 +1,4 @@
-"""Examining a store: every finding with what mends it."""
+"""Examining a store: every finding with its repair."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def compare(
     anchors_after: Sequence[Anchor],
     still_there: Callable[[str], bool],
 ) -> Diff:
-    """Return what changed between two paths; ``still_there`` tells whether the later view has a message at all."""
+    """Return what changed between two paths; ``still_there`` says whether the later view has a message at all."""
     old = {message.id: message for message in before}
     new = {message.id: message for message in after}
     gone = [message for message in before if message.id not in new]

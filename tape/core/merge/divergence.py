@@ -32,7 +32,7 @@ def check(strategy: str, on_conflict: str) -> None:
 class Conflict(Struct, frozen=True):
     """What both tapes changed: a message by its id, a slot of state by its path, a block by its label.
 
-    None stands for what is not there.
+    None stands for a missing value.
     """
 
     message_id: str

@@ -1,6 +1,6 @@
 """The text of a message, for search: everything that a person or a model could read in it, whatever its shape.
 
-Strings are collected wherever they stand (content, parts, blocks, reasoning, tool calls and their results), except
+Strings are collected wherever they occur (content, parts, blocks, reasoning, tool calls and their results), except
 under names that hold no text (ids, types, signatures) and except encoded media. Inside the arguments and results of
 tools the names of fields are text, too.
 """

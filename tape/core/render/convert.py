@@ -93,7 +93,7 @@ def noun(part: Media | Other) -> str:
 
 
 def mark(part: Media | Other, api: str, role: str = "user") -> str:
-    """Return the text that stands for a part that an API does not take in a message of this role."""
+    """Return the text that replaces a part that an API does not accept in a message of this role."""
     what = label(part) if isinstance(part, Media) else " ".join(filter(None, (noun(part), _gist(part.part))))
     kind = f"such {noun(part)}" if isinstance(part, Media) and part.kind in ("image", "file") else noun(part)
     place = f" in {role} messages" if isinstance(part, Media) and role not in ("user", "result") else ""

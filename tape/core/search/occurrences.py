@@ -1,4 +1,4 @@
-"""Where words and phrases stand in a text. A phrase is a sequence of tokens at neighbouring positions."""
+"""Where words and phrases occur in a text. A phrase is a sequence of tokens at neighbouring positions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def anywhere(text: str, phrases: list[Phrase]) -> int | None:
 
 
 def as_written(text: str, phrase: Phrase, start: int, end: int) -> int | None:
-    """Return where a phrase begins in a stretch of text, if its first word is written there just as it is asked for.
+    """Return where a phrase begins in a stretch of text, if its first word is written there as in the query.
 
     Most words are, and finding a string is many times faster than tokenizing a text.
     """

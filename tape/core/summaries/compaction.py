@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 MOST_TOKENS = 4_000
-"""The longest summary that a summarizer is asked for."""
+"""The limit of the longest summary that is requested."""
 MOST_CHARACTERS = 10 * MOST_TOKENS
 """The longest summary that is accepted from one, and that a context shows whole.
 
-Up to twice the tokens asked for are accepted, and five characters are about one token of English. It also bounds a
+Up to twice the requested tokens are accepted, and five characters are about one token of English. It also bounds a
 text that a counter finds small, such as one full of spaces.
 """
 

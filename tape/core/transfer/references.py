@@ -1,4 +1,4 @@
-"""What an imported entry refers to, checked against its tape and its ancestors as they stood before the entry.
+"""What an imported entry refers to, checked against its tape and its ancestors as of the entry before it.
 
 A store decides these fields itself when it records an entry. A file from elsewhere may contain anything, with hashes
 that match. So an import folds every tape of the file in memory. It accepts an entry only if each place, seq, body,
@@ -202,7 +202,7 @@ def _leave(tape: KnownTape, places: Sequence[Place]) -> None:
 
 
 def _return(tape: KnownTape, shows: Sequence[p.Reopened]) -> None:
-    """Check messages that come back into the view."""
+    """Check messages that are restored to the view."""
     for back in shows:
         if back.placed != tape.placed(back.place):
             raise Unsound(f"the message that comes back was not placed by seq {back.placed}")

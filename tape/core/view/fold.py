@@ -103,7 +103,7 @@ class OpenRow(Op, frozen=True, gc=False):
     since: int
     body: int
     of: str | None = None
-    """The ancestor that the body lies in, when an inherited message comes back unchanged."""
+    """The ancestor with the body, when an inherited message is restored unchanged."""
 
 
 class Close(Op, frozen=True, gc=False):

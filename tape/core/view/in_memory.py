@@ -36,7 +36,7 @@ class Past(Struct, frozen=True, gc=False):
 
 
 class Cleared(Struct, frozen=True, gc=False):
-    """A clear: where the head stood, how many messages it still hides, until when, and whether some came back."""
+    """A clear: the place of the head, how many messages it still hides, until when, and whether some were restored."""
 
     place: Place
     hidden: int

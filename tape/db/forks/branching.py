@@ -266,7 +266,7 @@ class Branching:
         if key is not None:
             row = tx.one(self._sql.entry_by_key, (parent.tape_id, key))
             if row is not None:
-                return self._merged(tx, parent, row, child, strategy, fields)
+                return self._merged(parent, row, child, strategy, fields)
         theirs.check_shown()
         parent.check_shown()
         if fork.state == "discarded":
@@ -313,7 +313,7 @@ class Branching:
         return merge_receipt(parent.tape, receipt, merge, duplicate=False)
 
     def _merged(
-        self, tx: Transaction, parent: Writing, row: EntryRow, child: str, strategy: str, fields: dict[str, Any]
+        self, parent: Writing, row: EntryRow, child: str, strategy: str, fields: dict[str, Any]
     ) -> MergeReceipt:
         """Return the receipt of the entry with the caller's key, if it is the same merge."""
         payload = decoded(row)

@@ -54,7 +54,7 @@ def _tombstones(tx: Transaction, owner: str | None) -> Iterator[Problem]:
         tape, seq, hash = row.tape, row.seq, _bytes(row.hash)
         if owner not in (None, row.owner, row.row_owner):
             continue
-        # The row of a purged tape gives up its name when the id is used again.
+        # The row of a purged tape is renamed when its id is used again.
         named = row.row_tape in (tape, f"{strict.RESERVED}{row.tape_id}:{tape}")
         if row.row_status != "purged" or not named or row.owner != row.row_owner:
             yield Problem(tape, seq, "the tombstone is not that of the tape under its number")

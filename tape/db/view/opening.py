@@ -42,7 +42,7 @@ def found_row(tx: Transaction, tape: str, owner: str | None, *, hidden: bool = F
 
 
 def standing(tx: Transaction, tape: str, number: int, head: Head, ancestry: Ancestry | None) -> TapeView:
-    """Return a tape as it stands, given its head."""
+    """Return the current view of a tape, given its head."""
     return TapeView(tx, tx.statements, tape, number, head, ancestry, head.seq)
 
 
@@ -79,7 +79,7 @@ def view_of(tx: Transaction, tape: str, owner: str | None, point: Point = None, 
 
 
 def _frozen(view: TapeView, seq: int) -> TapeView:
-    """Return the view at an earlier seq: every entry records where the head stood."""
+    """Return the view at an earlier seq: every entry records the place of the head."""
     if seq >= view.seq:
         return view
     head = Head.blank(b"")

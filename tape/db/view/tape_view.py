@@ -59,7 +59,7 @@ class Clear(Struct, frozen=True):
 
 
 class TapeView(Struct):
-    """A tape as of a seq: where its head stood, which clear was in force, what it inherits, and what it holds."""
+    """A tape as of a seq: its head, the clear in force, what it inherits, and what it holds."""
 
     tx: Asking
     sql: Statements
@@ -188,10 +188,10 @@ class TapeView(Struct):
         encoded = msgspec.json.encode(list(keys)).decode()
         return {key for (key,) in self.tx.all(self.sql.taken_keys, (self.own_lineage(), encoded))}
 
-    # -- how messages stand
+    # -- the state of messages
 
     def standing(self, place: Place) -> Standing:
-        """Return how the message at a place stands."""
+        """Return the state of the message at a place."""
         if place.tape is not None and self.ancestry is not None:
             return self._inherited(place, self.ancestry)
         at = (self.number, place.lane, place.ordinal)
@@ -204,7 +204,7 @@ class TapeView(Struct):
         return Standing(last.placed, last.since, last.body, False, last.why)
 
     def _inherited(self, place: Place, ancestry: Ancestry) -> Standing:
-        """Return how an inherited message stands for this tape. Its since is 1: before any clear of the tape's own."""
+        """Return the state of an inherited message for this tape. Its ``since`` is 1, before any clear of the tape."""
         number = self.number_of(place.tape)
         at = (self.whole_lineage(), number, place.lane, place.ordinal)
         overrides = {row.n: row for row in self.tx.all(self.sql.overrides_at, at)}
@@ -230,7 +230,7 @@ class TapeView(Struct):
         raise Corrupt(self.tape, 0, f"tape {place.tape!r} is not an ancestor")
 
     def _at_origin(self, place: Place, layer: Layer) -> Standing:
-        """Return how a message stood on the ancestor that placed it, when that was forked."""
+        """Return the state of a message on the ancestor that placed it, when that was forked."""
         at = (layer.number, place.lane, place.ordinal)
         row: HeldRow | PastRow | None = self.tx.one(self.sql.held, at)
         if row is None or row.since > layer.asof:
