@@ -10,7 +10,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -459,9 +459,14 @@ class TestStored:
         chat.append(role="user", content="word " * 400)
         aside.append(role="user", content="aside " * 400)
         sent: list[Any] = []
+
+        def answer(messages: Any) -> str:
+            sent.append(json.loads(json.dumps(messages)))
+            return "ok"
+
         with tape.open(":memory:") as elsewhere, tape.record(chat) as run:
             elsewhere.tape("seen").append(role="user", content="other " * 400)
-            ask = run.model(lambda messages: sent.append(json.loads(json.dumps(messages))) or "ok")
+            ask = run.model(answer)
             ask(chat.context(record=True).to_openai())
             ask(chat.context(record=True).to_openai())
             changed = chat.context(record=True).to_openai()
@@ -513,7 +518,7 @@ class TestStored:
         said = Said("a " * 200)
         messages: list[Any] = [{"role": "user", "content": "u " * 200}, {"role": "tool", "exit": 1}, said]
         sent: list[Any] = []
-        changes = [
+        changes: list[Callable[[], Any]] = [
             lambda: messages.append({"role": "user", "content": "next"}),
             lambda: messages[1].update(exit=True),
             lambda: setattr(said, "text", "b " * 200),

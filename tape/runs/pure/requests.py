@@ -40,9 +40,8 @@ class Body:
 
     def extends(self, before: Body | None) -> bool:
         """Whether a field of it was read as one of an earlier request and what was added to it."""
-        return before is not None and any(
-            field.extends(before._fields.get(name)) for name, field in self._fields.items()
-        )
+        earlier = {} if before is None else before._fields
+        return any(field.extends(earlier.get(name)) for name, field in self._fields.items())
 
     def names(self) -> list[str]:
         """Return the names of its fields."""
