@@ -23,7 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Request(Struct):
+class Request(Struct, gc=False):
     """What one write is to record."""
 
     call: Call

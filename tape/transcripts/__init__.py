@@ -1,8 +1,9 @@
 """Transcripts of other programs: import, export, and a mirror of one that is being written.
 
-Each of ``formats`` reads lines into steps and does nothing else. ``write_step`` writes a step to a tape through the
-same calls that every program uses, ``writing`` chooses the tapes, ``importing`` takes a file, ``paths`` files and
-folders, and ``mirror`` takes a session as it comes.
+Each of ``formats`` reads lines into steps and does nothing else. ``composing`` makes of a step what a tape records of
+it, without a tape; ``write_step`` writes one by itself, through the calls that every program uses. ``writing`` chooses
+the tapes, ``importing`` takes a file, ``paths`` files and folders, ``reading_process`` reads them ahead in processes of
+their own, and ``mirror`` takes a session as it comes.
 """
 
 from tape.transcripts.exports import EXPORT_FORMATS, export_transcript

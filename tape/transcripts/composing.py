@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class Composed(Struct):
+class Composed(Struct, gc=False):
     """A step as it will be recorded, but for the tape, and for the id of the message that it comes behind."""
 
     line: int

@@ -53,7 +53,7 @@ CHAIN: Any = _Sentinel("<previous>")
 """The parent of all but the first message of a batch."""
 
 
-class AddMessage(Intent, kw_only=True):
+class AddMessage(Intent, kw_only=True, gc=False):
     """Append a message."""
 
     records = payloads.Append

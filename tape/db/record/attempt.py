@@ -9,7 +9,7 @@ is undone and run once more, and then all of them are looked at closely. If that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from tape.db.record.projection import apply
 from tape.db.record.writing import Call, Heads, Shared, Writing, keep, load
 from tape.errors import StoreBusy, StoreFailed, TapeError
 
-__all__ = ["Task", "alone", "together"]
+__all__ = ["Task", "alone", "record_or_replay", "together"]
 
 
 class Task(Struct):
@@ -100,6 +100,15 @@ def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
     if new and not replays.says_nothing_new(writing, new):
         writing.check(new)
     writing.look_ahead(new)
+    receipts = record_or_replay(writing, intents, before)
+    writing.finish()
+    return receipts
+
+
+def record_or_replay(
+    writing: Writing, intents: Sequence[Intent], before: Mapping[str, replays.Replay]
+) -> list[Receipt]:
+    """Record the intents that are new, and answer the others with what was recorded ``before``; sends nothing yet."""
     receipts = []
     for intent in intents:
         replay = before.get(intent.key.value)
@@ -113,7 +122,6 @@ def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
                 replay = replays.entry_at(writing, unchanged.seq, unchanged.tape)
         writing.previous = replay.place
         receipts.append(replay.receipt)
-    writing.finish()
     return receipts
 
 

@@ -12,13 +12,14 @@ from typing import Any
 from tape.core.entries import payloads
 from tape.core.entries.message_kinds import decoded
 from tape.core.entries.payloads import ROOT, Body, Payload, Place
-from tape.core.plan.intents import Intent, Planned, Taken, Unchanged
+from tape.core.plan.intents import Intent, Planned
 from tape.core.plan.lookup import Standing
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view import slots
 from tape.db.engine.transaction import Transaction
 from tape.db.record import replays
+from tape.db.record.attempt import record_or_replay
 from tape.db.record.writing import Call, PlanView, Shared, TapeState, Writing, load
 from tape.db.view.tape_view import NOW
 
@@ -42,21 +43,10 @@ def in_order(shared: Shared, requests: Sequence[tuple[Call, Sequence[Intent]]], 
         writing.look_ahead(new)
     else:
         writing.free = {intent.id for intent in new if isinstance(intent, AddMessage)}
-    receipts = []
+    receipts: list[Receipt] = []
     for call, given in requests:
         writing.call = call
-        for intent in given:
-            replay = before.get(intent.key.value)
-            if replay is None:
-                try:
-                    receipts.append(writing.record(intent))
-                    continue
-                except Taken as taken:
-                    replay = replays.entry_at(writing, taken.seq, taken.tape).checked(intent)
-                except Unchanged as unchanged:
-                    replay = replays.entry_at(writing, unchanged.seq, unchanged.tape)
-            writing.previous = replay.place
-            receipts.append(replay.receipt)
+        receipts += record_or_replay(writing, given, before)
     writing.finish()
     return receipts
 

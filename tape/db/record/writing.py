@@ -59,7 +59,7 @@ Heads = dict[tuple[str | None, str], TapeState]
 """What is kept of tapes, by owner and tape: whose tape it is was found out by whoever wrote it first."""
 
 
-class Call(Struct):
+class Call(Struct, gc=False):
     """What the caller said beside the entries themselves."""
 
     tape: str
