@@ -1,25 +1,23 @@
 """The threads in which async adapters call the store.
 
 A hop by ``asyncio.to_thread`` makes two futures that tell each other, which takes a third of the time of a small read.
-Here a call has one future, and a thread that has ended a call waits a moment for the next.
+Here a call has one future, and a thread that has ended a call waits for the next. The end of the program ends them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 __all__ = ["start"]
 
 _THREADS = 8
-_PATIENCE = 0.1
-"""How many seconds a thread waits for the next call. The end of the program waits as long."""
 
 R = TypeVar("R")
 
@@ -33,11 +31,12 @@ class _ToEnd(asyncio.Future[R]):
 
 class _Workers:
     def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tape-adapter")
+        # Never asked with a timeout: Python 3.11 may then wait for ever if another thread takes what it was woken for.
+        self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._idle = 0
-        """How many threads wait, or are about to, and have no call coming."""
+        """How many threads wait and have no call coming. Too many when there were more calls than threads can be."""
 
     def start(self, call: Callable[[], R], *, to_end: bool) -> asyncio.Future[R]:
         loop = asyncio.get_running_loop()
@@ -46,21 +45,24 @@ class _Workers:
         with self._lock:
             if self._idle:
                 self._idle -= 1
-                return future
-        self._pool.submit(self._work)
+            elif len(self._threads) < _THREADS:
+                thread = threading.Thread(target=self._work, name="tape-adapter", daemon=True)
+                self._threads.append(thread)
+                thread.start()
         return future
 
+    def stop(self) -> None:
+        """End the threads, each behind the calls that were started."""
+        with self._lock:
+            threads, self._threads, self._idle = self._threads, [], 0
+        for _ in threads:
+            self._calls.put(None)
+        for thread in threads:
+            thread.join()
+
     def _work(self) -> None:
-        while True:
-            try:
-                call, future = self._calls.get(timeout=_PATIENCE)
-            except Empty:
-                with self._lock:
-                    if self._idle:
-                        self._idle -= 1
-                        return
-                # The calls of all that wait are coming.
-                continue
+        while (work := self._calls.get()) is not None:
+            call, future = work
             result, error = None, None
             if not future.cancelled():
                 try:
@@ -73,7 +75,7 @@ class _Workers:
             with contextlib.suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(_settle, future, result, error)
             # Not kept while this thread waits.
-            del call, future, result, error
+            del work, call, future, result, error
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -99,6 +101,8 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+# Calls that were started are waited for, also those of a loop that nobody runs any more.
+atexit.register(lambda: _workers.stop())
 
 
 def start(call: Callable[[], R], *, to_end: bool = False) -> asyncio.Future[R]:

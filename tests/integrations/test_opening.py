@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -101,6 +103,25 @@ class TestConnected:
         for _ in range(2):
             # In another event loop, too.
             assert asyncio.run(go()) == list(range(100))
+
+    def test_the_end_of_a_program_waits_for_calls_and_for_nothing_else(self) -> None:
+        """More calls than threads leave none behind that keeps the program; a call that was started is finished."""
+        program = """
+import asyncio, threading
+from tape.integrations.workers import start
+
+begun, go = threading.Event(), threading.Event()
+
+async def main():
+    assert await asyncio.gather(*(start(lambda n=n: n) for n in range(50))) == list(range(50))
+    start(lambda: (begun.set(), go.wait(30), print("finished", flush=True)))
+    begun.wait(30)
+
+asyncio.run(main())
+go.set()
+"""
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+        assert (ended.stdout, ended.stderr) == ("finished\n", "")
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
     def test_a_forked_process_has_threads_of_its_own(self) -> None:

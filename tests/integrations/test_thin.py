@@ -56,10 +56,10 @@ def sources() -> dict[str, str]:
 
 def code_lines(code: str) -> int:
     """Return how many lines hold code, other than docstrings and imports."""
-    tree, uncounted = ast.parse(code), set[int]()
-    for node in ast.walk(tree):
+    uncounted: set[int] = set()
+    for node in ast.walk(ast.parse(code)):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and type(node.value.value) is str
-        if isinstance(node, ast.Import | ast.ImportFrom) or is_text:
+        if isinstance(node, ast.stmt) and (is_text or isinstance(node, ast.Import | ast.ImportFrom)):
             uncounted.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(code.splitlines(), 1)
     return sum(number not in uncounted and not re.match(r"\s*(#|$)", line) for number, line in lines)
