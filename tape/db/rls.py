@@ -15,9 +15,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from tape.db.engine.connect import prefix_name, schema_name
+from tape.db.schema.found import is_sharded
 from tape.db.schema.guards import in_schema, run_ddl
 from tape.db.schema.tables import PREFIX, Tables
-from tape.errors import InvalidEntry
+from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = ["disable", "enable", "policies"]
 
@@ -53,7 +54,12 @@ def policies(role: str, schema: str | None = None, prefix: str = PREFIX) -> list
 
 
 def enable(connection: sa.Connection, *, role: str, schema: str | None = None, prefix: str = PREFIX) -> None:
-    """Bind a role to the owner of its session. Run it again after an upgrade that brings new tables."""
+    """Bind a role to the owner of its session. Run it again after an upgrade that brings new tables.
+
+    Raises StoreFailed for a schema on a worker of a Citus cluster, which takes no such policies.
+    """
+    if is_sharded(connection.exec_driver_sql, schema):
+        raise StoreFailed("Citus takes no row-level security by owner: give each owner a schema, and a role of its own")
     for statement in policies(role, schema, prefix):
         run_ddl(connection, statement)
 

@@ -8,6 +8,7 @@ from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import missing_guards
 from tape.db.schema.guards import guards, in_schema, run_ddl
+from tape.db.schema.migrate import allow_guards
 
 __all__ = ["fold_wal", "restore_guards"]
 
@@ -22,6 +23,7 @@ def restore_guards(database: Database) -> list[str]:
     with database.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN" if database.postgres else "BEGIN IMMEDIATE")
         if database.postgres:
+            allow_guards(connection, schema)
             # A trigger that was only disabled is dropped as well, so that one repair covers both cases.
             for name in missing:
                 run_ddl(connection, f"DROP TRIGGER IF EXISTS {name} ON {at}{database.tables.entries.name}")

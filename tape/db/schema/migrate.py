@@ -22,7 +22,7 @@ from tape.db.schema.guards import guards, renamed, run_ddl
 from tape.db.schema.tables import PREFIX, REVISION, Tables
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
-__all__ = ["migrate", "require", "schema_version", "scripts"]
+__all__ = ["allow_guards", "migrate", "require", "schema_version", "scripts"]
 
 KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every revision this release can upgrade from, oldest first."""
@@ -108,8 +108,14 @@ def _lock(connection: sa.Connection, tables: Tables) -> None:
     # Connections of the pool commit by themselves; here everything has to be one transaction.
     connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock_key(_LOCK, tables.lock_space))))
-    if tables.schema is not None:
+    if tables.schema is not None and not _has_schema(connection, tables.schema):
         connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
+
+
+def _has_schema(connection: sa.Connection, schema: str) -> bool:
+    """Whether the schema is there: Citus takes one for its own that is created once more, with IF NOT EXISTS."""
+    found = connection.exec_driver_sql("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
+    return found.first() is not None
 
 
 def _create(connection: sa.Connection, database: Database) -> None:
@@ -118,7 +124,7 @@ def _create(connection: sa.Connection, database: Database) -> None:
     taken = taken_names(connection.exec_driver_sql, tables)
     if taken:
         raise TablesTaken(taken, schemas=tables.postgres)
-    _allow_guards(connection, tables.schema)
+    allow_guards(connection, tables.schema)
     tables.metadata.create_all(connection, checkfirst=False)
     for ddl in guards(connection.dialect.name, tables.schema, tables.prefix):
         run_ddl(connection, ddl)
@@ -126,7 +132,7 @@ def _create(connection: sa.Connection, database: Database) -> None:
     connection.execute(sa.insert(tables.version).values(version_num=REVISION))
 
 
-def _allow_guards(connection: sa.Connection, schema: str | None) -> None:
+def allow_guards(connection: sa.Connection, schema: str | None) -> None:
     """Let Citus take the triggers: what they read is on the same worker as the entries."""
     if connection.dialect.name == "postgresql" and is_sharded(connection.exec_driver_sql, schema):
         connection.exec_driver_sql("SET LOCAL citus.enable_unsafe_triggers = on")
@@ -148,7 +154,7 @@ def upgrade(connection: sa.Connection, schema: str | None, to: str, prefix: str 
     def rename(_: object, __: object, statement: str, parameters: Any, *___: object) -> tuple[str, Any]:
         return renamed(statement, prefix), parameters
 
-    _allow_guards(connection, schema)
+    allow_guards(connection, schema)
     event.listen(connection, "before_cursor_execute", rename, retval=True)
     try:
         command.upgrade(config, to)
