@@ -14,6 +14,7 @@ import pytest
 
 import tape
 from benchmarks import __main__ as suite
+from benchmarks import scale
 from benchmarks.against import installed
 from benchmarks.harness import Round, Run, Times, each, race
 from benchmarks.page import README, excerpt, page, rewrite_readme
@@ -239,3 +240,21 @@ class TestKeptRun:
         copy.write_text("no markers", "utf-8")
         with pytest.raises(ValueError, match="no place for the table"):
             rewrite_readme(kept, copy)
+
+
+class TestScale:
+    """The run on many tapes, in small."""
+
+    def test_it_measures_every_operation_and_keeps_plans(self, tmp_path: Path) -> None:
+        """Both stores are filled, each operation has a ratio, and no plan reads all entries from end to end."""
+        cases = [scale.Case(str(tmp_path / f"{tapes}.db"), {}, tapes, 5 * tapes) for tapes in (3, 6)]
+        try:
+            figures = scale.measure(*cases, rounds=1)
+            assert figures.keys() == cases[0].operations().keys()
+            assert cases[1].store.stats().tapes == 6
+            text = scale.plans(cases[1])
+            assert "-- feed_page" in text
+            assert "SCAN tape_entries" not in text
+        finally:
+            for case in cases:
+                case.store.close()

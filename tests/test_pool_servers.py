@@ -17,7 +17,7 @@ import tape
 
 PATIENCE = 120.0
 NAMES = ("north", "south", "west")
-OWNERS = [f"owner{number}" for number in range(size(12, 50))]
+OWNERS = [f"owner{number}" for number in range(size(6, 50))]
 WRITERS = 8
 RETRIED = (tape.StoreFailed, tape.StoreBusy, tape.CommitUnknown, tape.OwnerMoved)
 """What a writer meets while its server is down or its owner is moved: it asks again with the same key."""
@@ -43,7 +43,6 @@ class Writer(threading.Thread):
         self.acknowledged: dict[tuple[str, str], int] = {}
         """The seq of every entry, by tape and key."""
         self.failures = 0
-        self.slowest_moved = 0.0
         self.error: BaseException | None = None
         self._addresses = {name: server.url for name, server in servers.items()}
         self._halt = stop
@@ -62,7 +61,7 @@ class Writer(threading.Thread):
 
     def _append(self, pool: tape.Pool, owner: str, step: int) -> None:
         """Append to a tape that all writers share, or to a new one, and insist."""
-        name = f"{owner}-shared" if step % 4 else f"{owner}-{self.number}-{step}"
+        name = f"{owner}-shared" if step % 16 else f"{owner}-{self.number}-{step}"
         key = f"{self.number}.{step}"
         until = time.monotonic() + PATIENCE
         while True:
@@ -77,7 +76,7 @@ class Writer(threading.Thread):
                 if time.monotonic() > until:
                     raise
                 # Nothing to wait for but the server's return; bounded above.
-                self._halt.wait(0.02)
+                self._halt.wait(0.1)
 
 
 class Follower(threading.Thread):
@@ -139,7 +138,7 @@ class TestThreeServers:
                 before = sum(len(writer.acknowledged) for writer in writers)
                 until(lambda: sum(len(writer.acknowledged) for writer in writers) >= before + more, "nobody writes")
 
-            step = size(60, 600)
+            step = size(24, 600)
             try:
                 written(step)
                 moves = [pool.move("owner1", "west")]
@@ -150,7 +149,7 @@ class TestThreeServers:
                 moves.append(pool.move("owner0", "west"))
                 servers["south"].start()
                 written(step)
-                moves += [pool.move("owner1", "north"), pool.move("owner0", "north"), pool.move("owner4", "north")]
+                moves += [pool.move("owner1", "north"), pool.move("owner4", "north")]
                 written(step)
             finally:
                 stop.set()
@@ -158,7 +157,8 @@ class TestThreeServers:
                     writer.join(PATIENCE)
                 done.set()
                 follower.join(PATIENCE)
-            assert [thread.error for thread in (*writers, follower)] == [None] * (WRITERS + 1)
+            assert [writer.error for writer in writers] == [None] * WRITERS
+            assert follower.error is None
             acknowledged = {entry: seq for writer in writers for entry, seq in writer.acknowledged.items()}
             print(
                 f"acknowledged {len(acknowledged)}, asked again {sum(writer.failures for writer in writers)},"
