@@ -454,6 +454,32 @@ class TestFailures:
         assert taken.outcomes is None
         assert gate._leader is waits
 
+    @pytest.mark.parametrize("alone", [True, False], ids=["alone", "leading"])
+    def test_one_who_is_interrupted_before_it_wakes_the_next_does_so_when_it_leaves_again(self, alone: bool) -> None:
+        """A signal may come when the next caller has the lead already and sleeps on."""
+
+        class Sleeper(Ticket):
+            __slots__ = ("signals",)
+
+            def wake(self) -> None:
+                self.signals -= 1
+                if self.signals == 0:
+                    raise KeyboardInterrupt
+                super().wake()
+
+        gate, leader, sleeper = Gate(), None if alone else Ticket(()), Sleeper(())
+        sleeper.signals = 1
+        assert gate.pass_alone() if leader is None else gate.enter(leader, 1)
+        thread = threading.Thread(target=gate.enter, args=(sleeper, PATIENCE))
+        thread.start()
+        until(lambda: len(gate._queue) == 1, "a caller in the queue")
+        with pytest.raises(KeyboardInterrupt):
+            gate.leave(leader)
+        assert gate._leader is sleeper
+        gate.leave(leader)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
     def test_a_caller_alone_never_waits(self) -> None:
         """With nobody else about, a leader has nothing to gather, however long transactions take."""
         gate = Gate()
