@@ -44,7 +44,6 @@ def main() -> None:
                     size = {"width": width, "height": height}
                     with Visit(browser, site, viewport=size, color_scheme=scheme, timezone_id="UTC") as visit:
                         page = visit.go(address)
-                        page.wait_for_timeout(300)
                         page.screenshot(path=folder / f"{name}.png")
         browser.close()
 

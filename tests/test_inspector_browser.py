@@ -411,12 +411,13 @@ class TestEveryone:
             page.keyboard.press("Enter")
             page.wait_for_url("**/e/trip/2")
 
-    def test_it_fits_a_small_screen_and_moves_little(self, browser: Any, plain: Site) -> None:
-        """At 360 pixels no page scrolls sideways; whoever wants no motion gets none."""
-        options: dict[str, Any] = {"viewport": {"width": 360, "height": 740}, "reduced_motion": "reduce"}
+    @pytest.mark.parametrize("width", [360, 800])
+    def test_it_fits_a_small_screen_and_moves_little(self, browser: Any, plain: Site, width: int) -> None:
+        """On a phone and a tablet no page scrolls sideways; whoever wants no motion gets none."""
+        options: dict[str, Any] = {"viewport": {"width": width, "height": 740}, "reduced_motion": "reduce"}
         with Visit(browser, plain, refused=404, **options) as visit:
             for name, address in PAGES.items():
-                assert (name, visit.go(address).evaluate("document.documentElement.scrollWidth")) == (name, 360)
+                assert (name, visit.go(address).evaluate("document.documentElement.scrollWidth")) == (name, width)
             moving = "(each) => getComputedStyle(each).transitionDuration !== '0s'"
             visit.go("/t/trip")
             assert visit.page.evaluate(f"[...document.querySelectorAll('*')].filter({moving}).length") == 0

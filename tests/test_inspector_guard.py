@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,8 @@ from support.inspected import history
 
 import tape
 from tape.web.addresses import decode, encode, reference, split
+from tape.web.app import inspector
+from tape.web.stores import Served
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,31 @@ class TestLettingIn:
             assert site.ask("/?token=guess", known=False).status == 401
             assert site.ask(f"/?token={site.access.token}", known=False).status == 303
 
+    def test_the_token_leads_to_no_other_host(self, filled: tape.Store) -> None:
+        """A path that looks like the name of a host stays a path of this one."""
+        with served(filled) as site:
+            answer = site.ask(f"//evil.example/%5Cx?token={site.access.token}", known=False)
+            assert (answer.status, answer.headers["location"]) == (303, "/evil.example/%5Cx")
+
+    def test_a_page_from_elsewhere_loads_nothing(self, reading: Site) -> None:
+        """Not even one from another port, which gets the cookie along; a link from there opens the page."""
+        for origin in ("cross-site", "same-site"):
+            for path in ("/t/trip", "/health/live", "/static/app.js"):
+                assert reading.ask(path, sec_fetch_site=origin, sec_fetch_mode="no-cors").status == 403
+            assert reading.ask("/t/trip", sec_fetch_site=origin, sec_fetch_mode="navigate").status == 200
+        assert reading.ask("/t/trip", sec_fetch_site="same-origin", sec_fetch_mode="cors").status == 200
+
+    def test_a_websocket_is_closed(self, reading: Site, filled: tape.Store) -> None:
+        """No other protocol leads past what is checked."""
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        app = inspector([Served("s", "s", filled)], reading.access)
+        asyncio.run(app({"type": "websocket", "path": "/t/trip", "headers": []}, None, send))
+        assert sent == [{"type": "websocket.close", "code": 1008}]
+
     def test_another_host_is_refused(self, reading: Site) -> None:
         """A name that was made to lead here (DNS rebinding) is refused, with or without the cookie."""
         for host in ("evil.example", f"evil.example:{reading.port}", "127.0.0.1", f"localhost.evil:{reading.port}", ""):
@@ -74,6 +102,7 @@ class TestOwners:
         """With an owner every other owner's tape is not there, on any page."""
         with served(filled.scoped("her")) as site:
             assert [tape["id"] for tape in site.ask("/").json["tapes"]] == ["hers"]
+            assert site.ask("/?owner=him").json["tapes"] == []
             assert site.ask("/t/hers").status == 200
             for path in _about("his"):
                 answer = site.ask(path)

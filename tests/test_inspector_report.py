@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsing import Visit
+from support.browsing import Visit, served
 from support.inspected import history
 from support.shell import Shell
 from support.sizes import heavy, size
@@ -22,10 +22,12 @@ from test_readme import ROOT
 
 import tape
 from tape.command.show.graph import Forked, Merged, draw
+from tape.web.addresses import encode
 from tape.web.draw.lanes import row_drawings
 from tape.web.draw.plot import bars, lines, sparkline
 from tape.web.draw.svg import element, markup
 from tape.web.report.bundle import ORDER, scripts
+from tape.web.report.contexts import BLOCK
 from tape.web.report.redact import REDACTED, Redaction
 from tape.web.report.report import write
 
@@ -136,8 +138,12 @@ class TestRedaction:
         chat.append(role="user", content=f"{'long ' * 30}{secret} and {secret}", actor=secret, meta={"email": "a@b"})
         chat.recorded_context()
         chat.extend([{"role": "user", "content": f"{'a' * 155} {secret}"}, {"role": "tool", "content": "the output"}])
+        chat.append(role="assistant", content="another branch", parent=chat.messages()[0].id)
         chat.event("e", {"email": "her@x", "deep": [{"a": secret}]})
+        chat.set_block("persona", f"with {secret}")
+        chat.recorded_context(budget=300)
         chat.handoff("h", summary=secret)
+        chat.recorded_context()
         chat.fork("fork of ann@example.org")
         raw = report(store, chat.id, redaction=Redaction([r"sk-\w+", r"\w+@\w+\.org"], ["email"], tool_outputs=True))
         unpacked = browser_text(raw)
@@ -224,6 +230,79 @@ class TestReport:
             visit.turn(file, "/t/trip-hotels")
             assert page.locator("article").get_by_text("Plan two days in Lisbon").count() == 1
 
+    def test_every_recorded_context_is_there(self, browser: Any, quick: Any, tmp_path: Path) -> None:
+        """Each shows the regions, what moved and why that the server shows, however many were recorded since."""
+        store = quick.open()
+        chat = history(store)
+        for number in range(BLOCK):
+            chat.append(role="user", content=f"and {number}?")
+            chat.recorded_context(budget=4_000)
+        fork = chat.fork("other way")
+        fork.append(role="user", content="for the fork alone")
+        fork.recorded_context()
+        file = tmp_path / "report.html"
+        file.write_bytes(report(store, "trip", fork.id))
+        seqs = [entry.seq for entry in chat.entries(name="tape.context", kinds=["event"])]
+        assert len(seqs) == BLOCK + 3
+        places = [("trip", seq) for seq in (*seqs[:4], seqs[BLOCK - 1], seqs[BLOCK], seqs[-1])]
+        places.append((encode(fork.id), fork.info().head))
+        with served(store) as site, Visit(browser, site) as server, Visit(browser) as visit:
+            for ref, seq in places:
+                shown = [
+                    [
+                        page.locator("main .lead").inner_text(),
+                        page.locator(".region").all_inner_texts(),
+                        page.locator(".panel").all_inner_texts(),
+                    ]
+                    for page in (server.go(f"/t/{ref}/context/{seq}"), visit.turn(file, f"/t/{ref}/context/{seq}"))
+                ]
+                assert shown[0] == shown[1]
+            visit.turn(file, f"/t/trip/context/{seqs[1]}")
+            visit.page.keyboard.press("]")
+            visit.page.wait_for_function(f"document.documentElement.dataset.shown.endsWith('/{seqs[2]}')")
+
+    def test_two_points_are_compared_in_it(self, browser: Any, quick: Any, tmp_path: Path) -> None:
+        """Points of a tape, a tape and its fork, and strangers differ in the file as they do on the server."""
+        store = quick.open()
+        history(store)
+        file = tmp_path / "report.html"
+        file.write_bytes(report(store, "trip", "trip-hotels", "ticket-1", "ticket-2"))
+        sides = [("trip@15", "trip@16"), ("trip@3", "trip"), ("trip", "trip-hotels"), ("ticket-1", "ticket-2")]
+        sides += [("trip@24", "trip@25"), ("ticket-1", "trip"), ("trip@14", "trip@15")]
+        with served(store) as site, Visit(browser, site) as server, Visit(browser) as visit:
+            for a, b in sides:
+                address = f"/diff?a={a}&b={b}"
+                pages = (server.go(address), visit.turn(file, address))
+                shown = [
+                    [page.locator(f".compare {what}").all_inner_texts() for what in (".pair", ".same", "ins", "del")]
+                    for page in pages
+                ]
+                assert (address, shown[1]) == (address, shown[0])
+            page = visit.turn(file, "/diff")
+            page.get_by_label("From").fill("trip@15")
+            page.get_by_label("To", exact=True).fill("trip@16")
+            page.get_by_role("button", name="Compare").click()
+            page.wait_for_selector("ins >> text=Belém")
+
+    def test_branches_and_activity_are_in_it(self, browser: Any, quick: Any, tmp_path: Path) -> None:
+        """The list has its models and sparklines, and a message with siblings leads to the other branch and back."""
+        store = quick.open()
+        history(store)
+        file = tmp_path / "report.html"
+        file.write_bytes(report(store, "trip", "trip-hotels"))
+        with Visit(browser) as visit:
+            page = visit.turn(file, "/")
+            assert page.locator("svg.spark").count() == 2
+            assert page.locator("tr[data-ref=trip] .model").inner_text() == "claude-sonnet-4-5"
+            visit.turn(file, "/t/trip")
+            assert page.locator("article .branches").inner_text().split() == ["‹", "2/2", "›"]
+            page.get_by_role("link", name="Previous branch").click()
+            page.wait_for_selector("article >> text=Go on Saturday")
+            assert page.get_by_text("Good. Book it.").count() == 0
+            page.get_by_role("link", name="Next branch").click()
+            page.wait_for_selector("article >> text=Good. Book it.")
+            assert page.locator(".branches-list li").count() == 2
+
     @heavy
     def test_a_long_one_opens_at_once_and_is_small(self, browser: Any, quick: Any, tmp_path: Path) -> None:
         """It opens in under two seconds, and is at most 1.3 times the gzipped export."""
@@ -231,8 +310,9 @@ class TestReport:
         words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(3_000)]
         store = quick.open(durability="normal")
         chat, count = store.create("long"), size(2_000, 100_000)
-        for _ in range(0, count, 2_000):
-            chat.extend([{"role": "user", "content": " ".join(rng.choices(words, k=20))} for _ in range(2_000)])
+        for _ in range(0, count, 500):
+            chat.extend([{"role": "user", "content": " ".join(rng.choices(words, k=20))} for _ in range(500)])
+            chat.recorded_context(budget=4_000)
         export = io.BytesIO()
         store.export("long", export)
         raw = report(store, "long")

@@ -76,6 +76,10 @@ class Guard:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Refuse a request, let whoever has the token in, or pass the request on."""
+        if scope["type"] == "websocket":
+            # Nothing is served over one, and none is to come around what is checked here.
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -91,13 +95,22 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
-        response = self._host(headers) or self._person(scope, headers) or self._method(scope, headers)
+        response = (
+            self._host(headers) or self._page(headers) or self._person(scope, headers) or self._method(scope, headers)
+        )
         await (response or self._app)(scope, receive, send_with_headers)
 
     def _host(self, headers: Headers) -> Response | None:
         """Refuse a name that was made to lead here, as by DNS rebinding."""
         if [host.lower() for host in headers.getlist("host")] not in [[host] for host in self._access.hosts]:
             return PlainTextResponse("the inspector is not served under this name", 421)
+        return None
+
+    def _page(self, headers: Headers) -> Response | None:
+        """Refuse what a page from elsewhere, also from another port of this machine, has the browser load."""
+        elsewhere = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if elsewhere and headers.get("sec-fetch-mode") != "navigate":
+            return PlainTextResponse("only a page of this inspector may ask for this", 403)
         return None
 
     def _person(self, scope: Any, headers: Headers) -> Response | None:
@@ -114,7 +127,9 @@ class Guard:
         tokens = [value for name, value in query if name == "token"]
         if tokens and scope["method"] == "GET" and access.redeem(tokens[0]):
             rest = urlencode([(name, value) for name, value in query if name != "token"])
-            response = RedirectResponse(quote(scope["path"], safe="/~@") + (f"?{rest}" if rest else ""), 303)
+            # With two slashes at its front it would be the name of another host.
+            path = "/" + quote(scope["path"], safe="/~@").lstrip("/")
+            response = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
             response.set_cookie(access.cookie, access.secret, httponly=True, samesite="strict", path="/")
             return response
         if not self._known(headers):

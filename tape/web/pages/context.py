@@ -16,12 +16,14 @@ from tape.web.asked import Asked, NotThere
 from tape.web.pages.diff import marked
 from tape.web.parts import card, cut, instant, message_texts, message_view
 
-__all__ = ["context", "regions_of"]
+__all__ = ["TEXT", "cause_of", "common", "context", "is_context", "regions_of", "sources_of"]
 
 _CONTEXT = "tape.context"
 _STEPS = 50
 """Recorded contexts that the page lists."""
 _REGIONS = 300
+TEXT = 65_536
+"""Characters of the prompt, a document or a checkpoint that the page shows: no entry has the rest as a text."""
 
 
 Clean = Callable[[Any], Any]
@@ -57,6 +59,7 @@ def context(asked: Asked, clean: Clean = _as_it_is) -> dict[str, Any]:
         raise NotThere(str(error)) from error
     explained = _explained(asked, seq, seen, budget, recorded=recorded)
     before = next(chat.entries(name=_CONTEXT, kinds=["event"], reverse=True, before=seq, limit=1), None)
+    after = next(chat.entries(name=_CONTEXT, kinds=["event"], after=seq, limit=1), None)
     return {
         "title": f"What the model saw at {seq}",
         "tape": card(info),
@@ -71,9 +74,11 @@ def context(asked: Asked, clean: Clean = _as_it_is) -> dict[str, Any]:
         "left_out": max(0, len(seen.regions) - _REGIONS),
         "excluded": [out | {"ref": reference(str(out["tape"]))} for out in seen.manifest.get("excluded", [])],
         "repairs": seen.manifest.get("repairs", []),
+        "before": None if before is None else before.seq,
+        "after": None if after is None else after.seq,
         "steps": [{"seq": step.seq, "at": instant(step.recorded_at)} for step in steps],
         "moved": None if before is None else _moved(chat, before.seq, seen, clean),
-        "cause": None if explained is None else clean(_cause(explained)),
+        "cause": None if explained is None else clean(cause_of(explained)),
     }
 
 
@@ -93,7 +98,7 @@ def _explained(asked: Asked, seq: int, seen: _Seen, budget: int | None, *, recor
     return explained
 
 
-def _cause(explained: tape.Explanation) -> dict[str, Any] | None:
+def cause_of(explained: tape.Explanation) -> dict[str, Any] | None:
     """Return what moved the first byte, and how many tokens the provider's cache lost by it."""
     moved = explained.difference
     if moved is None:
@@ -105,7 +110,12 @@ def _cause(explained: tape.Explanation) -> dict[str, Any] | None:
 
 def _is_recorded(chat: tape.Tape, seq: int) -> bool:
     entry = chat.find_entry(seq=seq) if seq else None
-    return entry is not None and entry.kind == "event" and getattr(entry.payload, "name", None) == _CONTEXT
+    return entry is not None and is_context(entry)
+
+
+def is_context(entry: tape.Entry) -> bool:
+    """Whether an entry records a context."""
+    return entry.kind == "event" and getattr(entry.payload, "name", None) == _CONTEXT
 
 
 def regions_of(built: tape.Context) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -134,25 +144,29 @@ def _seen(manifest: dict[str, Any], messages: list[dict[str, Any]], request: Any
         if text := manifest.get(name):
             anchor = manifest.get("anchor") if name == "checkpoint" else None
             source = None if anchor is None else {"ref": reference(anchor[0]), "seq": anchor[1]}
-            part = {"part": "text", **cut(text)}
+            part = {"part": "text", **cut(text, TEXT)}
             regions.append({"region": name, "tokens": estimate(text), "source": source, "parts": [part], "role": name})
             texts.append(text)
-    for message, source in itertools.zip_longest(messages, _sources(manifest)):
-        region = "message" if source is not None else "altered"
-        regions.append(message_view(message) | {"region": region, "tokens": message_tokens(message), "source": source})
+    for message, origin in itertools.zip_longest(messages, sources_of(manifest)):
+        about = {
+            "region": "altered" if origin is None else "message",
+            "tokens": message_tokens(message),
+            "source": None if origin is None else {"ref": reference(origin[0]), "seq": origin[1]},
+        }
+        regions.append(message_view(message) | about)
         texts.append("\n\n".join(message_texts(message)))
     return _Seen(regions, texts, manifest, msgspec.json.encode(request))
 
 
-def _sources(manifest: dict[str, Any]) -> list[dict[str, Any] | None]:
+def sources_of(manifest: dict[str, Any]) -> list[tuple[str, int] | None]:
     """Return for each message the entry that it was recorded with; None for one that was altered for the model."""
-    sources: list[dict[str, Any] | None] = []
+    sources: list[tuple[str, int] | None] = []
     for item in manifest.get("included", []):
         if isinstance(item, dict):
             sources.append(None)
         else:
             name, first, last = item
-            sources += [{"ref": reference(name), "seq": seq} for seq in range(first, last + 1)]
+            sources += [(name, seq) for seq in range(first, last + 1)]
     return sources
 
 
@@ -162,8 +176,8 @@ def _moved(chat: tape.Tape, seq: int, seen: _Seen, clean: Clean) -> dict[str, An
         before = _recalled(chat, seq, clean)
     except tape.TapeError as error:
         return {"seq": seq, "error": str(error)}
-    kept = _common(before.request, seen.request)
-    place = _common(before.texts, seen.texts)
+    kept = common(before.request, seen.request)
+    place = common(before.texts, seen.texts)
     for region in seen.regions[:place]:
         region["same"] = True
     old = before.texts[place] if place < len(before.texts) else None
@@ -181,7 +195,7 @@ def _moved(chat: tape.Tape, seq: int, seen: _Seen, clean: Clean) -> dict[str, An
     }
 
 
-def _common(a: Any, b: Any) -> int:
+def common(a: Any, b: Any) -> int:
     """Return how long two sequences are the same."""
     low, high = 0, min(len(a), len(b))
     while low < high:

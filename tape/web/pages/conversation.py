@@ -10,14 +10,14 @@ import tape
 from tape.web.asked import Asked, NotThere
 from tape.web.parts import card, entry_row, instant, message_texts, message_view
 
-__all__ = ["conversation", "text_of"]
+__all__ = ["BETWEEN", "conversation", "text_of"]
 
 _WINDOW = 60
 """Messages that one request gives."""
 _QUICK = 24
 """Messages that one gives while the scrubber moves: what a screen shows, and a little more."""
 _BYTES = 4_000_000
-_BETWEEN = ("anchor", "handoff", "compact", "fork", "merge", "discard", "status", "switch", "clear", "retract")
+BETWEEN = ("anchor", "handoff", "compact", "fork", "merge", "discard", "status", "switch", "clear", "retract")
 _SPAN = 2_000
 """Entries that are looked through for what happened between the messages."""
 _PIECE = 65_536
@@ -136,7 +136,7 @@ def _between(chat: tape.Snapshot, messages: list[tape.Message], last: int, *, wh
     """Return what happened on the tape itself between the messages: checkpoints, forks, merges, retractions."""
     own = [message.seq for message in messages if message.tape == chat.id]
     first = 0 if whole or not own else own[0]
-    entries = chat.entries(after=max(first, last - _SPAN), before=last + 1, kinds=_BETWEEN)
+    entries = chat.entries(after=max(first, last - _SPAN), before=last + 1, kinds=BETWEEN)
     return [entry_row(entry) for entry in entries]
 
 

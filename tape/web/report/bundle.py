@@ -20,12 +20,14 @@ ORDER = (
     "message",
     "frame",
     "act",
+    "compare",
     "conversation",
     "virtual",
     "log",
     "tapes",
     "pages",
     "app",
+    "packed",
     "report",
 )
 """The modules, each behind those that it imports."""

@@ -9,11 +9,13 @@ import msgspec
 
 import tape
 from tape.command.show.describe import gist
+from tape.core.entries import payloads
 from tape.web.addresses import reference, split
 from tape.web.asked import Asked, NotThere
-from tape.web.pages import context, graph, usage
+from tape.web.pages import context, conversation, graph, tapes, usage
 from tape.web.parts import card, failed, raw_entry
 from tape.web.report.bundle import document, embedded
+from tape.web.report.contexts import BLOCK, Contexts
 from tape.web.report.packing import CHUNK, Chunk, pack
 from tape.web.report.paths import Turns, frames
 from tape.web.report.redact import Redaction
@@ -23,8 +25,6 @@ __all__ = ["write"]
 _LINE = 160
 _ADDRESSES = ("ref", "child", "other")
 """Where a page has the address of a tape."""
-_STEPS = 10
-"""Recorded contexts of each tape that a report shows."""
 
 
 def write(
@@ -45,8 +45,8 @@ def write(
         nonlocal done
         listed = []
         for number, (chat, info) in enumerate(zip(chats, infos, strict=True)):
-            chunks, turns = 0, Turns()
-            for chunk in _chunks(chat, info.head, clean, turns):
+            chunks, turns, contexts = 0, Turns(), Contexts(clean)
+            for chunk in _chunks(chat, info.head, clean, [turns, contexts]):
                 yield f"c{number}-{chunks}", pack(chunk.columns)
                 chunks += 1
                 done += len(chunk)
@@ -55,19 +55,24 @@ def write(
             about = clean(_renamed(card(info), clean))
             paths = frames(chat, info.head, turns, clean)
             yield f"p{number}", pack(paths)
-            yield f"x{number}", pack(_pages(store, chat, info, clean))
+            yield f"x{number}", pack(_pages(store, chat, info, clean, contexts) | {"contexts": contexts.seqs})
+            for place, block in enumerate(contexts.blocks(chat)):
+                yield f"x{number}-{place}", pack(block)
             listed.append({"tape": about, "chunks": chunks, "head": info.head})
-        yield "report", embedded({"chunk": CHUNK, "tapes": listed, "redacted": bool(clean)})
+        sizes = {"chunk": CHUNK, "block": BLOCK, "redacted": bool(clean)}
+        kinds = {"kinds": sorted(payloads.KINDS), "marks": conversation.BETWEEN}
+        yield "report", embedded({"tapes": listed, **sizes, **kinds})
 
     for text in document(f"{clean.text(', '.join(ids[:3]))} · tape report", blocks()):
         put(text.encode())
     return done
 
 
-def _chunks(chat: tape.Tape, head: int, clean: Redaction, turns: Turns) -> Iterator[Chunk]:
+def _chunks(chat: tape.Tape, head: int, clean: Redaction, readers: Sequence[Turns | Contexts]) -> Iterator[Chunk]:
     chunk = Chunk()
     for entry in chat.entries(before=head + 1):
-        turns.see(entry)
+        for reader in readers:
+            reader.see(entry)
         raw, line = _cleaned(entry, clean)
         chunk.add(raw, entry.stamp, line, failed=failed(entry))
         if len(chunk) == CHUNK:
@@ -95,22 +100,31 @@ def _cleaned(entry: tape.Entry, clean: Redaction) -> tuple[dict[str, Any], str]:
     return cleaned, clean.text(line)
 
 
-def _pages(store: tape.Store, chat: tape.Tape, info: tape.TapeInfo, clean: Redaction) -> dict[str, Any]:
+def _pages(
+    store: tape.Store, chat: tape.Tape, info: tape.TapeInfo, clean: Redaction, contexts: Contexts
+) -> dict[str, Any]:
     """Return the pages that are made beforehand."""
     asked = Asked(store, id=chat.id)
-    steps = list(chat.entries(name="tape.context", kinds=["event"], reverse=True, limit=_STEPS))
-    seqs = [step.seq for step in steps]
-    pages: dict[str, Any] = {"usage": usage.usage(asked), "graph": graph.graph(asked)}
+    activity = tapes.activity(Asked(store, {"of": reference(chat.id)}))["activity"]
+    pages: dict[str, Any] = {"usage": usage.usage(asked), "graph": graph.graph(asked), "activity": [*activity.values()]}
     for row in pages["graph"]["rows"]:
         if "entry" in row:
             entry = store.get(row.pop("id")).entry(seq=row["entry"]["seq"])
             row["entry"]["gist"] = _cleaned(entry, clean)[1]
-    for seq in dict.fromkeys([info.head, *seqs]):
-        try:
-            pages[f"context/{seq}"] = context.context(Asked(store, id=chat.id, point=seq), clean)
-        except NotThere as error:
-            pages[f"context/{seq}"] = {"error": str(error)}
+    try:
+        page = context.context(Asked(store, id=chat.id, point=info.head or None), clean)
+        page["regions"] = [_named(region, chat.id, clean, contexts) for region in page["regions"]]
+        pages["context"] = page
+    except NotThere as error:
+        pages["context"] = {"error": str(error)}
     return dict(clean(_renamed(pages, clean)))
+
+
+def _named(region: dict[str, Any], id: str, clean: Redaction, contexts: Contexts) -> dict[str, Any] | int:
+    """Return a region, or the seq of its message if that is an entry of the tape."""
+    source = region["source"]
+    own = region["region"] == "message" and source is not None and source["ref"] == reference(clean.text(id))
+    return int(source["seq"]) if own and contexts.is_entry(id, (id, source["seq"])) else region
 
 
 def _renamed(value: Any, clean: Redaction) -> Any:

@@ -57,10 +57,11 @@ const listed = (text) => text.split(",").map((part) => part.trim()).filter(Boole
 // Returns what makes the menu of a message, or (for null) that of the whole tape.
 export function tools(page, done) {
   const button = (label, act) => h("button", { type: "button", class: "act", onclick: act }, label);
+  const fork = (at) => button("Fork here", () => ask("Fork here", [["name", "Name"]], page, ({ name }) => ({ do: "fork", at: at(), name: name || null }), done));
   return (shown) => {
     if (shown === null) {
       return [
-        button("Fork here", () => ask("Fork here", [["name", "Name"]], page, ({ name }) => ({ do: "fork", at: page.seq, name: name || null }), done)),
+        fork(() => page.seq),
         button("Hand off", () => ask("Hand off", [["name", "Name", true], ["summary", "Summary", true], ["steps", "Next steps, with commas"]], page,
           ({ name, summary, steps }) => ({ do: "handoff", name, summary, next_steps: listed(steps) }), done)),
         button("Label", () => ask("Label", [["add", "Add, with commas"], ["remove", "Remove, with commas"]], page,
@@ -69,7 +70,7 @@ export function tools(page, done) {
       ];
     }
     return h("details", { class: "menu" }, h("summary", { "aria-label": `Actions for message ${shown.seq}` }, "⋯"),
-      h("div", {}, button("Fork here", () => ask("Fork here", [["name", "Name"]], page, ({ name }) => ({ do: "fork", at: shown.inherited ? page.seq : shown.revision, name: name || null }), done)),
+      h("div", {}, fork(() => (shown.inherited ? page.seq : shown.revision)),
         button("Retract", () => ask("Retract", [["reason", "Reason"]], page, ({ reason }) => ({ do: "retract", message: shown.id, reason: reason || null }), done))));
   };
 }

@@ -17,7 +17,7 @@ export function top(page) {
       source.go(`/search?q=${encodeURIComponent(one("#q").value)}`);
     } }, h("input", { id: "q", type: "search", name: "q", placeholder: "Search all tapes  /", "aria-label": "Search all tapes", value: page.page === "search" ? page.q : null })),
     h("nav", { "aria-label": "Store", class: "links" },
-      source.report ? null : [h("a", { href: source.href("/diff") }, "Compare"), h("a", { href: source.href("/health") }, "Health")],
+      h("a", { href: source.href("/diff") }, "Compare"), source.report ? null : h("a", { href: source.href("/health") }, "Health"),
       h("button", { type: "button", onclick: help, "aria-label": "Keyboard shortcuts" }, "?")));
 }
 
@@ -95,6 +95,10 @@ function move(by) {
   return pick(visible ?? items[0]);
 }
 
+function end(by) {
+  pick(all("main [data-item]").at(by < 0 ? 0 : -1));
+}
+
 function enter() {
   const item = one("[data-item].current");
   if (!item) return false;
@@ -113,8 +117,8 @@ const ACTIONS = {
   j: () => (list.move ?? move)(1),
   k: () => (list.move ?? move)(-1),
   "/": () => one("#q")?.focus(),
-  g: () => (list.end ?? ((by) => { const items = all("main [data-item]"); pick(by < 0 ? items[0] : items.at(-1)); }))(-1),
-  G: () => (list.end ?? ((by) => { const items = all("main [data-item]"); pick(by < 0 ? items[0] : items.at(-1)); }))(1),
+  g: () => (list.end ?? end)(-1),
+  G: () => (list.end ?? end)(1),
   "[": () => one("#back")?.click(),
   "]": () => one("#forth")?.click(),
   f: () => list.fail?.(),

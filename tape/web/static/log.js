@@ -123,5 +123,4 @@ export function log(page, main) {
       say(`${now.head} entries`);
     });
   }
-  performance.mark("drawn");
 }

@@ -30,7 +30,7 @@ function region(each, all) {
       each.same ? chip("as before") : null, each.step && each.step !== "as recorded" ? chip(each.step) : null,
       facts(share(each.tokens, all), each.actor, `${short(each.tokens)} tok`,
         each.source ? h("a", { class: "seq", "data-open": "", href: source.href(`/e/${each.source.ref}/${each.source.seq}`) }, `#${each.source.seq}`) : null)),
-    h("div", { class: "body" }, h("details", { class: "fold", open: !each.same }, h("summary", {}, h("span", { class: "peek" }, (each.parts[0]?.text ?? "").slice(0, 100))), parts(each, { ref: each.source?.ref, seq: each.source?.seq ?? 0 }))));
+    h("div", { class: "body" }, h("details", { class: "fold", open: !each.same }, h("summary", {}, h("span", { class: "peek" }, (each.parts[0]?.text ?? "").slice(0, 100))), parts(each, { ref: each.source?.ref, seq: each.region === "message" ? each.source?.seq ?? 0 : 0 }))));
 }
 
 function cause(moved) {
@@ -61,7 +61,9 @@ export function context(page, main) {
   h("p", {}, h("label", { for: "budget" }, "Budget in tokens"), h("input", { id: "budget", type: "number", min: "1", value: page.budget })), h("p", {}, h("button", { class: "main" }, "Show")));
   const steps = page.steps.length ? h("details", { class: "fold" }, h("summary", {}, count(page.steps.length, "recorded step")), h("ul", {}, page.steps.map((step) =>
     h("li", {}, link(`/t/${page.tape.ref}/context/${step.seq}`, `#${step.seq}`), " ", when(step.at))))) : null;
-  put(main, heading({ ...page, page: "context" }), source.report ? null : go, h("p", { class: "lead" }, h("strong", {}, page.recorded ? "What the model saw" : "What a model would see"),
+  const step = (seq, label, id) => (seq ? h("a", { id, href: source.href(`/t/${page.tape.ref}/context/${seq}`) }, label) : null);
+  put(main, heading({ ...page, page: "context" }), source.report ? null : go, h("p", { class: "steps", hidden: !page.before && !page.after },
+    step(page.before, "‹ Recorded step before", "back"), step(page.after, "Recorded step after ›", "forth")), h("p", { class: "lead" }, h("strong", {}, page.recorded ? "What the model saw" : "What a model would see"),
     ` at entry ${page.seq}: about ${plain(page.tokens)} tokens${page.budget ? ` of ${plain(page.budget)}` : ""}, policy ${page.policy}.`), steps,
   page.still ? null : h("section", { class: "panel", "aria-labelledby": "since" }, h("h2", { id: "since" }, "Since the step before"), moved(page)),
   h("section", { "aria-labelledby": "in" }, h("h2", { id: "in" }, `In: ${count(page.regions.length + page.left_out, "region")}`), page.left_out ? h("p", {}, `The first ${page.left_out} are not shown.`) : null, page.regions.map((each) => region(each, page.tokens))),
@@ -70,12 +72,12 @@ export function context(page, main) {
   page.repairs.length ? [h("h3", {}, "Mended for the model"), h("ul", {}, page.repairs.map((fix) => h("li", {}, `${fix.what} ${fix.call} in ${fix.message_id}`)))] : null));
 }
 
-function side(shown) {
+// One side of a pair: with the words that changed to it marked, if there are two.
+function side(shown, spans, kept) {
   if (!shown) return h("div", { class: "side none", role: "cell" });
-  return h("div", { class: "side", role: "cell" }, facts(h("strong", {}, shown.role), h("a", { class: "seq", href: source.href(`/e/${shown.ref}/${shown.seq}`) }, `#${shown.seq}`)), parts(shown, shown));
+  return h("div", { class: "side", role: "cell" }, facts(h("strong", {}, shown.role), h("a", { class: "seq", href: source.href(`/e/${shown.ref}/${shown.seq}`) }, `#${shown.seq}`)),
+    spans ? words(spans.filter(([kind]) => kind === "equal" || kind === kept)) : parts(shown, shown));
 }
-
-const only = (spans, kept) => words(spans.filter(([kind]) => kind === "equal" || kind === kept));
 
 export function diff(page, main) {
   const form = h("form", { class: "filters", onsubmit: (event) => {
@@ -84,11 +86,9 @@ export function diff(page, main) {
   } }, [["a", "From (tape or tape@seq)"], ["b", "To"]].map(([name, label]) => h("p", {}, h("label", { for: name }, label), h("input", { id: name, name, value: page[name] ?? "", required: true }))), h("p", {}, h("button", { class: "main" }, "Compare")));
   const rows = (page.rows ?? []).map((row) => "same" in row
     ? h("div", { class: "same", role: "row" }, h("span", { role: "cell" }, `${count(row.same, "message")} the same`))
-    : h("div", { class: "pair", role: "row", tabindex: "-1", "data-item": "" }, row.words
-      ? [h("div", { class: "side", role: "cell" }, facts(h("strong", {}, row.a.role), `#${row.a.seq}`), only(row.words, "removed")), h("div", { class: "side", role: "cell" }, facts(h("strong", {}, row.b.role), `#${row.b.seq}`), only(row.words, "added"))]
-      : [side(row.a), side(row.b)]));
+    : h("div", { class: "pair", role: "row", tabindex: "-1", "data-item": "" }, side(row.a, row.words, "removed"), side(row.b, row.words, "added")));
   const named = (tape, ref) => h("div", { role: "columnheader" }, h("a", { href: source.href(`/t/${ref}`) }, tape.name ?? tape.id), page.still ? null : ref.includes("@") ? ` at ${ref.split("@")[1]}` : " now");
-  put(main, h("div", { class: "heading" }, h("h1", {}, "Compare")), source.report ? null : form, page.rows === null ? null
+  put(main, h("div", { class: "heading" }, h("h1", {}, "Compare")), page.still ? null : form, page.rows === null ? null
     : [h("p", { role: "status" }, page.differing ? `${count(page.differing, "difference")}` : "No difference."),
       h("div", { class: "compare", role: "table", "aria-label": "Both sides" }, h("div", { class: "pair top", role: "row" }, named(page.left, page.a), named(page.right, page.b)), rows)]);
 }
