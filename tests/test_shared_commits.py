@@ -460,6 +460,7 @@ class TestFailures:
 
         class Sleeper(Ticket):
             __slots__ = ("signals",)
+            signals: int
 
             def wake(self) -> None:
                 self.signals -= 1
