@@ -65,8 +65,7 @@ class StateMerge:
         views = [self._then, self._now]
         if self._merged:
             views.append(_slots_at(self._child, self._merged))
-        rows = [memory.slot_of(view, slot) for view in views]
-        then, now, *child_then = [None if row is None else row[2] for row in rows]
+        then, now, *child_then = [_held_in(view, slot) for view in views]
         return then, now, child_then[0] if child_then else then
 
     def anything(self) -> bool:
@@ -193,9 +192,16 @@ def _slots_at(tape: Writing, seq: int) -> TapeView:
     return TapeView(tape.tx, tape.tx.statements, tape.tape, tape.tape_id, tape.head, tape.ancestry, seq)
 
 
+def _held_in(view: TapeView, slot: str, *, inherited: bool = True) -> Payload | None:
+    held = memory.slot_of(view, slot, inherited=inherited)
+    if held is None:
+        return None
+    _, _, payload = held
+    return payload
+
+
 def _usage(tape: Writing, seq: int) -> list[int]:
-    row = memory.slot_of(_slots_at(tape, seq), USAGE, inherited=False)
-    return _totals(None if row is None else row[2])
+    return _totals(_held_in(_slots_at(tape, seq), USAGE, inherited=False))
 
 
 def _totals(usage: Payload | None) -> list[int]:
