@@ -249,7 +249,7 @@ class TestScale:
         """Both stores are filled, each operation has a ratio, and no plan reads all entries from end to end."""
         cases = [scale.Case(str(tmp_path / f"{tapes}.db"), {}, tapes, 5 * tapes) for tapes in (3, 6)]
         try:
-            figures = scale.measure(*cases, rounds=1)
+            figures = scale.measure(cases[0], cases[1], rounds=1)
             assert figures.keys() == cases[0].operations().keys()
             assert cases[1].store.stats().tapes == 6
             text = scale.plans(cases[1])

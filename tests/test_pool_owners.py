@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -453,6 +454,17 @@ class TestMoving:
         assert pool.scoped("owner1").tape("chat1").append(role="user", content="x").seq == 5
         assert pool.move("owner1", "north").report is not None
         assert pool.scoped("owner1").get("chat1").info().head == 6
+
+    def test_retention_keeps_records_and_what_was_moved(self, pool: tape.Pool) -> None:
+        """A record that is gone would open the old database to writers again."""
+        fill(pool)
+        pool.move("owner1", "west")
+        later = datetime.now(UTC) + timedelta(days=1)
+        kept = pool.database("south").retain(older_than=later, dry_run=False)
+        assert kept.tapes == ["chat4"]
+        assert sorted(kept.kept) == ["chat1", owner_record("owner1")]
+        assert pool.locate("owner1") == "west"
+        assert followed(pool.feed())["chat1"] == [1, 2, 3, 4]
 
     def test_moving_to_where_it_is_does_nothing(self, pool: tape.Pool) -> None:
         """Neither an entry nor a record is written."""

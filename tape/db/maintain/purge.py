@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from tape import new_ids
 from tape.core.entries import payloads
+from tape.core.places import RECORDS
 from tape.core.plan.intents import Plain
 from tape.core.plan.keys import RANDOM, Key
 from tape.core.records import Retention
@@ -26,7 +27,7 @@ from tape.db.search.index import Index
 from tape.db.sql.rows.upkeep import BuriedRow
 from tape.db.transfer.staging import sweep
 from tape.db.view.values import decoded
-from tape.errors import Corrupt, TapeInUse, TapeNotFound
+from tape.errors import Corrupt, OwnerMoved, TapeInUse, TapeNotFound
 
 __all__ = ["Purging", "unemptied"]
 
@@ -229,6 +230,9 @@ class Purging:
                     # Parents come before their forks, so each family is judged once, as a whole.
                     known |= self._db.read(lambda tx, n=number, i=info.id: self._judge(tx, i, n, old))  # type: ignore[misc]
                 why = known[info.id].why
+                if info.id.startswith(RECORDS):
+                    # Without it the owner's tapes would be looked for, and written, where they no longer are.
+                    why = "it records where an owner's tapes are"
                 if why is not None:
                     kept[info.id] = why
                     continue
@@ -237,6 +241,9 @@ class Purging:
                         self.purge(info.id, forks=True, check=old)
                     except (_WrittenSince, TapeInUse, TapeNotFound):
                         kept[info.id] = "it was written to in the meantime"
+                        continue
+                    except OwnerMoved as moved:
+                        kept[info.id] = f"its owner was moved to database {moved.database!r}"
                         continue
                 family = [info.id]
                 for name in family:
