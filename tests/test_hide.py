@@ -330,7 +330,7 @@ class TestWrites:
 
         def hide() -> None:
             try:
-                for turn in range(size(5, 50)):
+                for turn in range(size(5, 20)):
                     seen, count = len(refused), len(written)
                     chat.hide(str(turn))
                     for _ in range(20):
