@@ -384,9 +384,7 @@ class _PostgresTransaction(Transaction):
             return False
         alone = not self.begun
         # If it fails, the transaction that it began is still there.
-        self.deciding = self.begun = True
-        if not alone:
-            self.deciding = False
+        self.deciding, self.begun = alone, True
         whole = (_BEGIN, *shards.brief) if alone else ()
         hot_append(self, shards, head, entries, opened, lookup, whole=whole)
         self.begun = not alone
