@@ -77,6 +77,7 @@ class TestHealth:
             def watching(tx: Any) -> Any:
                 class Watch:
                     statements = tx.statements
+                    unit = tx.unit
 
                     def touch(self, tape: str) -> None:
                         tx.touch(tape)

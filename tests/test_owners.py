@@ -35,6 +35,7 @@ def public(face: type) -> set[str]:
 READS: dict[str, Call] = {
     "anchors": lambda t: t.anchors(),
     "blocks": lambda t: t.blocks(),
+    "bodies": lambda t: (t.bodies(), t.bodies(limit=2)),
     "loaded": lambda t: t.loaded(),
     "children": lambda t: t.children("m1"),
     "context": lambda t: (t.context().messages, t.context().prompt, t.context().anchor),

@@ -98,6 +98,7 @@ TAPE_READS: Reads = {
     "entries": lambda chat: (list(chat.entries()), list(chat.entries(reverse=True, limit=2))),
     "entry": lambda chat: chat.entry(seq=1),
     "find_entry": lambda chat: chat.find_entry(key="none"),
+    "bodies": lambda chat: chat.bodies(),
     "find": lambda chat: chat.find("m1"),
     "heads": lambda chat: chat.heads(),
     "info": lambda chat: chat.info(),

@@ -180,6 +180,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "Tape.compact": {"summarize": lambda request: "in short", "budget": 0, "head": 0, "min_tail": 0},
     "Tape.tools": {},
     "Tape.info": {},
+    "Tape.bodies": {},
     "Tape.messages": {},
     "Tape.message": {"id": "m1"},
     "Tape.find": {"id": "m1"},

@@ -22,7 +22,7 @@ from tape.core.memory.state import (
     whole_number,
 )
 from tape.core.messages.tokens import estimate
-from tape.core.plan.intents import AddAnchor, Plain
+from tape.core.plan.intents import AddAnchor, Plain, new_event
 from tape.core.plan.keys import GIVEN, Key
 from tape.core.records import Receipt
 from tape.db.record.writing import Call
@@ -92,10 +92,9 @@ class MemoryWriter(Snapshot):
     def event(self, name: str, data: Any = None, **options: Unpack[WriteOptions]) -> Request:
         """Record a fact that never enters context: a run, a score, a label, a note."""
         call = call_of(self._id, **options)
-        raw = strict.encode(data, "data")
-        if isinstance(name, str) and name.startswith("tape."):
+        payload = new_event(name, data)
+        if payload.name.startswith("tape."):
             raise InvalidEntry("name", "must not begin with 'tape.', which marks the store's own events")
-        payload = payloads.Event(name=strict.identifier(name, "name"), data=None if data is None else msgspec.Raw(raw))
         intent = Plain(key=self._services.keyed(call.key), payload=payload)
         return Request(call, [intent])
 

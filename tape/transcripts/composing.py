@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 from tape.core import meta, strict
 from tape.core.entries import payloads
 from tape.core.memory.state import RecordUsage, whole_number
-from tape.core.plan.intents import Intent, Plain
+from tape.core.plan.intents import Intent, Plain, new_event
 from tape.core.plan.keys import GIVEN, Key
 from tape.core.plan.messages import add_message
 from tape.errors import InvalidEntry
@@ -67,9 +67,7 @@ def _message(step: Message) -> Composed:
 
 
 def _event(step: Event) -> Composed:
-    strict.encode(step.data, "data")
-    payload = payloads.Event(name=strict.identifier(event_name(step.name), "name"), data=step.data)
-    intent = Plain(key=_key(step.key), payload=payload)
+    intent = Plain(key=_key(step.key), payload=new_event(event_name(step.name), step.data))
     return Composed(step.line, step.key, step.lane, intent, meta=meta.encode(None, step.at))
 
 

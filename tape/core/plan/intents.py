@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
+from tape.core import strict
 from tape.core.entries import payloads
 from tape.core.entries.payloads import ROOT, Payload, Place
 from tape.core.plan.keys import GIVEN, Key, Origin
@@ -33,6 +34,7 @@ __all__ = [
     "Unchanged",
     "canonical",
     "digest_of",
+    "new_event",
     "same",
 ]
 
@@ -118,6 +120,12 @@ class Plain(Intent, kw_only=True):
     def content(self) -> Any:
         """Return the payload's content."""
         return self.payload.content()
+
+
+def new_event(name: str, data: Any) -> payloads.Event:
+    """Return the payload of an event, checked; its data is encoded here and never again."""
+    raw = strict.encode(data, "data")
+    return payloads.Event(name=strict.identifier(name, "name"), data=None if data is None else msgspec.Raw(raw))
 
 
 class Relabel(Intent, kw_only=True):

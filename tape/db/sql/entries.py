@@ -230,7 +230,7 @@ class Entries(Heads, Lineages):
     def event_hot(self) -> Statement[Any] | None:
         """The whole of an event on PostgreSQL; a key that is taken makes it collide."""
         events = self.tables.events
-        return self._append_hot("event_hot", self._new_row, table=events) if self.postgres else None
+        return self._append_hot("event_hot", self._new_row, table=events) if self._whole else None
 
     @derived
     def extend_hot(self) -> Statement[Any] | None:
