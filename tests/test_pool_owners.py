@@ -177,6 +177,27 @@ class TestOwners:
         with pytest.raises(tape.InvalidEntry):
             tape.open_pool(**{"place": home, **options})
 
+    def test_s4_an_owner_cannot_say_where_another_s_tapes_are(self, databases: Databases, pool: tape.Pool) -> None:
+        """The ids of the pool's records are refused to owners, and one made around the pool says nothing."""
+        pool.scoped("owner0").tape("chat").append(role="user", content="mine")
+        record = owner_record("owner0")
+        other = pool.scoped("owner3")
+        with tape.open(":memory:", owner="owner3") as elsewhere:
+            elsewhere.create(record)
+            file = io.BytesIO()
+            elsewhere.export(record, file)
+        for call in (
+            lambda: other.tape(record).append(role="user", content="x"),
+            lambda: other.create(record),
+            lambda: other.import_(io.BytesIO(file.getvalue())),
+        ):
+            with pytest.raises(tape.InvalidEntry, match="pool's own records"):
+                call()
+        around = databases.backends["north"].open(owner="owner3")
+        around.create(record).end("moved to south")
+        assert (pool.locate("owner0"), pool.locate("owner3")) == ("north", "north")
+        assert pool.scoped("owner0").tape("chat").append(role="user", content="still here").seq == 3
+
 
 class TestAll:
     """Calls over all databases."""

@@ -21,7 +21,7 @@ Absences = dict[str, Away]
 
 
 def _away(info: TapeInfo) -> Away | None:
-    return read_reason(info.reason) if info.status in CLOSED else None
+    return read_reason(info.reason) if info.owner is None and info.status in CLOSED else None
 
 
 def away_from(store: Store, owner: str) -> Away | None:

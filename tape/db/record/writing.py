@@ -19,7 +19,7 @@ from tape.core import strict
 from tape.core.entries import chain, ids, payloads
 from tape.core.entries.payloads import Place
 from tape.core.meta import CLOCK
-from tape.core.places import owner_record, read_reason
+from tape.core.places import RECORDS, owner_record, read_reason
 from tape.core.plan.intents import Intent, Planned, SetHidden
 from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
@@ -34,7 +34,7 @@ from tape.db.sql.rows.entries import BARE_COLUMNS
 from tape.db.view.ancestry import Ancestry
 from tape.db.view.tape_view import NOW, TapeView
 from tape.db.view.values import head_from_row
-from tape.errors import HeadMoved, OwnerMoved, TapeClosed, TapeExists, TapeHidden, TapeNotFound, ViewMoved
+from tape.errors import HeadMoved, InvalidEntry, OwnerMoved, TapeClosed, TapeExists, TapeHidden, TapeNotFound, ViewMoved
 
 __all__ = [
     "Call",
@@ -129,7 +129,7 @@ def load(shared: Shared, tx: Transaction, call: Call) -> TapeState | None:
     return head_from_row(row)
 
 
-def check_here(shared: Shared, tx: Transaction, owner: str | None, *, creating: bool = False) -> None:
+def check_here(shared: Shared, tx: Transaction, owner: str | None, *, creating: str | None = None) -> None:
     """Raise OwnerMoved if the owner's tapes are no longer to be written in this database.
 
     Whoever creates a tape locks the record, so that a move sees either the new tape or none after it. To write one that
@@ -138,10 +138,13 @@ def check_here(shared: Shared, tx: Transaction, owner: str | None, *, creating: 
     if not shared.fenced or owner is None:
         return
     record = owner_record(owner)
-    if creating:
+    if creating is not None:
+        if creating.startswith(RECORDS):
+            raise InvalidEntry("tape", f"must not begin with {RECORDS!r}, which marks a pool's own records")
         tx.lock(record)
     row = tx.one(tx.statements.head, (record,))
-    if row is not None and row.tape_status in CLOSED:
+    # A record has no owner. Whoever has one may not say where another's tapes are.
+    if row is not None and row.owner is None and row.tape_status in CLOSED:
         raise OwnerMoved(owner, read_reason(row.reason).database)
 
 
@@ -319,7 +322,7 @@ class Writing:
     def create(self) -> None:
         """Make the tape and its first entry."""
         opening = self.call.create or payloads.Open(owner=self.shared.owner)
-        check_here(self.shared, self.tx, opening.owner, creating=True)
+        check_here(self.shared, self.tx, opening.owner, creating=self.tape)
         stamp = max(self.shared.clock(), 0)
         labels = msgspec.json.encode(opening.labels) if opening.labels else None
         # What the row says of the tape, the first entry says as well: only entries are covered by hashes.

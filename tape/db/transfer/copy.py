@@ -78,7 +78,7 @@ class Copy(Writing):
             self.flush()
 
     def _begin(self, line: EntryLine, opening: payloads.Open) -> None:
-        check_here(self.shared, self.tx, opening.owner, creating=True)
+        check_here(self.shared, self.tx, opening.owner, creating=self.tape)
         self.tape_id = self._create(line, opening, self.tape, "active", line.stamp)
         self._inherit(opening)
         self.tx.run(self.tx.statements.create_head, (self.tape_id, *head_values(self.head, self.ancestry)))

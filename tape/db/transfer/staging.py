@@ -91,7 +91,7 @@ class Arriving:
                 raise Moved from error
             if kept is not None:
                 raise Moved
-            check_here(self.recorder.shared, tx, one.owner, creating=True)
+            check_here(self.recorder.shared, tx, one.owner, creating=name)
             one.show(tx)
         return sum(one.head.seq for one in self._tapes.values())
 
