@@ -305,6 +305,64 @@ class TestDown:
         assert [info.id for info in whole.list(cursor=page.cursor)] == ["chat4", "chat1"]
         assert followed(whole.feed(feed.cursor)) == {"chat1": [1, 2, 3], "chat4": [1, 2, 3]}
 
+    def test_a_feed_ends_while_the_source_of_a_move_is_down(self, databases: Databases) -> None:
+        """What waits for a database that is down is not given out, and is not waited for either."""
+        pool = databases.pool()
+        fill(pool, 2)
+        pool.move("owner1", "north")
+        pool.scoped("owner1").tape("chat1").extend([{"role": "user", "content": str(n)} for n in range(1_200)])
+        nowhere = "postgresql+psycopg://nobody@127.0.0.1:1/none?connect_timeout=1"
+        with tape.open_pool({**databases.addresses("north", "west"), "south": nowhere}, place=home) as lame:
+            feed = lame.feed()
+            assert (followed(feed), [*feed.down]) == ({"chat0": [1, 2, 3]}, ["south"])
+        whole = databases.pool()
+        assert followed(whole.feed(feed.cursor))["chat1"][-1] == pool.scoped("owner1").tape("chat1").info().head
+
+
+class TestClosing:
+    """Feeds end with their pool."""
+
+    def test_a_follower_in_another_thread(self, databases: Databases) -> None:
+        """Closing the feed or the pool ends a follower that waits, without an error on either side."""
+        for close_pool in (True, False):
+            pool = databases.pool()
+            pool.scoped("owner0").tape("chat").append(role="user", content="x")
+            feed = pool.follow()
+            first, ended = threading.Event(), threading.Event()
+
+            def read(feed: tape.PoolFeed = feed, first: threading.Event = first, ended: Any = ended) -> None:
+                for _ in feed:
+                    first.set()
+                ended.set()
+
+            threading.Thread(target=read, daemon=True).start()
+            assert first.wait(20)
+            (pool.close if close_pool else feed.close)()
+            assert ended.wait(20)
+
+    def test_an_async_follower(self, databases: Databases) -> None:
+        """The twin's follower ends with its pool, too."""
+
+        async def go() -> int:
+            pool = tape.open_pool_async(databases.addresses(), place=home, durability="normal")
+            north = await pool.database("north")
+            await north.tape("chat").append(role="user", content="x")
+            first, count = asyncio.Event(), 0
+
+            async def read() -> None:
+                nonlocal count
+                async for _ in pool.follow():
+                    count += 1
+                    first.set()
+
+            task = asyncio.create_task(read())
+            await asyncio.wait_for(first.wait(), 20)
+            await pool.close()
+            await asyncio.wait_for(task, 20)
+            return count
+
+        assert asyncio.run(go()) > 0
+
 
 class TestMoving:
     """An owner is moved with everything it has."""

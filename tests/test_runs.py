@@ -409,6 +409,56 @@ class TestStored:
         keys = [entry.key for entry in chat.entries(kinds=["event"])]
         assert keys == ["run:r:start", "run:r:0:1:call", "run:r:0:1:result", "run:r:end:1"]
 
+    @pytest.mark.parametrize("tools", [[], [{"name": "t", "schema": "x" * 300}]], ids=["no tools", "tools"])
+    def test_conversations_side_by_side_with_the_same_tools(self, chat: tape.Tape, tools: list[Message]) -> None:
+        """A list of tools that never changes does not make a conversation go on from another one."""
+        with tape.record(chat) as run:
+            ask = run.model(lambda messages, tools: "ok")
+            talks = [[{"role": "system", "content": name * 400}] for name in "AB"]
+            for n in range(20):
+                for talk in talks:
+                    talk.append({"role": "user", "content": f"{n} {talk[0]['content']}"})
+                    ask(talk, tools=tools)
+        calls = [entry.payload.data["request"] for entry in chat.entries(name="run.call")]  # type: ignore[union-attr]
+        assert sum(len(json.dumps(call)) for call in calls) < 40 * 1_000
+
+    def test_a_resumed_run_with_patterns_keeps_what_was_sent(self, chat: tape.Tape) -> None:
+        """What a pattern drops may differ when a run is resumed: the requests after it are those that were sent."""
+        sent: list[str] = []
+
+        def agent(run: tape.Run, now: str, *, fail: bool) -> None:
+            ask = run.model(lambda prompt, turn: sent.append(prompt), name="m")
+            prompt = f"now={now} " + "ctx " * 100
+            ask(prompt=prompt, turn=1)
+            if fail:
+                raise ZeroDivisionError
+            ask(prompt=prompt + " more", turn=2)
+
+        with pytest.raises(ZeroDivisionError), tape.record(chat, id="r", normalise=["prompt"]) as run:
+            agent(run, "9:59", fail=True)
+        with tape.record(chat, id="r", resume=True) as run:
+            agent(run, "10:00:00", fail=False)
+        recorded = [call.request()["prompt"] for call in read_recording(chat, "r").calls]
+        assert recorded == sent
+
+    def test_an_inherited_run_is_replayed_on_a_fork(self, chat: tape.Tape) -> None:
+        """The tape that its agent sees is the one on which it was recorded, as it was then."""
+        chat.append(role="user", content="hi")
+
+        def agent(run: tape.Run) -> list[Message]:
+            rendered: list[Message] = run.context().to_openai()
+            run.model(lambda messages: "ok", name="m")(rendered)
+            return rendered
+
+        with tape.record(chat, id="r") as run:
+            first = agent(run)
+        fork = chat.fork()
+        for n in range(5):
+            fork.append(role="user", content=str(n))
+        with tape.replay(fork, "r") as again:
+            assert agent(again) == first
+        assert (again.report.matched, again.report.live) == (1, 0)
+
     def test_a_conversation_is_stored_once(self, store: tape.Store) -> None:
         """Requests that extend the one before store what was added, and come back whole."""
         chat = store.tape("long")

@@ -16,7 +16,7 @@ from tape.aio.store import AsyncStore
 from tape.aio.threads import Threads
 from tape.core import strict
 from tape.core.records import Entry
-from tape.errors import DatabaseDown, InvalidEntry, OwnerMoved
+from tape.errors import DatabaseDown, InvalidEntry, OwnerMoved, StoreFailed
 from tape.handles.consumer import check_timeout
 from tape.handles.options import called
 from tape.pool.following import FeedReader
@@ -106,6 +106,7 @@ class AsyncPool(Hop):
         """Wait for calls under way, then close every database. A second close does nothing."""
         if not self._closed:
             self._closed = True
+            self._inner._end_feeds()
             await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:
@@ -145,12 +146,21 @@ class AsyncPoolFeed:
         """End the iteration; a second close does nothing."""
         self._reader.closed = True
 
+    async def _fill(self) -> bool:
+        try:
+            return await self._pool._read(self._reader.fill)
+        except StoreFailed:
+            # The pool was closed under a feed, which ends with it.
+            if self._reader.closed:
+                return False
+            raise
+
     async def _all(self) -> AsyncIterator[Entry]:
         reader = self._reader
         while not reader.closed:
             while (entry := reader.next()) is not None:
                 yield entry
-            if not await self._pool._read(reader.fill) and reader.exhausted:
+            if not await self._fill() and reader.exhausted:
                 return
 
     async def _follow(self) -> AsyncIterator[Entry]:
@@ -164,11 +174,11 @@ class AsyncPoolFeed:
         with ExitStack() as watching:
             for store in self._pool._inner._open_stores():
                 watching.enter_context(store._db.wakeup.following(ring))
-            while True:
+            while not reader.closed:
                 rang.clear()
                 while (entry := reader.next()) is not None:
                     yield entry
-                if await self._pool._read(reader.fill):
+                if await self._fill():
                     continue
                 pause = reader.pause()
                 if pause is None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tape.core.entries import payloads
@@ -147,7 +147,8 @@ class FeedReader:
     @property
     def exhausted(self) -> bool:
         """Whether every database that answers was read to its end."""
-        return all(not lane.more and (not lane.pending or self._waits(lane)) for lane in self._lanes.values())
+        # A lane that waits for another database is not read further, however much it has.
+        return all(self._waits(lane) if lane.pending else not lane.more for lane in self._lanes.values())
 
     def pause(self) -> float | None:
         """Return how long to wait before the next look, or None to end."""
@@ -207,7 +208,9 @@ class PoolFeed:
     def close(self) -> None:
         """End the iteration; a second close does nothing."""
         self._reader.closed = True
-        self._entries.close()
+        # Another thread may be inside the generator: it sees the flag at its next look.
+        with suppress(ValueError):
+            self._entries.close()
 
     def _all(self) -> Generator[Entry]:
         reader = self._reader
@@ -222,7 +225,7 @@ class PoolFeed:
         with ExitStack() as watching:
             for store in stores():
                 watching.enter_context(store._db.wakeup.following(rang.set))
-            while True:
+            while not reader.closed:
                 rang.clear()
                 while (entry := reader.next()) is not None:
                     yield entry

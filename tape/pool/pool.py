@@ -6,6 +6,7 @@ import builtins
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -57,6 +58,7 @@ class Pool:
         self._opening = {name: threading.Lock() for name in addresses}
         self._places: dict[str, tuple[str, float]] = {}
         self._owners: dict[tuple[str, str], str | None] = {}
+        self._readers: weakref.WeakSet[FeedReader] = weakref.WeakSet()
         self._closed = False
 
     def __enter__(self) -> Pool:
@@ -244,6 +246,7 @@ class Pool:
     def close(self) -> None:
         """Close every database. Stores and feeds of this pool fail or end from then on."""
         self._closed = True
+        self._end_feeds()
         for store in self._open_stores():
             store.close()
 
@@ -286,7 +289,15 @@ class Pool:
 
     def _reader(self, cursor: str | None, timeout: float | None) -> FeedReader:
         positions = {} if cursor is None else decode_cursor(cursor, Positions, "cursor").numbers()
-        return FeedReader(self._store, self.names, positions, timeout)
+        reader = FeedReader(self._store, self.names, positions, timeout)
+        reader.closed = self._closed
+        self._readers.add(reader)
+        return reader
+
+    def _end_feeds(self) -> None:
+        """Let every feed of the pool end at its next look."""
+        for reader in list(self._readers):
+            reader.closed = True
 
     # -- owners
 

@@ -154,7 +154,7 @@ class Journal:
             body = self.reader.read(wrapped.names, args, kwargs, before, self._rendered.values())
             lane.calls += 1
             step = self._decide(Step(wrapped, lane, lane.calls, body, "live", lane))
-            step.before = next((earlier for earlier in before if body.extends(earlier)), before[0] if before else None)
+            step.before = max(before, key=body.grown_from, default=None)
             if step.mode == "answer":
                 self.report.matched += 1
                 if self.cursor is not None and step.recorded is not None:
@@ -162,7 +162,9 @@ class Journal:
             elif step.mode in ("live", "compare"):
                 self.report.live += 1
             if not self.writes or not self.records(step):
-                if self._resumes and step.recorded is not None and step.recorded.tape == self.tape:
+                # With patterns the recorded request is only alike: what they drop may differ.
+                whole = not self.reader.normaliser.patterns
+                if whole and self._resumes and step.recorded is not None and step.recorded.tape == self.tape:
                     body.seq = step.recorded.seq
                 self._keep(step)
         self._prepare(step)
@@ -171,8 +173,9 @@ class Journal:
     def _keep(self, step: Step) -> None:
         """Keep a request in the place of the one that it goes on from, or as the beginning of another conversation."""
         recent = self._recent.setdefault((step.wrapped.kind, step.wrapped.name), [])
-        if step.before in recent and step.body.extends(step.before):
-            recent.remove(step.before)
+        before, body = step.before, step.body
+        if before is not None and before in recent and body.goes_on_from(before):
+            recent.remove(before)
         recent.insert(0, step.body)
         del recent[_CONVERSATIONS:]
 

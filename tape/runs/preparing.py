@@ -168,7 +168,10 @@ def scratch_tape(chat: Tape, prepared: Prepared) -> Tape:
     """Return a copy in memory of a tape as it was when a run began, which the agent of a replay may write to."""
     from tape.opening import open as open_store
 
-    before = chat.at(prepared.started - 1)
+    # The seq is one of the tape that the run was recorded on, which a fork only inherits from.
+    run = prepared.recording
+    recorded_on = chat if run is None or run.info.tape == chat.id else chat._on_same_store(run.info.tape)
+    before = recorded_on.at(prepared.started - 1)
     copy = open_store(":memory:").tape(chat.id)
     messages = before.messages()
     anchors = before.anchors(limit=1)

@@ -140,13 +140,16 @@ class _Helper(Generic[J, R]):
 
     def _listen(self) -> None:
         pipe = cast(BinaryIO, cast("subprocess.Popen[bytes]", self._process).stdout)
-        while True:
-            length = pipe.read(_LENGTH.size)
-            answer = pipe.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
-            if len(length) < _LENGTH.size or len(answer) < _LENGTH.unpack(length)[0]:
-                self._answers.put(None)
-                return
-            self._answers.put(answer)
+        try:
+            while True:
+                length = pipe.read(_LENGTH.size)
+                answer = pipe.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
+                if len(length) < _LENGTH.size or len(answer) < _LENGTH.unpack(length)[0]:
+                    return
+                self._answers.put(answer)
+        finally:
+            # Whatever ended it, nobody waits for an answer that does not come.
+            self._answers.put(None)
 
 
 def _widen(pipe: BinaryIO) -> None:

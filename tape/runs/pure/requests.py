@@ -38,10 +38,25 @@ class Body:
             for name, field in self._fields.items()
         }
 
-    def extends(self, before: Body | None) -> bool:
-        """Whether a field of it was read as one of an earlier request and what was added to it."""
-        earlier = {} if before is None else before._fields
-        return any(field.extends(earlier.get(name)) for name, field in self._fields.items())
+    def grown_from(self, before: Body) -> tuple[int, int]:
+        """Return how much of an earlier request this one adds to, and how much of it stayed as it was.
+
+        The request with the largest is the one that it goes on from: a list of tools that never changes tells nothing.
+        """
+        grown = same = 0
+        for name, field in self._fields.items():
+            earlier = before._fields.get(name)
+            if earlier is not None and field.extends(earlier):
+                if field.size > earlier.size:
+                    grown += earlier.size
+                else:
+                    same += earlier.size
+        return grown, same
+
+    def goes_on_from(self, before: Body) -> bool:
+        """Whether it repeats an earlier request or adds to it, and so takes its place."""
+        grown, _ = self.grown_from(before)
+        return grown > 0 or before.digest == self.digest
 
     def names(self) -> list[str]:
         """Return the names of its fields."""
