@@ -20,6 +20,9 @@ from tape.db import rls
 from tape.db.record import writing
 from tape.db.schema.tables import Tables
 
+# Who may see a tape is decided above the engine.
+pytestmark = pytest.mark.alike
+
 HIDDEN, UNWRITTEN = "bobs-tape", "no-such-tape"
 WORD = "pelican"
 """What only Bob's tapes say."""
