@@ -3,8 +3,8 @@ one of a thousand.
 
 Run ``python -m benchmarks.scale --tapes 1000000 --entries 20000000 --folder /some/disk``. Both stores have as many
 entries per tape, as many tapes per owner and as many tapes with a rare word. They take turns, operation by operation,
-so that a busy machine slows both. The figure is the ratio of the medians. "a common word" is in every hundredth tape: the
-answer is ranked over all of them, so that its time grows with the store, and it has no bar.
+so that a busy machine slows both. The figure is the ratio of the medians. "a common word" is in every hundredth tape:
+the answer is ranked over all of them, so that its time grows with the store, and it has no bar.
 
 The files stay in ``--folder``, and a later run with the same numbers measures them again. ``--postgres URL`` measures a
 PostgreSQL in two schemas of its own, which are dropped. ``--plans FILE`` keeps the plan of every statement that was run
@@ -21,50 +21,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 import tape
+from benchmarks.filling import WRITTEN, Filling
 from benchmarks.harness import TEXT, schema
 from tape.db.engine.transaction import Transaction
 
-SMALL = 1_000
+SMALL = WRITTEN
 BAR = 1.5
 NO_BAR = "a common word"
-_TOGETHER = 100
-"""Tapes per transaction while a store is filled."""
-_PER_OWNER = 50
-_PER_WORD = 20
-_COMMON = 100
-"""One tape in so many has the common word."""
-
-
-def fill(store: tape.Store, tapes: int, entries: int) -> None:
-    """Give a store so many tapes with so many entries in all; every rare word is in as many tapes.
-
-    Goes on where an earlier run stopped.
-    """
-    each = max(entries // tapes - 1, 1)
-    owners, words = max(tapes // _PER_OWNER, 1), max(tapes // _PER_WORD, 1)
-    began = time.monotonic()
-
-    def some(first: int, inner: tape.Store) -> None:
-        for number in range(first, min(first + _TOGETHER, tapes)):
-            texts = [TEXT] * each
-            texts[-1] += f" rare{number % words}" + ("" if number % _COMMON else " common")
-            messages = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(texts)]
-            inner.create(f"t{number}", owner=f"owner{number % owners}", messages=messages)
-
-    for first in range(store.stats().tapes, tapes, _TOGETHER):
-        store.transaction(partial(some, first))
-        if first and not first % (_TOGETHER * 100):
-            print(f"  {first} tapes, {(time.monotonic() - began) / first * 1e3:.2f} ms each", flush=True)
-    # Search fills its index in bounded batches.
-    while store.health().index_lag:
-        store.search("rare7", limit=1)
 
 
 class Case:
@@ -74,9 +43,7 @@ class Case:
         self.url = url
         self.options = options
         self.store = tape.open(url, durability="normal", **options)
-        began = time.monotonic()
-        fill(self.store, tapes, entries)
-        self.filled = time.monotonic() - began
+        self.filled = Filling(self.store, tapes, entries).run()
         self._tapes = tapes
         self._pick = random.Random(7)
         self._position = max(entry.position or 0 for entry in itertools.islice(self.store.feed(), tapes // 2))
@@ -90,7 +57,7 @@ class Case:
         return {
             "list": lambda: self.store.list(limit=50),
             "list of an owner": lambda: self.store.list(owner="owner7", limit=50),
-            "search": lambda: self.store.search("rare7", limit=20),
+            "search": lambda: self.store.search("rare0000007", limit=20),
             NO_BAR: lambda: self.store.search("common", limit=20),
             "append": lambda: self.any_tape().append(role="user", content=TEXT),
             "context": lambda: self.any_tape().context(budget=8_000),
