@@ -74,11 +74,13 @@ class Filling:
                 for table, statement in _block(tables).items()
             }
             for first in range(there, self._tapes, WRITTEN):
+                # The engine of a store commits each statement; its transactions are begun by hand.
+                connection.exec_driver_sql("BEGIN")
                 highest = connection.execute(sa.select(sa.func.max(tables.tapes.c.id))).scalar_one()
                 for table, rows in block.items():
                     copies = [self._copied(row, count, first, highest) for count, row in enumerate(rows)]
                     connection.execute(table.insert(), copies)
-                connection.commit()
+                connection.exec_driver_sql("COMMIT")
                 if not first % (WRITTEN * 20):
                     print(f"  {first} tapes, {time.monotonic() - began:.0f} s", flush=True)
 

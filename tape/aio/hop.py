@@ -6,10 +6,9 @@ import asyncio
 import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Executor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tape.aio.threads import Workers, closed
+from tape.aio.threads import Workers
 from tape.core.records import Entry
 
 __all__ = ["Hop", "hop", "hop_to", "hop_write", "pages"]
@@ -30,18 +29,15 @@ class Hop:
 
     async def _read(self, call: Callable[[], R]) -> R:
         """Run a call that only reads."""
-        self._threads.check(writes=False)
-        return await _start(self._threads.reads, call)
+        return await self._threads.read(call)
 
     async def _write(self, call: Callable[[], R]) -> R:
         """Run a call that may write, by itself."""
-        self._threads.check(writes=True)
-        return await _start(self._threads.writes, call)
+        return await self._threads.run(call)
 
     async def _run_to_end(self, call: Callable[[], R]) -> tuple[R, asyncio.CancelledError | None]:
         """Run a call and wait for its end, also when the waiting is cancelled; returns that cancellation."""
-        self._threads.check(writes=True)
-        running = _start(self._threads.writes, call)
+        running = self._threads.run(call)
         cancelled: asyncio.CancelledError | None = None
         while not running.done():
             try:
@@ -52,14 +48,6 @@ class Hop:
         if cancelled is not None and failure is not None:
             raise cancelled from failure
         return running.result(), cancelled
-
-
-def _start(threads: Executor, call: Callable[[], R]) -> asyncio.Future[R]:
-    loop = asyncio.get_running_loop()
-    try:
-        return loop.run_in_executor(threads, call)
-    except RuntimeError as error:
-        raise closed(error) from error
 
 
 def hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Hop, P], Coroutine[Any, Any, R]]:

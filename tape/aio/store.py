@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -178,7 +178,9 @@ class _Opening:
         self._store: AsyncStore | None = None
 
     async def _open(self) -> AsyncStore:
-        opening = self._threads.writes.submit(self._make)
+        thread = ThreadPoolExecutor(1, thread_name_prefix="tape-open")
+        opening = thread.submit(self._make)
+        thread.shutdown(wait=False)
         try:
             inner = await asyncio.wrap_future(opening)
         except BaseException:

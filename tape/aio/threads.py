@@ -12,12 +12,13 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from tape.aio.workers import ShutDown, WorkerThreads, settle
 from tape.core.records import Receipt
 from tape.db.record.recorder import record_all
 from tape.errors import StoreFailed
@@ -25,11 +26,13 @@ from tape.handles.recorded import Request
 
 __all__ = ["Threads", "Workers", "closed", "inside"]
 
+R = TypeVar("R")
+
 _MOST_TOGETHER = 512
 """How many writes go into one transaction."""
 
 
-def closed(error: RuntimeError) -> StoreFailed:
+def closed(error: ShutDown) -> StoreFailed:
     """Return what it means that the threads take no more work: they were shut down with the store."""
     failed = StoreFailed("the store is closed")
     failed.__cause__ = error
@@ -55,9 +58,17 @@ inside: ContextVar[tuple[Any, ...]] = ContextVar("tape_transactions", default=()
 class Workers(ABC):
     """Where the calls of an async store run: in threads, or in the one of a transaction."""
 
-    reads: Executor
-    writes: Executor
-    transactions: Executor
+    @abstractmethod
+    def read(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Run a call that only reads."""
+
+    @abstractmethod
+    def run(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Run a call that may write, by itself."""
+
+    @abstractmethod
+    def hold(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Run a call that holds a transaction while it waits for its async function."""
 
     @abstractmethod
     def write(self, handle: Any, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> asyncio.Future[Any]:
@@ -83,16 +94,30 @@ class Threads(Workers):
     """Whether reads wait for a transaction, too."""
 
     def __init__(self, count: int) -> None:
-        self.reads = ThreadPoolExecutor(count, thread_name_prefix="tape-read")
-        self.writes = ThreadPoolExecutor(count, thread_name_prefix="tape-write")
-        self.transactions = ThreadPoolExecutor(count, thread_name_prefix="tape-transaction")
-        """Each holds a transaction while its async function waits for other things."""
+        self._reads = WorkerThreads(count, "tape-read")
+        self._writes = WorkerThreads(count, "tape-write")
+        self._transactions = WorkerThreads(count, "tape-transaction")
         self._change = threading.Lock()
         self._coming: dict[tuple[Any, asyncio.AbstractEventLoop], list[_Write]] = {}
         """The writes that came since an event loop last had nothing else to do."""
         self._ready: dict[Any, list[_Write]] = {}
         """Those that the next free thread takes."""
         self._busy: set[Any] = set()
+
+    def read(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Run a call in a thread that writes never use."""
+        self.check(writes=False)
+        return _start(self._reads, call)
+
+    def run(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Run a call in a thread for writes."""
+        self.check(writes=True)
+        return _start(self._writes, call)
+
+    def hold(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Run a call in a thread for transactions, which others do not wait for."""
+        self.check(writes=True)
+        return _start(self._transactions, call)
 
     def write(self, handle: Any, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> asyncio.Future[Any]:
         """Run a write of a handle, together with those of other tasks."""
@@ -126,47 +151,58 @@ class Threads(Workers):
                 return
             self._busy.add(lane)
         try:
-            self.writes.submit(self._work, lane)
+            self._writes.submit(partial(self._work, lane))
         except RuntimeError as error:
+            # They are shut down, or the system gives none.
             with self._change:
                 self._busy.discard(lane)
                 refused = self._ready.pop(lane, [])
-            _tell_all([(one, closed(error)) for one in refused])
+            failure = closed(error) if isinstance(error, ShutDown) else error
+            _tell_all([(one, failure) for one in refused])
 
-    def _work(self, lane: Any) -> None:
-        """Record what is ready, some at a time: other work of this thread comes in between."""
+    def _work(self, lane: Any) -> Callable[[], None]:
+        """Record what is ready, some at a time: other work of this thread comes in between. Returns what tells it."""
+        told: list[tuple[_Write, Any]] = []
         while True:
             with self._change:
                 ready = self._ready.get(lane, [])
                 taken, self._ready[lane] = ready[:_MOST_TOGETHER], ready[_MOST_TOGETHER:]
-            _record([one for one in taken if not one.future.cancelled()])
+            told += _record([one for one in taken if not one.future.cancelled()])
             with self._change:
                 if not self._ready[lane]:
                     del self._ready[lane]
                     self._busy.discard(lane)
-                    return
+                    break
             # If the threads are being shut down, the rest is done right here.
             with contextlib.suppress(RuntimeError):
-                self.writes.submit(self._work, lane)
-                return
+                self._writes.submit(partial(self._work, lane))
+                break
+        return partial(_tell_all, told)
 
     def shutdown(self) -> None:
         """Run what was asked for, then stop."""
         for lane, loop in list(self._coming):
             self._start(lane, loop)
-        self.transactions.shutdown(wait=True)
-        self.writes.shutdown(wait=True)
-        self.reads.shutdown(wait=True)
+        self._end(wait=True)
 
     def abandon(self) -> None:
         """Stop without waiting."""
-        self.transactions.shutdown(wait=False)
-        self.writes.shutdown(wait=False)
-        self.reads.shutdown(wait=False)
+        self._end(wait=False)
+
+    def _end(self, *, wait: bool) -> None:
+        for threads in (self._transactions, self._writes, self._reads):
+            threads.shutdown(wait=wait)
 
 
-def _record(writes: Sequence[_Write]) -> None:
-    """Compose and record writes, and tell their tasks."""
+def _start(threads: WorkerThreads, call: Callable[[], R]) -> asyncio.Future[R]:
+    try:
+        return threads.start(call)
+    except ShutDown as error:
+        raise closed(error) from error
+
+
+def _record(writes: Sequence[_Write]) -> list[tuple[_Write, Any]]:
+    """Compose and record writes; returns what to tell their tasks."""
     told: list[tuple[_Write, Any]] = []
     try:
         composed = []
@@ -184,7 +220,7 @@ def _record(writes: Sequence[_Write]) -> None:
         # Of a callback of the caller's, or of this thread: nobody must wait for ever.
         known = {id(one) for one, _ in told}
         told += [(one, error) for one in writes if id(one) not in known]
-    _tell_all(told)
+    return told
 
 
 def _tell_all(told: Sequence[tuple[_Write, Any]]) -> None:
@@ -197,12 +233,7 @@ def _tell_all(told: Sequence[tuple[_Write, Any]]) -> None:
 
 def _tell(told: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, outcome in told:
-        if future.done():
-            continue
-        if isinstance(outcome, StopIteration):
-            # No future takes it: inside a coroutine it would mean that this ended.
-            future.set_exception(RuntimeError("a callback raised StopIteration"))
-        elif isinstance(outcome, BaseException):
-            future.set_exception(outcome)
+        if isinstance(outcome, BaseException):
+            settle(future, None, outcome)
         else:
-            future.set_result(outcome)
+            settle(future, outcome, None)

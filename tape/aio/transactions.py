@@ -11,17 +11,16 @@ import contextlib
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tape.aio.threads import Workers, closed, inside
+from tape.aio.threads import Workers, inside
+from tape.aio.workers import run_for
 from tape.errors import StoreFailed
 from tape.store import Store
 
 __all__ = ["Serving", "run_async"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -36,21 +35,21 @@ class _End(NamedTuple):
     failed: bool
 
 
-class _Calls(Executor):
+class _Calls:
     """The calls of one transaction, run in its thread in the order in which they were made."""
 
     def __init__(self) -> None:
         self._change = threading.Lock()
         self._open = False
-        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | _End] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], Callable[[], object]] | _End] = queue.SimpleQueue()
 
-    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def start(self, call: Callable[[], R]) -> asyncio.Future[R]:
         """Have a call run by the thread."""
-        future: Future[R] = Future()
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         with self._change:
             if not self._open:
                 raise StoreFailed("the transaction has ended; its store and handles cannot be used any more")
-            self._queue.put((future, partial(fn, *args, **kwargs)))
+            self._queue.put(partial(run_for, future, call))
         return future
 
     def end(self, result: Any = None, *, failed: bool = False) -> None:
@@ -67,22 +66,11 @@ class _Calls(Executor):
     def serve(self) -> Any:
         """Run the calls until the function has ended; returns what it returned."""
         while not isinstance(one := self._queue.get(), _End):
-            _run(*one)
+            one()()
             del one
         if one.failed:
             raise _Failed
         return one.result
-
-
-def _run(future: Future[Any], call: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 class Serving(Workers):
@@ -94,14 +82,20 @@ class Serving(Workers):
         self.over = False
         self.turns: asyncio.Queue[Store | None] = asyncio.Queue()
         """The store of each run, in which the function is called; None when there will be no further one."""
-        self._calls = self.reads = self.writes = self.transactions = _Calls()
+        self._calls = _Calls()
         self._loop = asyncio.get_running_loop()
         self._given_up = False
 
+    def read(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Run a call in the order of the calls."""
+        self.check(writes=False)
+        return self._calls.start(call)
+
+    run = hold = read
+
     def write(self, handle: Any, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> asyncio.Future[Any]:
         """Run a write of a handle in the order of the calls."""
-        self.check(writes=True)
-        return self._loop.run_in_executor(self._calls, partial(method, handle, *args, **kwargs))
+        return self.read(partial(method, handle, *args, **kwargs))
 
     def check(self, *, writes: bool) -> None:
         """Refuse every call inside a nested transaction, which has the thread to itself."""
@@ -161,12 +155,8 @@ async def run_async(
 
     When it is cancelled everything is undone before the cancellation goes on.
     """
-    threads.check(writes=True)
     serving = Serving(threads)
-    try:
-        ended = asyncio.get_running_loop().run_in_executor(threads.transactions, inner.transaction, serving.serve)
-    except RuntimeError as error:
-        raise closed(error) from error
+    ended = threads.hold(partial(inner.transaction, serving.serve))
     ended.add_done_callback(serving.finish)
     failure: BaseException | None = None
     while True:
