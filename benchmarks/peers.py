@@ -89,7 +89,7 @@ def _tape(place: Place) -> Iterator[Peer]:
     with tape.open(place.url or place.path, **options) as store:  # type: ignore[arg-type]
         chat = store.tape("chat")
 
-        yield Peer(chat.append, chat.extend, partial(tapes.last_dicts, chat), partial(tapes.dicts, chat))
+        yield Peer(chat.append, chat.extend, partial(tapes.dicts, chat), partial(tapes.dicts, chat))
 
 
 @contextmanager
@@ -101,10 +101,10 @@ def _tape_async(place: Place) -> Iterator[Peer]:
     chat = store.tape("chat")
 
     async def last(limit: int) -> list[Message]:
-        return [message.to_dict() for message in (await chat.messages(limit=limit)).items]
+        return [body for body, _ in await chat.bodies(limit=limit)]
 
     async def whole() -> list[Message]:
-        return [message.to_dict() for message in await chat.messages()]
+        return [body for body, _ in await chat.bodies()]
 
     yield Peer(chat.append, chat.extend, last, whole, is_async=True)
     place.run(store.close())

@@ -53,16 +53,14 @@ def write(chat: tape.Tape, count: int, *, own_ids: bool = False) -> None:
         count -= STRETCH
 
 
-def dicts(chat: tape.Tape) -> list[dict[str, Any]]:
-    """Return all messages as dicts."""
-    return [message.to_dict() for message in chat.messages()]
+def dicts(chat: tape.Tape, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return all messages, or the last ones, as dicts: what other stores return, too."""
+    return [body for body, _ in chat.bodies(limit=limit)]
 
 
-def last_dicts(chat: tape.Tape, limit: int) -> list[dict[str, Any]]:
-    """Return the last messages as dicts."""
-    page = chat.messages(limit=limit)
-    assert isinstance(page, tape.Page)
-    return [message.to_dict() for message in page.items]
+def dicts_of_messages(chat: tape.Tape, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return the same by way of messages, which have ids, parents and seqs besides."""
+    return [message.to_dict() for message in (chat.messages() if limit is None else chat.messages(limit=limit).items)]
 
 
 def anchored(chat: tape.Tape, entries: int, *, back: int = 50, own_ids: bool = False) -> None:
