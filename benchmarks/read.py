@@ -63,10 +63,9 @@ def ask(run: Run, engine: str, chat: tape.Tape, select: Select, many: int) -> No
         ),
     }
     compare(run, engine, lambda: select(LAST), small, times=20)
-    least = 1.0 if sqlite else 0.8
     large = {
-        f"{many} as dicts": Read(lambda: tapes.dicts(chat), least, row),
-        f"{many} as messages and their dicts": Read(lambda: tapes.dicts_of_messages(chat), least),
+        f"{many} as dicts": Read(lambda: tapes.dicts(chat), 1.0 if sqlite else 0.8, row),
+        f"{many} as messages and their dicts": Read(lambda: tapes.dicts_of_messages(chat), 1.0 if sqlite else None),
     }
     compare(run, engine, lambda: select(many), large, times=1)
 

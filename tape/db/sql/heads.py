@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tape.core.view.slots import BLOCKS_AND_PROMPT
 from tape.db.sql.compiler import ZERO, Param, derived, query, statement
 from tape.db.sql.feeds import Feeds
 from tape.db.sql.rows.tapes import HEAD_COLUMNS, TAPE_COLUMNS, ChildRow, ForkRow, HeadRow, InfoRow, TapeRow
@@ -28,7 +29,8 @@ class Heads(Feeds):
     def head(self, tape: Param) -> Any:
         """The tape's number, owner, status and head, and its lineage if it is a fork, in one row."""
         t = self.tables
-        c, fk = t.tapes.c, t.forks.c
+        c, fk, slots = t.tapes.c, t.forks.c, t.slots.c
+        low, high = (sa.literal_column(repr(name), sa.Text) for name in BLOCKS_AND_PROMPT)
         return (
             sa.select(
                 c.id,
@@ -38,6 +40,9 @@ class Heads(Feeds):
                 c.completed_at,
                 c.hidden,
                 fk.lineage,
+                sa.exists().where(t.anchors.c.tape_id == c.id),
+                sa.exists().where(slots.tape_id == c.id, slots.slot >= low, slots.slot < high),
+                sa.exists().where(t.compactions.c.tape_id == c.id),
                 *(t.heads.c[name] for name in HEAD_COLUMNS),
             )
             # One more row if the tape is a fork; it never changes but for its state.

@@ -9,7 +9,7 @@ from tape.core.entries.payloads import ROOT, Payload, Place
 from tape.core.plan.lookup import Covered, waiting
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
-from tape.core.view.slots import beginning_with
+from tape.core.view.slots import BLOCKS_AND_PROMPT, beginning_with
 from tape.db.sql.rows.view import CompactionRow
 from tape.db.view import paths
 from tape.errors import Corrupt
@@ -53,6 +53,8 @@ def slots(view: TapeView, prefix: str) -> list[tuple[str, int, Payload]]:
 
 def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True) -> list[tuple[str, int, Payload]]:
     """Return every slot in a range of names, as the nearest tape with that slot holds it."""
+    if not view.prompted and (low, high) == BLOCKS_AND_PROMPT:
+        return []
     by_name: dict[str, tuple[str, int, Payload]] = {}
     lineage = view.whole_lineage() if inherited else view.own_lineage()
     for row in view.tx.all(view.sql.slots, (lineage, low, high)):
@@ -68,7 +70,7 @@ def compactions_on(view: TapeView, end: Place, floor: int) -> list[Compaction]:
 
     An anchor set inside a run later ends its compaction, as it ends those before it.
     """
-    if end == ROOT:
+    if end == ROOT or not view.compacted:
         return []
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor, view.lineage())
     rows = view.tx.all(view.sql.compactions_on_path, params)

@@ -66,6 +66,8 @@ def open_view(
 
 def _as_of(tx: Transaction, tape: str, row: HeadRow, point: Point, until: int | None = None) -> TapeView:
     view = standing(tx, tape, *head_from_row(row))
+    if view.ancestry is None:
+        view.anchored, view.prompted, view.compacted = bool(row.anchored), bool(row.prompted), bool(row.compacted)
     if until is not None:
         view = _frozen(view, until)
     if isinstance(point, str):
@@ -85,6 +87,8 @@ def _frozen(view: TapeView, seq: int) -> TapeView:
     head = Head.blank(b"")
     # Before its first entry a fork had no parent.
     then = TapeView(view.tx, view.sql, view.tape, view.number, head, view.ancestry if seq else None, seq, now=False)
+    # What the tape has never had it did not have then.
+    then.anchored, then.prompted, then.compacted = view.anchored, view.prompted, view.compacted
     row = view.tx.one(view.sql.entry, (view.number, seq))
     if row is not None:
         entry = entry_from_row(view.tape, row, then.ancestry)

@@ -282,6 +282,8 @@ def end_of(view: TapeView, branch: str | None) -> Place:
 
 def latest_anchor(view: TapeView, end: Place) -> AnchorAt | None:
     """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
+    if not view.anchored:
+        return None
     lineage = None if view.ancestry is None else view.lineage()
     if end != ROOT:
         # Most often it is in the lane of the head. Otherwise look further and further up the path.

@@ -71,6 +71,12 @@ class TapeView(Struct):
     """The seq up to which the tape's own entries are seen."""
     now: bool = True
     """Whether that is all of them."""
+    anchored: bool = True
+    """Whether there may be an anchor on this tape or above it."""
+    prompted: bool = True
+    """Likewise a block or a frozen prompt."""
+    compacted: bool = True
+    """Likewise a summary."""
     found_clear: Clear | None = None
     known_layers: list[tuple[int, int, int, int]] | None = None
     known_lineage: str | None = None

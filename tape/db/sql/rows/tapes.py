@@ -21,7 +21,11 @@ __all__ = [
 
 
 class HeadRow(NamedTuple):
-    """A tape's number, status and head: everything that an append needs."""
+    """A tape's number, status and head: everything that an append needs.
+
+    ``anchored``, ``prompted`` and ``compacted`` tell whether the tape itself has ever had an anchor, a block or frozen
+    prompt, and a summary: most have none, and a context need not ask for them.
+    """
 
     number: int
     owner: str | None
@@ -30,6 +34,9 @@ class HeadRow(NamedTuple):
     completed_at: int | None
     hidden: str | None
     lineage: bytes | None
+    anchored: int
+    prompted: int
+    compacted: int
     seq: int
     hash: bytes
     stamp: int
@@ -45,7 +52,7 @@ class HeadRow(NamedTuple):
     view: int
 
 
-HEAD_COLUMNS = HeadRow._fields[7:]
+HEAD_COLUMNS = HeadRow._fields[HeadRow._fields.index("seq") :]
 """What every append changes of a tape."""
 
 
