@@ -247,8 +247,11 @@ class Pool:
         """Close every database. Stores and feeds of this pool fail or end from then on."""
         self._closed = True
         self._end_feeds()
-        for store in self._open_stores():
-            store.close()
+        for name, opening in self._opening.items():
+            # Whoever is opening it ends first, and nobody opens it afterwards.
+            with opening:
+                if name in self._stores:
+                    self._stores[name].close()
 
     # -- databases
 
