@@ -40,7 +40,7 @@ async def follow(
             if pause:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(rang.wait(), pause)
-                    following.rung()
+                    following.woken()
 
 
 class AsyncConsumer(Hop):

@@ -185,7 +185,7 @@ class AsyncPoolFeed:
                     return
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(rang.wait(), pause)
-                    reader.rung()
+                    reader.woken()
 
 
 def open_pool_async(

@@ -347,7 +347,7 @@ class Writing:
         actor, kind, version = call.actor, payload.kind, payload.version
         digest = chain.digest(raw)
         sealed = chain.link(head.hash, digest, self.tape, seq, kind, key, actor, source, meta, stamp, version, place)
-        self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
+        self.head, ops = fold(head, seq, sealed, stamp, place, payload)
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.ancestry)
         tx = self.tx
         body, hash = tx.blob(raw), tx.blob(sealed)
