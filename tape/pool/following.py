@@ -84,10 +84,10 @@ class FeedReader:
                 if lane.waits_for is None and self._must_wait(lane, entry):
                     continue
                 lane.waits_for = None
-            given = not entry.tape.startswith(RECORDS) and not self._is_copy(lane, entry)
+            shown = not entry.tape.startswith(RECORDS) and not self._is_copy(lane, entry)
             lane.pending.popleft()
             lane.position = entry.position or lane.position
-            if given:
+            if shown:
                 return entry
         if not lane.pending and lane.waits_for is None:
             lane.position = max(lane.position, lane.read)
@@ -209,12 +209,12 @@ class PoolFeed:
                 return
 
     def _follow(self, stores: Callable[[], list[Store]]) -> Generator[Entry]:
-        reader, rang = self._reader, threading.Event()
+        reader, committed = self._reader, threading.Event()
         with ExitStack() as watching:
             for store in stores():
-                watching.enter_context(store._db.wakeup.following(rang.set))
+                watching.enter_context(store._db.wakeup.following(committed.set))
             while not reader.closed:
-                rang.clear()
+                committed.clear()
                 while (entry := reader.next()) is not None:
                     yield entry
                 if reader.fill():
@@ -222,5 +222,5 @@ class PoolFeed:
                 pause = reader.pause()
                 if pause is None:
                     return
-                if rang.wait(pause):
+                if committed.wait(pause):
                     reader.woken()
