@@ -251,6 +251,13 @@ class TestBadInput:
             (["follow", "--all", "--after", "3", "--timeout", "0"], 2, "leave out --after"),
             (["ls", "--status", "bogus"], 2, "one of active, abandoned, completed, discarded, ended"),
             (["retain", "--older-than", "1d", "--status", "bogus"], 2, "'bogus' is unknown"),
+            (["rerun", "chat", "--agent", "nothing"], 2, "--agent: 'nothing' names no function"),
+            (["bisect", "chat", "1", "--agent", "json:loads", "--check", "nothing"], 2, "--check: 'nothing' names no"),
+            (
+                ["bisect", "chat", "1", "--agent", "json:loads", "--check", "json:no"],
+                3,
+                "--check: module 'json' has no",
+            ),
             (["info", "..otel"], 3, "there is no tape '..otel'"),
             (["log"], 2, "Missing argument"),
             (["log", "chat", "--what"], 2, "--what"),

@@ -162,7 +162,7 @@ class TapeMachine(IdRules, RuleBasedStateMachine):
                 spoke = entry.recorded_at
             elif entry.kind == "status":
                 closed = entry.recorded_at if model.history[entry.seq].status != "active" else None
-            view.fold(entry.seq, bytes.fromhex(entry.hash), entry.stamp, entry.head, entry.key, entry.payload)
+            view.fold(entry.seq, bytes.fromhex(entry.hash), entry.stamp, entry.head, entry.payload)
             then = model.history[entry.seq]
             # Every message by itself is many reads: at every seq for what was written last, and for the rest at some.
             compare(handle.at(entry.seq), then, each=entry.seq % 7 == 0 or entry.seq > len(entries) - 3)

@@ -115,7 +115,7 @@ class TestPoints:
             now = facts(chat.at(entry.seq))
             assert now == then
             assert entry.payload is not None
-            view.fold(entry.seq, bytes.fromhex(entry.hash), entry.stamp, entry.head, entry.key, entry.payload)
+            view.fold(entry.seq, bytes.fromhex(entry.hash), entry.stamp, entry.head, entry.payload)
             assert [(held.placed, held.body) for held in view.path()] == [(m.seq, m.revision) for m in now["messages"]]
             assert view.anchor() == (now["anchor"].seq if now["anchor"] else None)
             assert view.head.messages == now["info"].message_count

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tape.aio.hop import Hop, hop_write, pages
+from tape.aio.wakeup import wait, woken_by
 from tape.core.records import Entry
 from tape.db.feed.feed import Following
 from tape.handles.consumer import Consumer, check_timeout
@@ -18,29 +17,20 @@ __all__ = ["AsyncConsumer", "follow"]
 async def follow(
     face: Hop, services: Services, after: int | Callable[[], int], timeout: float | None
 ) -> AsyncIterator[Entry]:
-    """Follow the feed: every look is a hop, and the waiting between them takes no thread."""
-    loop, rang = asyncio.get_running_loop(), asyncio.Event()
-
-    def ring() -> None:
-        # The loop may have been closed while somebody else still writes.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(rang.set)
-
+    """Follow the feed: every read is a hop to a thread, and the waiting in between takes none."""
     services.log_administrative("follow")
     start = after if isinstance(after, int) else await face._read(after)
     following = Following(services.feed, start, timeout)
-    with services.database.wakeup.following(ring):
+    with woken_by([services.database.wakeup]) as committed:
         while True:
-            rang.clear()
+            committed.clear()
             for entry in await face._read(following.step):
                 yield entry
             pause = following.pause()
             if pause is None:
                 return
-            if pause:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(rang.wait(), pause)
-                    following.rung()
+            if pause and await wait(committed, pause):
+                following.woken()
 
 
 class AsyncConsumer(Hop):

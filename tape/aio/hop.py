@@ -95,9 +95,9 @@ async def pages(face: Hop, make: Callable[[], Iterator[Entry]]) -> AsyncIterator
     """Yield what an iterator yields, fetching a page of it per hop."""
     source = await face._read(make)
 
-    def some() -> list[Entry]:
+    def next_page() -> list[Entry]:
         return list(itertools.islice(source, _PAGE))
 
-    while page := await face._read(some):
+    while page := await face._read(next_page):
         for entry in page:
             yield entry

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, TypeVar
 
 from tape.aio.hop import Hop, hop_write
+from tape.aio.wakeup import wait, woken_by
 from tape.errors import LeaseHeld
 from tape.handles.journal.leases import Lease
 from tape.handles.journal.waiting import Waiting
@@ -20,26 +19,18 @@ T = TypeVar("T")
 
 
 async def wait_for(face: Hop, services: Services, waiting: Waiting[T]) -> T:
-    """Look until it is done or the time is over: every look is a hop, and the waiting between them takes no thread."""
+    """Read until it is done or the timeout is reached: every read is a hop to a thread, the waiting takes none."""
     value = await face._write(waiting.look)
     if waiting.pause(value) is None:
         return value
-    loop, rang = asyncio.get_running_loop(), asyncio.Event()
-
-    def ring() -> None:
-        # The loop may have been closed while somebody else still writes.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(rang.set)
-
-    with services.database.wakeup.following(ring):
+    with woken_by([services.database.wakeup]) as committed:
         while True:
-            rang.clear()
+            committed.clear()
             value = await face._write(waiting.look)
             pause = waiting.pause(value)
             if pause is None:
                 return value
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(rang.wait(), pause)
+            await wait(committed, pause)
 
 
 class AsyncLease(Hop):
@@ -102,10 +93,10 @@ class Leasing:
         self._lease: AsyncLease | None = None
 
     async def _take(self) -> AsyncLease:
-        taken = await wait_for(self._face, self._services, self._begin())
-        if isinstance(taken, LeaseHeld):
-            raise taken
-        return AsyncLease(taken, self._face._threads)
+        outcome = await wait_for(self._face, self._services, self._begin())
+        if isinstance(outcome, LeaseHeld):
+            raise outcome
+        return AsyncLease(outcome, self._face._threads)
 
     def __await__(self) -> Generator[Any, None, AsyncLease]:
         return self._take().__await__()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from tape.aio.hop import Hop, hop, hop_write
 from tape.aio.store import AsyncStore
 from tape.aio.threads import Threads
+from tape.aio.wakeup import wait, woken_by
 from tape.core import strict
 from tape.core.records import Entry
 from tape.errors import DatabaseDown, InvalidEntry, OwnerMoved, StoreFailed
@@ -164,18 +163,10 @@ class AsyncPoolFeed:
                 return
 
     async def _follow(self) -> AsyncIterator[Entry]:
-        reader, loop, rang = self._reader, asyncio.get_running_loop(), asyncio.Event()
-
-        def ring() -> None:
-            # The loop may have been closed while somebody else still writes.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(rang.set)
-
-        with ExitStack() as watching:
-            for store in self._pool._inner._open_stores():
-                watching.enter_context(store._db.wakeup.following(ring))
+        reader = self._reader
+        with woken_by([store._db.wakeup for store in self._pool._inner._open_stores()]) as committed:
             while not reader.closed:
-                rang.clear()
+                committed.clear()
                 while (entry := reader.next()) is not None:
                     yield entry
                 if await self._fill():
@@ -183,9 +174,8 @@ class AsyncPoolFeed:
                 pause = reader.pause()
                 if pause is None:
                     return
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(rang.wait(), pause)
-                    reader.rung()
+                if await wait(committed, pause):
+                    reader.woken()
 
 
 def open_pool_async(

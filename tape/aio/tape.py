@@ -226,8 +226,8 @@ class AsyncTape(AsyncSnapshot):
 
     async def linked(self, child: AsyncTape | str) -> AsyncSnapshot:
         """Return a merged or linked fork as it was then; see ``Tape.linked``."""
-        wanted = child.id if isinstance(child, AsyncTape) else child
-        return AsyncSnapshot(await self._read(lambda: self._inner.linked(wanted)), self._threads)
+        child_id = child.id if isinstance(child, AsyncTape) else child
+        return AsyncSnapshot(await self._read(lambda: self._inner.linked(child_id)), self._threads)
 
     async def diff(self, a: int | datetime | str | AsyncSnapshot, b: int | datetime | str | AsyncSnapshot) -> Diff:
         """Return what changed from one point or tape to another; see ``Tape.diff``."""

@@ -1,7 +1,7 @@
 """The worker threads of an async store: some for reads, some for writes, and one hop for a whole group of writes.
 
-Tasks of an event loop that write at the same moment are taken to a worker thread together. There their entries are
-composed, recorded in one shared commit, and the results of all come back in one step. On PostgreSQL only writes of one
+Tasks of an event loop that write at the same moment go to a worker thread together. There their entries are composed
+and recorded in one shared commit, and all results come back in one step. On PostgreSQL only writes of one
 tape go together, since those of different tapes need not wait for each other.
 """
 
@@ -52,7 +52,7 @@ class _Write(Struct):
 
 
 inside: ContextVar[tuple[Any, ...]] = ContextVar("tape_transactions", default=())
-"""The transactions whose async functions have led to where one is."""
+"""The transactions whose async functions are running in this context, the outermost first."""
 
 
 class Workers(ABC):
@@ -79,8 +79,8 @@ class Workers(ABC):
         """Raise StoreFailed for a call that would wait for the function that makes it."""
 
     def _check_outside(self) -> None:
-        for one in inside.get():
-            if one.of is self and not one.over:
+        for transaction in inside.get():
+            if transaction.of is self and not transaction.over:
                 raise StoreFailed(
                     "a call was started from inside a transaction of the same store; "
                     "use the store that its function is given"
@@ -99,10 +99,11 @@ class Threads(Workers):
         self._transactions = WorkerThreads(count, "tape-transaction")
         self._change = threading.Lock()
         self._coming: dict[tuple[Any, asyncio.AbstractEventLoop], list[_Write]] = {}
-        """The writes that came since an event loop last had nothing else to do."""
+        """The writes of each event loop that it has not yet handed to a thread."""
         self._ready: dict[Any, list[_Write]] = {}
         """Those that the next free thread takes."""
         self._busy: set[Any] = set()
+        """The lanes that a thread records for."""
 
     def read(self, call: Callable[[], R]) -> asyncio.Future[R]:
         """Run a call in a thread that writes never use."""
@@ -124,15 +125,15 @@ class Threads(Workers):
         self.check(writes=True)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        one = _Write(handle, method.compose, args, kwargs, method.result, future, loop)
+        write = _Write(handle, method.compose, args, kwargs, method.result, future, loop)
         database = handle._services.database
         lane = (database, handle.id if database.postgres else "")
         with self._change:
             coming = self._coming.get((lane, loop))
             if coming is not None:
-                coming.append(one)
+                coming.append(write)
                 return future
-            self._coming[lane, loop] = [one]
+            self._coming[lane, loop] = [write]
         # Not at once: tasks that are about to run may write as well.
         loop.call_soon(self._start, lane, loop)
         return future
@@ -143,7 +144,7 @@ class Threads(Workers):
             self._check_outside()
 
     def _start(self, lane: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Give what came from a loop to a thread, or to the one that is at it."""
+        """Hand the writes of a loop to a thread, or to the one that records for this lane already."""
         with self._change:
             ready = self._ready.setdefault(lane, [])
             ready += self._coming.pop((lane, loop), [])
@@ -151,23 +152,26 @@ class Threads(Workers):
                 return
             self._busy.add(lane)
         try:
-            self._writes.submit(partial(self._work, lane))
+            self._writes.submit(partial(self._record_ready, lane))
         except RuntimeError as error:
             # They are shut down, or the system gives none.
             with self._change:
                 self._busy.discard(lane)
                 refused = self._ready.pop(lane, [])
             failure = closed(error) if isinstance(error, ShutDown) else error
-            _tell_all([(one, failure) for one in refused])
+            _resolve_all([(write, failure) for write in refused])
 
-    def _work(self, lane: Any) -> Callable[[], None]:
-        """Record what is ready, some at a time: other work of this thread comes in between. Returns what tells it."""
-        told: list[tuple[_Write, Any]] = []
+    def _record_ready(self, lane: Any) -> Callable[[], None]:
+        """Record what is ready, a batch at a time, so that other work of this thread comes in between.
+
+        Returns what resolves the futures of the tasks.
+        """
+        outcomes: list[tuple[_Write, Any]] = []
         while True:
             with self._change:
                 ready = self._ready.get(lane, [])
-                taken, self._ready[lane] = ready[:_MOST_TOGETHER], ready[_MOST_TOGETHER:]
-            told += _record([one for one in taken if not one.future.cancelled()])
+                batch, self._ready[lane] = ready[:_MOST_TOGETHER], ready[_MOST_TOGETHER:]
+            outcomes += _record([write for write in batch if not write.future.cancelled()])
             with self._change:
                 if not self._ready[lane]:
                     del self._ready[lane]
@@ -175,9 +179,9 @@ class Threads(Workers):
                     break
             # If the threads are being shut down, the rest is done right here.
             with contextlib.suppress(RuntimeError):
-                self._writes.submit(partial(self._work, lane))
+                self._writes.submit(partial(self._record_ready, lane))
                 break
-        return partial(_tell_all, told)
+        return partial(_resolve_all, outcomes)
 
     def shutdown(self) -> None:
         """Run what was asked for, then stop."""
@@ -202,37 +206,41 @@ def _start(threads: WorkerThreads, call: Callable[[], R]) -> asyncio.Future[R]:
 
 
 def _record(writes: Sequence[_Write]) -> list[tuple[_Write, Any]]:
-    """Compose and record writes; returns what to tell their tasks."""
-    told: list[tuple[_Write, Any]] = []
+    """Compose and record writes; returns how each ended."""
+    outcomes: list[tuple[_Write, Any]] = []
     try:
         composed = []
-        for one in writes:
+        for write in writes:
             try:
-                composed.append((one, one.compose(one.handle, *one.args, **one.kwargs)))
+                composed.append((write, write.compose(write.handle, *write.args, **write.kwargs)))
             except Exception as error:
-                told.append((one, error))
-        full = [(one, request) for one, request in composed if request.intents]
-        told += [(one, one.result([])) for one, request in composed if not request.intents]
-        outcomes = record_all([(one.handle._services.recorder, each.call, each.intents) for one, each in full])
-        for (one, _), outcome in zip(full, outcomes, strict=True):
-            told.append((one, outcome if isinstance(outcome, Exception) else one.result(outcome)))
+                outcomes.append((write, error))
+        full = [(write, request) for write, request in composed if request.intents]
+        outcomes += [(write, write.result([])) for write, request in composed if not request.intents]
+        recorded = record_all(
+            [(write.handle._services.recorder, request.call, request.intents) for write, request in full]
+        )
+        for (write, _), outcome in zip(full, recorded, strict=True):
+            outcomes.append((write, outcome if isinstance(outcome, Exception) else write.result(outcome)))
     except BaseException as error:
-        # Of a callback of the caller's, or of this thread: nobody must wait for ever.
-        known = {id(one) for one, _ in told}
-        told += [(one, error) for one in writes if id(one) not in known]
-    return told
+        # From a callback of the caller's, or from this thread. No task may wait for ever.
+        answered = {id(write) for write, _ in outcomes}
+        outcomes += [(write, error) for write in writes if id(write) not in answered]
+    return outcomes
 
 
-def _tell_all(told: Sequence[tuple[_Write, Any]]) -> None:
-    """Let each event loop tell its own tasks."""
-    for loop in {one.loop for one, _ in told}:
-        # A loop that was closed meanwhile has nobody who waits.
+def _resolve_all(outcomes: Sequence[tuple[_Write, Any]]) -> None:
+    """Resolve the futures of writes, each on its own event loop."""
+    for loop in {write.loop for write, _ in outcomes}:
+        # Nobody waits on a loop that was closed meanwhile.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_tell, [(one.future, outcome) for one, outcome in told if one.loop is loop])
+            loop.call_soon_threadsafe(
+                _resolve, [(write.future, outcome) for write, outcome in outcomes if write.loop is loop]
+            )
 
 
-def _tell(told: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, outcome in told:
+def _resolve(outcomes: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, outcome in outcomes:
         if isinstance(outcome, BaseException):
             settle(future, None, outcome)
         else:

@@ -25,11 +25,11 @@ R = TypeVar("R")
 
 
 class _Failed(Exception):
-    """The function has failed or was given up: the transaction is to be undone."""
+    """The function failed or was cancelled: the transaction is rolled back."""
 
 
 class _End(NamedTuple):
-    """What became of the function, told to the thread behind its last call."""
+    """How the function ended; the thread reads it behind the last call."""
 
     result: Any
     failed: bool
@@ -65,12 +65,13 @@ class _Calls:
 
     def serve(self) -> Any:
         """Run the calls until the function has ended; returns what it returned."""
-        while not isinstance(one := self._queue.get(), _End):
-            one()()
-            del one
-        if one.failed:
+        while not isinstance(item := self._queue.get(), _End):
+            tell = item()
+            tell()
+            del item, tell
+        if item.failed:
             raise _Failed
-        return one.result
+        return item.result
 
 
 class Serving(Workers):
@@ -119,7 +120,7 @@ class Serving(Workers):
     def finish(self, ended: asyncio.Future[Any]) -> None:
         """Note that the transaction is committed or undone."""
         self.over = True
-        # Asked for, since nobody may be there any more who would.
+        # Read here, or asyncio warns when nobody else waits for it any more.
         if not ended.cancelled():
             ended.exception()
         self.turns.put_nowait(None)
@@ -129,7 +130,7 @@ class Serving(Workers):
         self._given_up = True
 
     async def call(self, fn: Callable[[Any], Awaitable[R]], face: Any) -> BaseException | None:
-        """Run the function to its end, and return what it raised, if so."""
+        """Run the function to its end, and return what it raised, if anything."""
         entered = inside.set((*inside.get(), self))
         try:
             result = await fn(face)

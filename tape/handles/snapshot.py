@@ -20,7 +20,7 @@ from tape.core.messages.text import text_of
 from tape.core.records import Anchor, Entry, Hit, Message, Page, StateValue, TapeInfo
 from tape.core.summaries import compaction
 from tape.core.summaries.compaction import Summary
-from tape.db.read.entries import Wanted, bound
+from tape.db.read.entries import EntryFilter, bound
 from tape.db.view.opening import Point
 from tape.errors import InvalidEntry, TapeNotFound, UnknownEntry, UnknownMessage
 from tape.handles.services import Services
@@ -185,7 +185,7 @@ class Snapshot:
         behind all that it inherits.
         """
         listed = [] if kinds is None else strict.listed(kinds, "kinds")
-        wanted = Wanted(
+        filter = EntryFilter(
             after=None if type(after) is int and after == 0 else bound(after, "after"),
             before=None if before is None else bound(before, "before"),
             kinds=None if kinds is None else frozenset(strict.one_of(kind, payloads.KINDS, "kinds") for kind in listed),
@@ -193,17 +193,17 @@ class Snapshot:
             reverse=strict.flag(reverse, "reverse"),
             inherited=strict.flag(inherited, "inherited"),
         )
-        return self._reader.entries(self._id, self._point, wanted, strict.most(limit))
+        return self._reader.entries(self._id, self._point, filter, strict.most(limit))
 
     def entry(self, *, seq: int | None = None, key: str | None = None, inherited: bool = False) -> Entry:
         """Return the entry of a seq or of a key. Raises UnknownEntry when the tape has none.
 
         With ``inherited`` a key that a fork has not used itself is looked up on the tapes that it inherits from.
         """
-        found = self.find_entry(seq=seq, key=key, inherited=inherited)
-        if found is None:
+        entry = self.find_entry(seq=seq, key=key, inherited=inherited)
+        if entry is None:
             raise UnknownEntry(self._id, seq, key)
-        return found
+        return entry
 
     def find_entry(self, *, seq: int | None = None, key: str | None = None, inherited: bool = False) -> Entry | None:
         """Return the entry of a seq or of a key, or None when the tape has none; see ``entry``."""

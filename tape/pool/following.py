@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tape.core.entries import payloads
 from tape.core.places import RECORDS
 from tape.core.records import Entry
+from tape.db.feed.pauses import Pauses
 from tape.errors import DatabaseDown, StoreBusy, StoreFailed
 from tape.pool.copies import ARRIVING, CLOSING, Copies
 from tape.pool.cursors import Positions, encode_cursor
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FeedReader", "PoolFeed"]
 
-_FIRST_PAUSE = 0.005
-_LAST_PAUSE = 0.25
 _RETRY = 1.0
 """Seconds after which a database that was down is asked again."""
 
@@ -55,9 +54,7 @@ class FeedReader:
         self._lanes = {name: _Lane(name, positions.get(name, 0)) for name in names}
         # A database that was taken out of the pool: its entries were read from it, and are not wanted as copies.
         self._others = {name: position for name, position in positions.items() if name not in self._lanes}
-        self._timeout = timeout
-        self._last = time.monotonic()
-        self._pause = _FIRST_PAUSE
+        self._pauses = Pauses(timeout)
         self._turn = 0
         self.down: dict[str, DatabaseDown] = {}
         self.closed = False
@@ -76,7 +73,7 @@ class FeedReader:
             entry = self._next_of(lane)
             if entry is not None:
                 self._turn = (self._turn + index + (not lane.pending)) % len(lanes)
-                self._last, self._pause = time.monotonic(), _FIRST_PAUSE
+                self._pauses.restart()
                 return entry
         return None
 
@@ -87,10 +84,10 @@ class FeedReader:
                 if lane.waits_for is None and self._must_wait(lane, entry):
                     continue
                 lane.waits_for = None
-            given = not entry.tape.startswith(RECORDS) and not self._is_copy(lane, entry)
+            shown = not entry.tape.startswith(RECORDS) and not self._is_copy(lane, entry)
             lane.pending.popleft()
             lane.position = entry.position or lane.position
-            if given:
+            if shown:
                 return entry
         if not lane.pending and lane.waits_for is None:
             lane.position = max(lane.position, lane.read)
@@ -151,21 +148,12 @@ class FeedReader:
         return all(self._waits(lane) if lane.pending else not lane.more for lane in self._lanes.values())
 
     def pause(self) -> float | None:
-        """Return how long to wait before the next look, or None to end."""
-        if self.closed:
-            return None
-        pause = self._pause
-        self._pause = min(2 * pause, _LAST_PAUSE)
-        if self._timeout is not None:
-            left = self._timeout - (time.monotonic() - self._last)
-            if left <= 0:
-                return None
-            pause = min(pause, left)
-        return pause
+        """Return how long to wait before the next read, or None to end."""
+        return None if self.closed else self._pauses.next()
 
-    def rung(self) -> None:
-        """Look often again: something was committed."""
-        self._pause = _FIRST_PAUSE
+    def woken(self) -> None:
+        """Read often again: something was committed."""
+        self._pauses.shorten()
 
 
 def learn_copies(store: Store) -> Copies:
@@ -221,12 +209,12 @@ class PoolFeed:
                 return
 
     def _follow(self, stores: Callable[[], list[Store]]) -> Generator[Entry]:
-        reader, rang = self._reader, threading.Event()
+        reader, committed = self._reader, threading.Event()
         with ExitStack() as watching:
             for store in stores():
-                watching.enter_context(store._db.wakeup.following(rang.set))
+                watching.enter_context(store._db.wakeup.following(committed.set))
             while not reader.closed:
-                rang.clear()
+                committed.clear()
                 while (entry := reader.next()) is not None:
                     yield entry
                 if reader.fill():
@@ -234,5 +222,5 @@ class PoolFeed:
                 pause = reader.pause()
                 if pause is None:
                     return
-                if rang.wait(pause):
-                    reader.rung()
+                if committed.wait(pause):
+                    reader.woken()

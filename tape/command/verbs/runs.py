@@ -97,7 +97,7 @@ def rerun(
     check_choice(match, _MATCHES, "--match")
     if (live_from is None) != (into is None):
         raise Failure("--live-from and --into go together", "what is live is written to a fork", USAGE)
-    function = _agent(agent)
+    function = _function("--agent", agent)
     from tape.runs.checking import rerun as run_again
 
     with session.open(read_only=into is None) as store:
@@ -136,7 +136,7 @@ def check(
 ) -> None:
     """Run all kept runs again against an agent: the newest completed one of each name on every tape."""
     check_choice(match, _MATCHES, "--match")
-    function = _agent(agent)
+    function = _function("--agent", agent)
     with session.open(read_only=True) as store:
         report = tape.check(store, agent=function, label=label, name=name, match=match)
     if session.out.as_json:
@@ -173,8 +173,8 @@ def bisect(
     """Find the call of a failed run from which on it could not be rescued, by going on live in forks."""
     if (check_ is None) == (shell is None):
         raise Failure("give --check or --command", "one of them tells whether a continuation went well", USAGE)
-    function = _agent(agent)
-    success = shell if check_ is None else _agent(check_)
+    function = _function("--agent", agent)
+    success = shell if check_ is None else _function("--check", check_)
     with session.open() as store:
         chat = session.find(store, tape_)
         effects = "allow" if allow_writes else "refuse"
@@ -198,11 +198,11 @@ def bisect(
         session.out.line(f"rescued in {bisection.rescued}: tape diff {chat.id} {bisection.rescued}")
 
 
-def _agent(text: str) -> Callable[..., Any]:
+def _function(option: str, text: str) -> Callable[..., Any]:
     """Return the function that ``module:function`` names; the module may be in the current folder."""
     module, _, name = text.partition(":")
     if not module or not name:
-        raise Failure(f"--agent: {text!r} names no function", "write it as MODULE:FUNCTION", USAGE)
+        raise Failure(f"{option}: {text!r} names no function", "write it as MODULE:FUNCTION", USAGE)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -210,11 +210,11 @@ def _agent(text: str) -> Callable[..., Any]:
         for part in name.split("."):
             target = getattr(target, part)
     except (ImportError, AttributeError) as error:
-        raise Failure(f"--agent: {error}", "write it as MODULE:FUNCTION", NOT_FOUND) from error
+        raise Failure(f"{option}: {error}", "write it as MODULE:FUNCTION", NOT_FOUND) from error
     if not callable(target):
-        raise Failure(f"--agent: {text!r} is no function", None, USAGE)
-    agent: Callable[..., Any] = target
-    return agent
+        raise Failure(f"{option}: {text!r} is no function", None, USAGE)
+    function: Callable[..., Any] = target
+    return function
 
 
 def _run_of(chat: tape.Tape, run: str | None) -> tape.RunInfo:

@@ -231,7 +231,7 @@ class Checker:
             self._texts(payload)
             if isinstance(payload, payloads.Status) and payload.status not in _STATUSES:
                 raise self.wrong(f"there is no status {payload.status!r}")
-            self.head, self.ops = fold(head, entry.seq, hash, entry.stamp, place, entry.key, payload)
+            self.head, self.ops = fold(head, entry.seq, hash, entry.stamp, place, payload)
             if not 0 <= self.head.messages <= entry.seq:
                 raise self.wrong("the entry counts messages that were never there")
         except Corrupt as error:

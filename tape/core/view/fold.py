@@ -259,9 +259,7 @@ class Folding(Protocol):
         """Change ``head``, which is at the entry already, and return the other changes of the view."""
 
 
-def fold(
-    head: Head, seq: int, hash: bytes, stamp: int, place: Place, key: str, payload: Folding
-) -> tuple[Head, list[Op]]:
+def fold(head: Head, seq: int, hash: bytes, stamp: int, place: Place, payload: Folding) -> tuple[Head, list[Op]]:
     """Return the head after the entry, and what the entry changes in the view."""
     after: Head = head.__copy__()  # type: ignore[attr-defined]
     after.seq = seq

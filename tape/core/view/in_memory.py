@@ -96,9 +96,9 @@ class View(Struct):
     """The since of the newest past row at a place, so that marking it needs no search."""
     _slot_since: dict[str, int] = field(default_factory=dict)
 
-    def fold(self, seq: int, hash: bytes, stamp: int, place: Place, key: str, payload: Payload) -> None:
+    def fold(self, seq: int, hash: bytes, stamp: int, place: Place, payload: Payload) -> None:
         """Fold one more entry into the rows."""
-        self.head, ops = f.fold(self.head, seq, hash, stamp, place, key, payload)
+        self.head, ops = f.fold(self.head, seq, hash, stamp, place, payload)
         self.apply(ops)
 
     def apply(self, ops: Iterable[Op]) -> None:

@@ -1,14 +1,13 @@
 """The feed: all entries of all tapes in the order in which they became final, and readers that remember their place.
 
 A position is one number and opaque: on SQLite the entry's rowid; on PostgreSQL the transaction id, which decides, in
-front of the number that was drawn for the entry. What is read is never overtaken: an entry that commits later has a
-greater position than all that the feed has shown, and entries of one tape come in order of seq.
+front of the number that was drawn for the entry. The feed never misses an entry: one that commits later has a
+greater position than all that were read before. The entries of one tape come in order of seq.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator
 
 import msgspec
@@ -17,6 +16,7 @@ from tape.core import strict
 from tape.core.records import Entry
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction
+from tape.db.feed.pauses import Pauses
 from tape.db.feed.position import join_position, split_position
 from tape.db.sql.rows.feed import FeedRow
 from tape.db.view.ancestry import Ancestry
@@ -27,9 +27,6 @@ __all__ = ["Feed", "Following", "check_position", "rebase_restored"]
 
 _PAGE = 500
 _FAMILIES = 1_000
-_FIRST_PAUSE = 0.005
-_LAST_PAUSE = 0.25
-"""Seconds between two looks while nobody is woken: a bound transaction wakes nobody, and a stalled one may end."""
 
 
 def check_position(position: int, field: str, *, postgres: bool) -> int:
@@ -63,7 +60,7 @@ class Feed:
         Entries of other owners are passed over, so the position can lie behind that of the last entry.
         """
 
-        def work(tx: Transaction) -> tuple[list[Entry], int, bool]:
+        def read_page(tx: Transaction) -> tuple[list[Entry], int, bool]:
             try:
                 rows = tx.all(self._sql.feed_page, (*self.at(after), most, tx.snapshot().oldest))
             except sqlite3.OperationalError:
@@ -74,7 +71,7 @@ class Feed:
             reached = join_position(rows[-1].entry.xid, rows[-1].entry.position) if rows else after
             return entries, reached, len(rows) == most
 
-        return self._db.read(work)
+        return self._db.read(read_page)
 
     def _entry(self, tx: Transaction, row: FeedRow) -> Entry | None:
         stored, tape, owner, last = row
@@ -106,8 +103,8 @@ class Feed:
         place, left = after, limit
         more = left is None or left > 0
         while more:
-            found, place, more = self.page(place)
-            for entry in found:
+            entries, place, more = self.page(place)
+            for entry in entries:
                 yield entry
                 if left is not None:
                     left -= 1
@@ -126,7 +123,7 @@ class Feed:
                 if pause is None:
                     return
                 if pause and wakeup.wait(seen, pause):
-                    following.rung()
+                    following.woken()
 
     def committed(self, name: str) -> int:
         """Return the position that a named reader has committed, or 0."""
@@ -146,39 +143,27 @@ class Following:
     def __init__(self, feed: Feed, after: int, timeout: float | None) -> None:
         self._feed = feed
         self._place = after
-        self._timeout = timeout
-        self._last = time.monotonic()
-        self._pause = _FIRST_PAUSE
+        self._pauses = Pauses(timeout)
         self._more = True
 
     def step(self) -> list[Entry]:
         """Return the next entries there are, if any."""
         if self._feed.database.closed:
             return []
-        found, self._place, self._more = self._feed.page(self._place)
-        if found:
-            self._last = time.monotonic()
-            self._pause = _FIRST_PAUSE
-        return found
+        entries, self._place, self._more = self._feed.page(self._place)
+        if entries:
+            self._pauses.restart()
+        return entries
 
     def pause(self) -> float | None:
-        """Return how long to wait before the next look, 0 for at once, or None to end."""
+        """Return how long to wait before the next read, 0 for at once, or None to end."""
         if self._feed.database.closed:
             return None
-        if self._more:
-            return 0.0
-        pause = self._pause
-        self._pause = min(2 * pause, _LAST_PAUSE)
-        if self._timeout is not None:
-            left = self._timeout - (time.monotonic() - self._last)
-            if left <= 0:
-                return None
-            pause = min(pause, left)
-        return pause
+        return 0.0 if self._more else self._pauses.next()
 
-    def rung(self) -> None:
-        """Look often again: something was committed, though it may not be final yet."""
-        self._pause = _FIRST_PAUSE
+    def woken(self) -> None:
+        """Read often again: something was committed, though it may not be final yet."""
+        self._pauses.shorten()
 
 
 def rebase_restored(database: Database) -> None:

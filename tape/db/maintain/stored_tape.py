@@ -84,7 +84,7 @@ def tape_row(tx: Transaction, tape: str, owner: str | None) -> TapeRow | None:
 def fold_row(view: View, row: EntryRow, place: Place) -> Payload:
     """Fold an entry's row into a view, and return its payload."""
     payload = decoded(row)
-    view.fold(row.seq, bytes(row.hash), row.stamp, place, row.key, payload)
+    view.fold(row.seq, bytes(row.hash), row.stamp, place, payload)
     return payload
 
 

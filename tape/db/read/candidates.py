@@ -20,14 +20,14 @@ def candidates(view: TapeView) -> tuple[list[Candidate], list[Summary]]:
     """Return the messages on the active path behind the latest anchor, covered or not, and the summaries among them."""
     end = view.head.place
     floor = view.anchor_depth(end)
-    held, _ = in_force(compactions_on(view, end, floor))
+    compactions, _ = in_force(compactions_on(view, end, floor))
     rows = paths.path(view, end, floor)
-    found = []
+    messages = []
     for row, message in zip(rows, messages_from_rows(view, rows), strict=True):
         calls = payloads.body_of(row.kind, row.version, row.payload, row.key).calls
         bound = [(answer.call, answer.maker.ordinal) for answer in _bindings(view, row)]
-        found.append(Candidate(message, row.ordinal, calls, bound))
-    return found, [summary_of(view, one) for one in held]
+        messages.append(Candidate(message, row.ordinal, calls, bound))
+    return messages, [summary_of(view, compaction) for compaction in compactions]
 
 
 def _bindings(view: TapeView, row: PathRow) -> list[Answer]:

@@ -71,16 +71,16 @@ class Catalog:
         order = strict.one_of(order, ORDERS, "order")
         if type(limit) is not int or not 0 < limit <= MOST:
             raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
-        given = {name: value for name, value in filters.items() if value is not None}
+        conditions = {name: value for name, value in filters.items() if value is not None}
         for name in ("updated_before", "updated_after"):
-            if name in given:
-                given[name] = _moment(given[name], name)
-        if self._owner is not None and given.setdefault("owner", self._owner) != self._owner:
+            if name in conditions:
+                conditions[name] = _moment(conditions[name], name)
+        if self._owner is not None and conditions.setdefault("owner", self._owner) != self._owner:
             return [], False
         if cursor is not None:
-            given["cursor"], moment_of = _cursor(cursor, order)
-        statement = self._sql.listing(frozenset(given), order, hidden)
-        params = [given[name] for name in sorted(given)]
+            conditions["cursor"], moment_of = _cursor(cursor, order)
+        statement = self._sql.listing(frozenset(conditions), order, hidden)
+        params = [conditions[name] for name in sorted(conditions)]
         if cursor is not None and order == "updated":
             params.append(moment_of)
         rows = self._db.read(lambda tx: tx.all(statement, (*params, limit + 1)))
@@ -88,18 +88,18 @@ class Catalog:
 
     def oldest_first(self, filters: dict[str, Any], page: int = 200) -> Iterator[list[Candidate]]:
         """Yield pages of all tapes, hidden ones as well, oldest first, each read by itself."""
-        given = {name: value for name, value in filters.items() if value is not None}
+        conditions = {name: value for name, value in filters.items() if value is not None}
         if self._owner is not None:
-            given["owner"] = self._owner
-        given["cursor"] = 0
-        statement = self._sql.listing(frozenset(given), "oldest", None)
+            conditions["owner"] = self._owner
+        conditions["cursor"] = 0
+        statement = self._sql.listing(frozenset(conditions), "oldest", None)
         while True:
-            params = (*(given[name] for name in sorted(given)), page)
-            found = [_listed(row) for row in self._db.read(lambda tx, params=params: tx.all(statement, params))]  # type: ignore[misc]
-            if not found:
+            params = (*(conditions[name] for name in sorted(conditions)), page)
+            tapes = [_listed(row) for row in self._db.read(lambda tx, params=params: tx.all(statement, params))]  # type: ignore[misc]
+            if not tapes:
                 return
-            yield found
-            given["cursor"] = found[-1][0]
+            yield tapes
+            conditions["cursor"] = tapes[-1][0]
 
     def uses(self, page: int = 1_000) -> Iterator[tuple[Use, payloads.Usage]]:
         """Yield what every tape used itself, tape by tape, each page read by itself; erased entries are passed over."""
@@ -124,7 +124,7 @@ class Catalog:
     def stats(self) -> Stats:
         """Count tapes, entries, messages and bytes."""
 
-        def work(tx: Transaction) -> tuple[list[CountRow], int]:
+        def count(tx: Transaction) -> tuple[list[CountRow], int]:
             if self._owner is None:
                 counts, weight = tx.all(self._sql.counts, ()), tx.value(self._sql.weight, ())
             else:
@@ -132,7 +132,7 @@ class Catalog:
                 weight = tx.value(self._sql.weight_of, (self._owner,))
             return counts, int(weight or 0)
 
-        counts, weight = self._db.read(work)
+        counts, weight = self._db.read(count)
         return Stats(
             tapes=sum(row.tapes for row in counts),
             entries=sum(int(row.entries) for row in counts),
@@ -146,7 +146,7 @@ class Catalog:
         began = time.monotonic()
         engine = "postgresql" if self._db.postgres else "sqlite"
 
-        def work(tx: Transaction) -> tuple[str | None, HeadRow | None, CheckRow | None]:
+        def look(tx: Transaction) -> tuple[str | None, HeadRow | None, CheckRow | None]:
             revision = tx.value(self._sql.revision, ())
             head = None
             if tape is not None:
@@ -161,7 +161,7 @@ class Catalog:
             return revision, head, check
 
         try:
-            schema, head, check = self._db.read(work)
+            schema, head, check = self._db.read(look)
             # The index is one for all owners: how far it is behind would tell of the others.
             lag = self._index.lag() if self._owner is None else None
         except (StoreFailed, StoreBusy):
@@ -231,7 +231,7 @@ def _cursor(cursor: str, order: str) -> tuple[int, int]:
     if isinstance(cursor, str):
         with contextlib.suppress(ValueError):
             stamp, number = ("0", cursor) if order == "created" else cursor.split(".")
-            found = int(number), int(stamp)
-            if min(found) >= 0 and max(found) <= strict.MAX_INT:
-                return found
+            position = int(number), int(stamp)
+            if min(position) >= 0 and max(position) <= strict.MAX_INT:
+                return position
     raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not the cursor of a page of this order")

@@ -24,37 +24,37 @@ def check_chain(view: TapeView, seq: int, hash: str, depth: int | None) -> None:
     tapes = [(view.number, view.tape)]
     if view.ancestry is not None:
         tapes += [(layer.number, layer.tape) for layer in view.ancestry.layers]
-    left, wanted = depth, ForkPoint(view.tape, seq, hash)
+    left, point = depth, ForkPoint(view.tape, seq, hash)
     for number, tape in tapes:
-        if tape != wanted.tape:
-            raise Corrupt(view.tape, 1, f"the tape was forked off {wanted.tape!r}, not off {tape!r}")
-        first = 0 if left is None else max(0, wanted.seq - left)
-        opening = _check_tape(view, number, wanted, first)
+        if tape != point.tape:
+            raise Corrupt(view.tape, 1, f"the tape was forked off {point.tape!r}, not off {tape!r}")
+        first = 0 if left is None else max(0, point.seq - left)
+        opening = _check_tape(view, number, point, first)
         if left is not None:
-            left -= wanted.seq - first
+            left -= point.seq - first
         if first or opening is None:
             # So far back nothing was read, or there is nothing more.
             return
-        wanted = opening
+        point = opening
 
 
-def _check_tape(view: TapeView, number: int, wanted: ForkPoint, first: int) -> ForkPoint | None:
+def _check_tape(view: TapeView, number: int, point: ForkPoint, first: int) -> ForkPoint | None:
     """Check the entries of one tape behind a seq up to the wanted one; returns where the tape was forked off."""
     parent: ForkPoint | None = None
     last = first
-    before = chain.ZERO if not first else _stored_hash(view, number, wanted.tape, first)
-    while last < wanted.seq:
-        rows = view.tx.all(view.sql.entries_after, (number, last, wanted.seq, _PAGE))
+    before = chain.ZERO if not first else _stored_hash(view, number, point.tape, first)
+    while last < point.seq:
+        rows = view.tx.all(view.sql.entries_after, (number, last, point.seq, _PAGE))
         for row in rows:
             last += 1
-            before = _checked(view, wanted.tape, row, last, before)
+            before = _checked(view, point.tape, row, last, before)
             if row.kind == "open":
                 opening = decoded(row)
                 parent = opening.parent if isinstance(opening, payloads.Open) else None
         if not rows:
-            raise UnknownEntry(wanted.tape, wanted.seq)
-    if before.hex() != wanted.hash:
-        raise Corrupt(wanted.tape, wanted.seq, "the entry is not the one that the pointer was made for")
+            raise UnknownEntry(point.tape, point.seq)
+    if before.hex() != point.hash:
+        raise Corrupt(point.tape, point.seq, "the entry is not the one that the pointer was made for")
     return parent
 
 

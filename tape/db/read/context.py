@@ -72,7 +72,7 @@ def _fill(
             reached = None
     if reached is None:
         inputs.items = _items(view, end, floor, runs)
-        inputs.excluded += [one for run in runs for one in window.summarised(run)]
+        inputs.excluded += [excluded for run in runs for excluded in window.summarised(run)]
     else:
         inputs.items, inputs.gap, inputs.scale = [spot.item for spot in reached.spots], reached.gap, scale
         inputs.one_turn = reached.one_turn
@@ -82,26 +82,28 @@ def _fill(
 
 def _runs(view: TapeView, floor: int, compactions: Sequence[Compaction], inputs: ContextInputs) -> list[Run]:
     """Put in the summaries in force, and tell which are not; return the runs that they stand for."""
-    held, out = in_force(compactions)
-    runs = [Run(one, summary_of(view, one)) for one in held if one.lo > floor]
+    standing, out = in_force(compactions)
+    runs = [Run(compaction, summary_of(view, compaction)) for compaction in standing if compaction.lo > floor]
     inputs.summaries = [run.summary for run in runs]
-    standing = [(run.summary.tape, run.summary.seq) for run in runs]
+    names = [(run.summary.tape, run.summary.seq) for run in runs]
     for revised, why in ((False, ""), (True, " or makes a call without its result")):
-        gone = [(one.tape or view.tape, one.seq) for one in out if one.revised == revised]
-        inputs.excluded += _ranges(gone, standing, f"a message it covers was retracted{why}")
+        dropped = [
+            (compaction.tape or view.tape, compaction.seq) for compaction in out if compaction.revised == revised
+        ]
+        inputs.excluded += _ranges(dropped, names, f"a message it covers was retracted{why}")
     return runs
 
 
 def _tell_excluded(inputs: ContextInputs, window: PathWindow, reached: Reached, runs: Sequence[Run]) -> None:
     """Tell what is out of a context that is read from both ends: what summaries stand for, and what lies between."""
-    made = [one.message for one in inputs.items if one.message.id.startswith(RESERVED)] if runs else []
+    made = [item.message for item in inputs.items if item.message.id.startswith(RESERVED)] if runs else []
     shown = {(message.tape, message.seq) for message in made}
-    standing = [(run.summary.tape, run.summary.seq) for run in runs]
+    names = [(run.summary.tape, run.summary.seq) for run in runs]
     inputs.excluded += [
-        one for run, name in zip(runs, standing, strict=True) if name in shown for one in window.summarised(run)
+        excluded for run, name in zip(runs, names, strict=True) if name in shown for excluded in window.summarised(run)
     ]
     if reached.gap is not None:
-        missing = [one for one in standing if one not in shown]
+        missing = [name for name in names if name not in shown]
         inputs.excluded += _ranges(missing, sorted(shown), "over budget")
         before, after = reached.spots[reached.gap - 1] if reached.gap else None, reached.spots[reached.gap]
         if reached.request and reached.first is not None:
@@ -142,11 +144,15 @@ def _bounding(policy: Policy | None) -> Standard | None:
 
 def _ranges(entries: Sequence[tuple[str, int]], shown: Sequence[tuple[str, int]], why: str) -> list[Excluded]:
     """Return entries that make summaries as ranges, none of which holds one that is shown."""
-    found: list[Excluded] = []
+    ranges: list[Excluded] = []
     for tape, seq in sorted(entries):
-        last = found[-1] if found else None
-        if last is not None and last.tape == tape and not any((tape, last.first) < one < (tape, seq) for one in shown):
-            found[-1] = Excluded(tape, last.first, seq, why)
+        last = ranges[-1] if ranges else None
+        if (
+            last is not None
+            and last.tape == tape
+            and not any((tape, last.first) < name < (tape, seq) for name in shown)
+        ):
+            ranges[-1] = Excluded(tape, last.first, seq, why)
         else:
-            found.append(Excluded(tape, seq, seq, why))
-    return found
+            ranges.append(Excluded(tape, seq, seq, why))
+    return ranges

@@ -21,7 +21,7 @@ from tape.errors import Corrupt, InvalidEntry
 __all__ = [
     "PAGE",
     "Listed",
-    "Wanted",
+    "EntryFilter",
     "anchor_at",
     "anchors",
     "before_anchor",
@@ -38,7 +38,7 @@ Bound = tuple[str | None, int]
 """A seq of a tape; None is the tape itself."""
 
 
-class Wanted(Struct, frozen=True):
+class EntryFilter(Struct, frozen=True):
     """Which entries are listed, and in which order.
 
     On a fork those that it inherits come before its own. ``after`` and ``before`` are places in that one list.
@@ -56,7 +56,7 @@ class Wanted(Struct, frozen=True):
         """Whether every row that is read is listed, so that no more are read than asked for."""
         return self.kinds is None or (self.name is not None and self.kinds == {"event"})
 
-    def beyond(self, last: Listed) -> Wanted:
+    def beyond(self, last: Listed) -> EntryFilter:
         """Return what is left once an entry was listed."""
         place = (last.tape, last.row.seq)
         return structs.replace(self, before=place) if self.reverse else structs.replace(self, after=place)
@@ -94,52 +94,52 @@ def bound(value: int | Entry | tuple[str, int], field: str) -> Bound:
     return None, strict.seq(value, field)
 
 
-def page(view: TapeView, wanted: Wanted, most: int) -> list[Listed]:
+def page(view: TapeView, filter: EntryFilter, most: int) -> list[Listed]:
     """Return a page of entries as rows: whoever wants few of them decodes few."""
-    found: list[Listed] = []
-    spans = _spans(view, wanted)
-    if wanted.name is not None and len(spans) > 1:
+    listed: list[Listed] = []
+    spans = _spans(view, filter)
+    if filter.name is not None and len(spans) > 1:
         # A deep family is asked at once which of its tapes have the name.
         ranges = msgspec.json.encode([(span.number, span.to, span.after, 0) for span in spans]).decode()
-        having = {number for (number,) in view.tx.all(view.sql.family_named, (ranges, wanted.name))}
+        having = {number for (number,) in view.tx.all(view.sql.family_named, (ranges, filter.name))}
         spans = [span for span in spans if span.number in having]
-    for span in spans if wanted.reverse else spans[::-1]:
-        rows = _rows(view, span, wanted, most - len(found))
-        found += [Listed(span.tape, row, view.ancestry) for row in rows]
-        if len(found) == most:
+    for span in spans if filter.reverse else spans[::-1]:
+        rows = _rows(view, span, filter, most - len(listed))
+        listed += [Listed(span.tape, row, view.ancestry) for row in rows]
+        if len(listed) == most:
             break
-    return found
+    return listed
 
 
-def _rows(view: TapeView, span: _Span, wanted: Wanted, most: int) -> list[EntryRow]:
+def _rows(view: TapeView, span: _Span, filter: EntryFilter, most: int) -> list[EntryRow]:
     """Return the first entries of a range, or the last, newest first."""
-    sql, reverse = view.sql, wanted.reverse
-    if wanted.name is None:
+    sql, reverse = view.sql, filter.reverse
+    if filter.name is None:
         listing = sql.entries_before if reverse else sql.entries_after
         return view.tx.all(listing, (span.number, span.after, span.to, most))
-    tables = {_NAMED[kind] for kind in (_NAMED if wanted.kinds is None else wanted.kinds & _NAMED.keys())}
-    found: list[EntryRow] = []
+    tables = {_NAMED[kind] for kind in (_NAMED if filter.kinds is None else filter.kinds & _NAMED.keys())}
+    rows: list[EntryRow] = []
     for table, listing in (
         ("event", sql.events_before if reverse else sql.events_after),
         ("anchor", sql.anchors_before if reverse else sql.anchors_after),
     ):
         if table in tables:
-            found += view.tx.all(listing, (span.number, wanted.name, span.after, span.to, most))
-    return sorted(found, key=lambda row: row.seq, reverse=reverse)[:most]
+            rows += view.tx.all(listing, (span.number, filter.name, span.after, span.to, most))
+    return sorted(rows, key=lambda row: row.seq, reverse=reverse)[:most]
 
 
-def _spans(view: TapeView, wanted: Wanted) -> list[_Span]:
+def _spans(view: TapeView, filter: EntryFilter) -> list[_Span]:
     """Return the ranges of seqs that are listed, of the tape itself first and then of its ancestors."""
-    layers = view.ancestry.layers if wanted.inherited and view.ancestry is not None else ()
+    layers = view.ancestry.layers if filter.inherited and view.ancestry is not None else ()
     spans = [_Span(view.number, view.tape, 0, view.seq)]
     spans += [_Span(layer.number, layer.tape, 0, layer.asof) for layer in layers]
     first, last = len(spans) - 1, 0
-    if wanted.after is not None:
-        first = _level(view, spans, wanted.after, "after")
-        spans[first] = spans[first]._replace(after=wanted.after[1])
-    if wanted.before is not None:
-        last = _level(view, spans, wanted.before, "before")
-        spans[last] = spans[last]._replace(to=min(spans[last].to, wanted.before[1] - 1))
+    if filter.after is not None:
+        first = _level(view, spans, filter.after, "after")
+        spans[first] = spans[first]._replace(after=filter.after[1])
+    if filter.before is not None:
+        last = _level(view, spans, filter.before, "before")
+        spans[last] = spans[last]._replace(to=min(spans[last].to, filter.before[1] - 1))
     return spans[last : first + 1]
 
 
@@ -205,14 +205,14 @@ def anchors(view: TapeView, limit: int, before: tuple[str, int] | None) -> list[
             layers.append((number, min(before[1] - 1, asof), cleared, overriding))
         elif before is None or layers:
             layers.append((number, asof, cleared, overriding))
-    found: list[Anchor] = []
+    latest: list[Anchor] = []
     for layer in view.tx.all(view.sql.family_anchored, (msgspec.json.encode(layers).decode(),)):
         name = view.name_of(layer.tape_id)
-        rows = view.tx.all(view.sql.anchor_list, (layer.tape_id, layer.cleared, layer.asof + 1, limit - len(found)))
-        found += [anchor_at(view, name, row) for row in rows]
-        if len(found) == limit:
+        rows = view.tx.all(view.sql.anchor_list, (layer.tape_id, layer.cleared, layer.asof + 1, limit - len(latest)))
+        latest += [anchor_at(view, name, row) for row in rows]
+        if len(latest) == limit:
             break
-    return found[::-1]
+    return latest[::-1]
 
 
 def before_anchor(tape: str, before: int | Anchor | None) -> tuple[str, int] | None:

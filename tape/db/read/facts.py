@@ -117,5 +117,5 @@ def _merge(view: TapeView, seq: int, child: str) -> tuple[MergeReceipt, payloads
 
 def placed(view: TapeView, message_id: str) -> tuple[str, int] | None:
     """Return the tape and the seq that placed a message, in the view or not, or None."""
-    found = view.place(message_id) if strict.is_identifier(message_id) else None
-    return None if found is None else (found[0].tape or view.tape, found[1])
+    placement = view.place(message_id) if strict.is_identifier(message_id) else None
+    return None if placement is None else (placement[0].tape or view.tape, placement[1])

@@ -88,13 +88,13 @@ def documents(view: TapeView, settings: Settings) -> list[Loaded]:
 def prompt(view: TapeView, settings: Settings) -> tuple[str | None, bool, str]:
     """Return the frozen prompt or the one rendered now, whether the configuration changed since, and what is loaded."""
     slots = memory.slots_between(view, *BLOCKS_AND_PROMPT)
-    held = next((payload for name, _, payload in slots if name == PROMPT), None)
-    found = settings.assembled(slots) if slots or settings.blocks else []
+    frozen = next((payload for name, _, payload in slots if name == PROMPT), None)
+    blocks = settings.assembled(slots) if slots or settings.blocks else []
     # A document belongs to a block that is declared, with its provider.
     documents = shown_documents(settings.loaded(slots)) if settings.blocks else ""
-    if isinstance(held, payloads.Block) and held.text is not None:
-        return held.text, held.config != config_hash(found), documents
-    return (render_prompt(found) or None) if found else None, False, documents
+    if isinstance(frozen, payloads.Block) and frozen.text is not None:
+        return frozen.text, frozen.config != config_hash(blocks), documents
+    return (render_prompt(blocks) or None) if blocks else None, False, documents
 
 
 def frozen(view: TapeView) -> str | None:
@@ -119,10 +119,10 @@ def prompt_entries(view: TapeView) -> tuple[tuple[str, int] | None, tuple[str, i
 
 def state(view: TapeView, settings: Settings, slot: str) -> StateValue | None:
     """Return what a slot of state holds and which entry says so, or None when it holds nothing."""
-    found = memory.slot_of(view, f"{STATE}{slot}")
-    if found is None:
+    entry = memory.slot_of(view, f"{STATE}{slot}")
+    if entry is None:
         return None
-    tape, seq, payload = found
+    tape, seq, payload = entry
     if not isinstance(payload, payloads.State) or payload.value is UNSET:
         return None
     return StateValue(slot, current(payload, settings.slots.get(slot)), seq, tape)
@@ -140,11 +140,11 @@ def states(view: TapeView, settings: Settings, prefix: str) -> dict[str, Any]:
 
 def usage(view: TapeView) -> Usage:
     """Return the totals of a tape's own usage."""
-    found = memory.slot(view, USAGE, inherited=False)
-    return Usage() if found is None else usage_of(found[1], view.tape, found[0])
+    totals = memory.slot(view, USAGE, inherited=False)
+    return Usage() if totals is None else usage_of(totals[1], view.tape, totals[0])
 
 
 def summaries(view: TapeView) -> list[Summary]:
     """Return the summaries in force on the active path, shallowest first."""
-    held, _ = in_force(view.compactions_on(view.head.place))
-    return [memory.summary_of(view, one) for one in held]
+    compactions, _ = in_force(view.compactions_on(view.head.place))
+    return [memory.summary_of(view, compaction) for compaction in compactions]

@@ -69,22 +69,22 @@ class Stretch(Struct, frozen=True):
         return cls(count, before, after, max_bytes)
 
 
-def page(view: TapeView, branch: str | None, wanted: Stretch) -> Page[Message]:
+def page(view: TapeView, branch: str | None, stretch: Stretch) -> Page[Message]:
     """Return a stretch of the path."""
     end = paths.end_of(view, branch)
-    if wanted.after is not None:
-        above = _on_path(view, end, wanted.after, "after").ordinal if wanted.after else 0
-        rows, following = _bounded(lambda most: paths.first_rows(view, end, above, most), wanted)
-        found = messages_from_rows(view, rows)
+    if stretch.after is not None:
+        above = _on_path(view, end, stretch.after, "after").ordinal if stretch.after else 0
+        rows, following = _bounded(lambda most: paths.first_rows(view, end, above, most), stretch)
+        messages = messages_from_rows(view, rows)
     else:
-        if wanted.before is not None:
-            end = paths.before(view, _on_path(view, end, wanted.before, "before"))
-        rows, following = _bounded(lambda most: paths.last_rows(view, end, most), wanted)
-        found = messages_from_rows(view, rows[::-1], above=following)
+        if stretch.before is not None:
+            end = paths.before(view, _on_path(view, end, stretch.before, "before"))
+        rows, following = _bounded(lambda most: paths.last_rows(view, end, most), stretch)
+        messages = messages_from_rows(view, rows[::-1], above=following)
     cursor = None
-    if following is not None and found:
-        cursor = found[-1].id if wanted.after is not None else found[0].id
-    return Page(found, cursor, following is not None)
+    if following is not None and messages:
+        cursor = messages[-1].id if stretch.after is not None else messages[0].id
+    return Page(messages, cursor, following is not None)
 
 
 def _on_path(view: TapeView, end: Place, message_id: str, field: str) -> Place:
@@ -95,10 +95,10 @@ def _on_path(view: TapeView, end: Place, message_id: str, field: str) -> Place:
     return place
 
 
-def _bounded(read: Callable[[int], list[PathRow]], wanted: Stretch) -> tuple[list[PathRow], PathRow | None]:
+def _bounded(read: Callable[[int], list[PathRow]], stretch: Stretch) -> tuple[list[PathRow], PathRow | None]:
     """Return as many rows as count and bytes allow, at least one, and the first that was left out, if one was."""
-    count = wanted.limit
-    if wanted.max_bytes is None:
+    count = stretch.limit
+    if stretch.max_bytes is None:
         rows = read(count + 1)
         return rows[:count], rows[count] if len(rows) > count else None
     # How many rows fill the bytes is not known before: read few, and more as long as they all fit.
@@ -108,7 +108,7 @@ def _bounded(read: Callable[[int], list[PathRow]], wanted: Stretch) -> tuple[lis
         size = 0
         for index, row in enumerate(rows[:count]):
             size += len(row.payload or b"")
-            if size > wanted.max_bytes and index:
+            if size > stretch.max_bytes and index:
                 return rows[:index], row
         if len(rows) < length or len(rows) > count:
             return rows[:count], rows[count] if len(rows) > count else None
@@ -128,15 +128,15 @@ def held_anywhere(tx: Transaction, owner: str | None, message_id: str, after: in
         holders = tx.all(sql.holders, (key, message_id, after, HOLDERS))
     else:
         holders = tx.all(sql.holders_of, (key, message_id, owner, after, HOLDERS))
-    found = []
+    messages = []
     for holder in holders:
         view = open_view(tx, holder.tape, owner)
         placed = None if view is None else view.place(message_id)
         if view is None or placed is None or placed[0].tape is not None:
             continue
         rows = paths.rows(view, placed[0], placed[0].ordinal - 1)
-        found += messages_from_rows(view, rows, placed[0])
-    return found, holders[-1].number if len(holders) == HOLDERS else None
+        messages += messages_from_rows(view, rows, placed[0])
+    return messages, holders[-1].number if len(holders) == HOLDERS else None
 
 
 def children(view: TapeView, message_id: str) -> list[Message]:

@@ -53,7 +53,7 @@ class Reader:
         A tape that was never written reads as ``empty``; but a point or a message that is ``named`` is not there.
         """
 
-        def work(tx: Transaction) -> R:
+        def read(tx: Transaction) -> R:
             view = open_view(tx, tape, self.owner, point)
             if view is not None:
                 return question(view)
@@ -63,7 +63,7 @@ class Reader:
                 raise TapeNotFound(tape)
             return empty()
 
-        return self.database.read(work)
+        return self.database.read(read)
 
     def check_exists(self, tape: str, *, hidden: bool = False) -> None:
         """Raise TapeNotFound unless there is such a tape for this owner, TapeHidden if it is not to be found."""
@@ -91,8 +91,8 @@ class Reader:
 
     def bodies(self, tape: str, point: Point, branch: str | None, limit: int | None) -> list[Body]:
         """Return data and meta of the last messages of the path, or of all of them."""
-        wanted = None if limit is None else strict.limit(limit, least=0)
-        return self.ask(tape, point, lambda view: messages.bodies(view, branch, wanted), list, named=branch)
+        count = None if limit is None else strict.limit(limit, least=0)
+        return self.ask(tape, point, lambda view: messages.bodies(view, branch, count), list, named=branch)
 
     def page(
         self,
@@ -105,9 +105,9 @@ class Reader:
         max_bytes: int | None,
     ) -> Page[Message]:
         """Return a stretch of the path: the last messages, those before one, or those after one."""
-        wanted = messages.Stretch.checked(limit, before, after, max_bytes)
+        stretch = messages.Stretch.checked(limit, before, after, max_bytes)
         named = branch or before or after
-        return self.ask(tape, point, lambda view: messages.page(view, branch, wanted), lambda: Page([]), named=named)
+        return self.ask(tape, point, lambda view: messages.page(view, branch, stretch), lambda: Page([]), named=named)
 
     def message(self, tape: str, point: Point, message_id: str) -> Message:
         """Return one message; raises UnknownMessage when it is not in the view."""
@@ -131,27 +131,27 @@ class Reader:
 
     def messages_by_id(self, message_id: str, limit: int | None) -> list[Message]:
         """Return the messages of an id on all tapes that this owner sees, oldest tape first, a page at a time."""
-        found: list[Message] = []
+        collected: list[Message] = []
         after: int | None = 0
-        while after is not None and (limit is None or len(found) < limit):
-            page = partial(messages.held_anywhere, owner=self.owner, message_id=message_id, after=after)
-            some, after = self.database.read(page)
-            found += some
-        return found[:limit]
+        while after is not None and (limit is None or len(collected) < limit):
+            read_page = partial(messages.held_anywhere, owner=self.owner, message_id=message_id, after=after)
+            page, after = self.database.read(read_page)
+            collected += page
+        return collected[:limit]
 
     # -- entries
 
-    def entries(self, tape: str, point: Point, wanted: entries.Wanted, limit: int | None) -> Iterator[Entry]:
+    def entries(self, tape: str, point: Point, filter: entries.EntryFilter, limit: int | None) -> Iterator[Entry]:
         """Yield entries in order, a page at a time, holding nothing open in between."""
         left, more = ALL if limit is None else limit, True
         while more and left > 0:
-            most = min(entries.PAGE, left) if wanted.is_exact else entries.PAGE
-            page = partial(entries.page, wanted=wanted, most=most)
+            most = min(entries.PAGE, left) if filter.is_exact else entries.PAGE
+            page = partial(entries.page, filter=filter, most=most)
             rows: list[entries.Listed] = self.ask(tape, point, page, list)
             more = len(rows) == most
             for listed in rows:
-                wanted = wanted.beyond(listed)
-                if wanted.kinds is None or listed.row.kind in wanted.kinds:
+                filter = filter.beyond(listed)
+                if filter.kinds is None or listed.row.kind in filter.kinds:
                     yield listed.entry()
                     left -= 1
                     if left == 0:
@@ -177,11 +177,11 @@ class Reader:
     def info(self, tape: str, point: Point) -> TapeInfo | None:
         """Return what is known of a tape without reading it."""
 
-        def work(tx: Transaction) -> TapeInfo | None:
+        def read(tx: Transaction) -> TapeInfo | None:
             view = open_view(tx, tape, self.owner, point)
             return None if view is None else facts.info(view)
 
-        return self.database.read(work)
+        return self.database.read(read)
 
     def inherited(self, tape: str) -> dict[str, int]:
         """Return the ancestors of a tape, each with the seq up to which it is inherited."""
@@ -194,11 +194,11 @@ class Reader:
     def linked(self, tape: str, child: str) -> int | None:
         """Return the seq up to which a tape's fork was last merged into or linked to it, or None if it never was."""
 
-        def work(tx: Transaction) -> int | None:
+        def read(tx: Transaction) -> int | None:
             view, fork = (open_view(tx, name, self.owner) for name in (tape, child))
             return None if view is None else facts.linked(view, fork)
 
-        return self.database.read(work)
+        return self.database.read(read)
 
     def placed(self, tape: str, message_id: str) -> tuple[str, int] | None:
         """Return the tape and the seq that placed a message, in the view or not, or None."""
@@ -237,13 +237,15 @@ class Reader:
 
     def recorded_before(self, tape: str, seq: int) -> int | None:
         """Return the last entry before a seq that records a context, or None."""
-        wanted = entries.Wanted(before=(None, seq), kinds=frozenset({"event"}), name=recall.CONTEXT, reverse=True)
-        return next((entry.seq for entry in self.entries(tape, None, wanted, 1)), None)
+        contexts = entries.EntryFilter(
+            before=(None, seq), kinds=frozenset({"event"}), name=recall.CONTEXT, reverse=True
+        )
+        return next((entry.seq for entry in self.entries(tape, None, contexts, 1)), None)
 
     def entries_between(self, tape: str, point: Point, of: str, first: int, last: int) -> Iterator[Entry]:
         """Yield a range of entries of a tape or of one that it inherits from."""
-        wanted = entries.Wanted(after=(of, first - 1), before=(of, last + 1), inherited=True)
-        return self.entries(tape, point, wanted, None)
+        between = entries.EntryFilter(after=(of, first - 1), before=(of, last + 1), inherited=True)
+        return self.entries(tape, point, between, None)
 
     def prompt_entries(self, tape: str, point: Point) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
         """Return the entries that the prompt and the loaded documents come from."""

@@ -58,19 +58,19 @@ def recall(view: TapeView, seq: int) -> Recalled:
     entry = decoded(row) if row is not None and row.payload is not None else None
     if not isinstance(entry, payloads.Event) or not _is_context(entry):
         raise not_recorded(view.tape, seq)
-    told = _told(entry.data, view.tape, seq)
+    manifest = _manifest(entry.data, view.tape, seq)
     messages: list[dict[str, Any]] = []
-    for item in told.included:
+    for item in manifest.included:
         messages += [item] if isinstance(item, dict) else _messages(view, *item)
     anchor = None
-    if told.anchor is not None:
-        name, at = told.anchor
-        found = view.tx.one(view.sql.entry, (_number(view, name), at))
-        if found is not None:
-            anchor = anchor_at(view, name, found)
-            if told.stale is not None:
-                anchor = msgspec.structs.replace(anchor, stale=told.stale)
-    return Recalled(messages, told.prompt, anchor, entry.data, told.checkpoint, told.documents)
+    if manifest.anchor is not None:
+        name, at = manifest.anchor
+        anchor_row = view.tx.one(view.sql.entry, (_number(view, name), at))
+        if anchor_row is not None:
+            anchor = anchor_at(view, name, anchor_row)
+            if manifest.stale is not None:
+                anchor = msgspec.structs.replace(anchor, stale=manifest.stale)
+    return Recalled(messages, manifest.prompt, anchor, entry.data, manifest.checkpoint, manifest.documents)
 
 
 def not_recorded(tape: str, seq: int) -> InvalidEntry:
@@ -80,12 +80,12 @@ def not_recorded(tape: str, seq: int) -> InvalidEntry:
 
 def _messages(view: TapeView, tape: str, first: int, last: int) -> list[dict[str, Any]]:
     """Return the messages in a range of entries."""
-    found = []
+    messages = []
     for row in view.tx.all(view.sql.entries_after, (_number(view, tape), first - 1, last, last - first + 1)):
         if row.payload is None:
             raise Corrupt(tape, row.seq, "the payload was erased")
-        found.append(payloads.body_of(row.kind, row.version, row.payload, row.key).message)
-    return found
+        messages.append(payloads.body_of(row.kind, row.version, row.payload, row.key).message)
+    return messages
 
 
 def _number(view: TapeView, name: str) -> int:
@@ -112,7 +112,7 @@ def _names(value: Any, seqs: int) -> bool:
     return all(type(seq) is int and 0 < seq < strict.MAX_INT for seq in value[1:])
 
 
-class _Told(Struct):
+class _Manifest(Struct):
     """What of a recorded manifest is needed to build the context again."""
 
     included: list[dict[str, Any] | tuple[str, int, int]]
@@ -124,8 +124,8 @@ class _Told(Struct):
     documents: str = ""
 
 
-def _told(data: Any, tape: str, seq: int) -> _Told:
+def _manifest(data: Any, tape: str, seq: int) -> _Manifest:
     try:
-        return msgspec.convert(data, _Told)
+        return msgspec.convert(data, _Manifest)
     except msgspec.ValidationError as error:
         raise InvalidEntry("seq", f"the entry at seq {seq} of tape {tape!r} holds no manifest: {error}") from None

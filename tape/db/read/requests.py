@@ -30,11 +30,11 @@ MOST = 1_000
 
 def request(view: TapeView, id: str, clock: Callable[[], int]) -> Request:
     """Return a request of the tape's own as it stands; raises UnknownEntry when there is none of this id."""
-    asked = entries.find(view, None, id, inherited=False)
+    entry = entries.find(view, None, id, inherited=False)
     decided = None
     if (slot := memory.slot_of(view, slots.DECIDED + id, inherited=False)) is not None:
         decided = entries.find(view, slot[1], None, inherited=False)
-    standing = None if asked is None else request_from(asked, decided, view.tx.now(clock))
+    standing = None if entry is None else request_from(entry, decided, view.tx.now(clock))
     if standing is None:
         raise UnknownEntry(view.tape, key=id)
     return standing
@@ -58,28 +58,28 @@ def open_requests(
     if type(limit) is not int or not 0 < limit <= MOST:
         raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
     after = (slots.ASKED, 0) if cursor is None else _place(cursor)
-    wanted = {name: filters[name] for name in ("owner", "tape") if filters[name] is not None}
-    statement = database.statements.open_requests(frozenset(wanted))
-    found: list[Request] = []
+    scope = {name: filters[name] for name in ("owner", "tape") if filters[name] is not None}
+    statement = database.statements.open_requests(frozenset(scope))
+    requests: list[Request] = []
     last, more = None, True
-    while more and len(found) <= limit:
-        params = (*(wanted[name] for name in sorted(wanted)), *after, _PAGE)
+    while more and len(requests) <= limit:
+        params = (*(scope[name] for name in sorted(scope)), *after, _PAGE)
 
-        def look(tx: Transaction, params: tuple[object, ...]) -> tuple[list[AskedRow], int]:
+        def read_page(tx: Transaction, params: tuple[object, ...]) -> tuple[list[AskedRow], int]:
             return tx.all(statement, params), tx.now(clock)
 
-        rows, now = database.read(partial(look, params=params))
+        rows, now = database.read(partial(read_page, params=params))
         more = len(rows) == _PAGE
         for row in rows:
             after = row.slot, row.entry.tape_id
-            asked = _request(row, now)
-            if asked is None or asked.status != status or filters["kind"] not in (None, asked.kind):
+            request = _request(row, now)
+            if request is None or request.status != status or filters["kind"] not in (None, request.kind):
                 continue
-            if len(found) == limit:
-                return Page(found, last, True)
+            if len(requests) == limit:
+                return Page(requests, last, True)
             last = _cursor(after)
-            found.append(asked)
-    return Page(found)
+            requests.append(request)
+    return Page(requests)
 
 
 def _request(row: AskedRow, now: int) -> Request | None:

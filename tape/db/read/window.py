@@ -199,12 +199,12 @@ class PathWindow:
         """Return a summary, and behind it what has come back into its run."""
         item = Item(summary_message(run.summary, run.summary.stamp), 0, False, run.summary.tape)
         price([item], self._scale)
-        found = [Spot(item, run.lo)]
+        spots = [Spot(item, run.lo)]
         if run.of.loose:
             covers = set(run.summary.covers)
             rows = paths.path(self._view, run.of.place, run.lo - 1)
-            found += [one for one in self._spots(rows) if one.item.message.id not in covers]
-        return found
+            spots += [spot for spot in self._spots(rows) if spot.item.message.id not in covers]
+        return spots
 
     # -- what lies beyond
 
@@ -231,8 +231,8 @@ class PathWindow:
             if maker.depth not in self._watched:
                 self._watch(maker)
                 self._watched.add(maker.depth)
-        wanted, found = {maker.depth for maker in makers}, dict[Place, None]()
-        depth, deepest = min(wanted) - 1, max(wanted)
+        depths, places = {maker.depth for maker in makers}, dict[Place, None]()
+        depth, deepest = min(depths) - 1, max(depths)
         while depth < deepest:
             last, _ = self._lanes.at(depth + 1)
             params = (
@@ -244,10 +244,10 @@ class PathWindow:
                 below,
             )
             for lane, ordinal, tape, maker in self._view.tx.all(self._view.sql.answers_between, params):
-                if maker in wanted:
-                    found[self._view.place_at(lane, ordinal, tape)] = None
+                if maker in depths:
+                    places[self._view.place_at(lane, ordinal, tape)] = None
             depth = last.ordinal
-        return [shown for shown in map(self._shown, found) if shown is not None]
+        return [spot for spot in map(self._shown, places) if spot is not None]
 
     def request(self) -> Spot | None:
         """Return the last message before those read from the end with which a user began something, or None.
@@ -333,11 +333,11 @@ class PathWindow:
         if last.lane != place.lane or last.tape != place.tape:
             return None
         rows = paths.rows(self._view, place, place.ordinal - 1)
-        found = self._spots(rows)
+        spots = self._spots(rows)
         for run in self._runs:
-            if found and run.lo <= place.ordinal <= run.hi:
-                return found[0] if run.of.loose and found[0].item.message.id not in run.summary.covers else None
-        return found[0] if found else None
+            if spots and run.lo <= place.ordinal <= run.hi:
+                return spots[0] if run.of.loose and spots[0].item.message.id not in run.summary.covers else None
+        return spots[0] if spots else None
 
     # -- what is out
 
@@ -350,9 +350,9 @@ class PathWindow:
         first, last = (self._lanes.at(depth)[0].tape or self._view.tape for depth in (run.lo, run.hi))
         return (first, run.summary.span[0]), (last, run.summary.span[1])
 
-    def _placed(self, one: Spot) -> tuple[tuple[str, int], tuple[str, int]]:
+    def _placed(self, spot: Spot) -> tuple[tuple[str, int], tuple[str, int]]:
         """Return the first and the last entry that placed what a message of the window shows."""
-        message = one.item.message
+        message = spot.item.message
         for run in self._runs:
             if (run.summary.tape, run.summary.seq) == (message.tape, message.seq):
                 return self._covered(run)
@@ -373,14 +373,14 @@ def branch_range(view: TapeView, first: tuple[str, int], last: tuple[str, int], 
     """Return what a branch has from one entry to another: on a fork, a range on every tape of its family between."""
     tapes = [(view.name_of(number), asof) for number, asof in reversed(view.tapes())]
     names = [name for name, _ in tapes]
-    found = []
+    ranges = []
     for index in range(names.index(first[0]), names.index(last[0]) + 1):
         name, asof = tapes[index]
         start = first[1] if name == first[0] else 1
         end = last[1] if name == last[0] else asof
         if start <= end:
-            found.append(Excluded(name, start, end, why))
-    return found
+            ranges.append(Excluded(name, start, end, why))
+    return ranges
 
 
 def plain_items(view: TapeView, rows: Sequence[PathRow], above: PathRow | None = None) -> list[Item]:

@@ -1,10 +1,11 @@
 """One attempt to record calls, in a transaction of one caller or of several, each with its own receipts or refusal.
 
-Most calls are appends behind a head that is kept in memory. Of several they are planned one after the other, and what
-they write is sent at the end, table by table, for all tapes at once. A task that needs a closer look (its tape is not
-known yet, or what is kept of it refuses) is decided afresh, among others inside a savepoint, so that its refusal undoes
-nothing of theirs. If what is sent at the end collides with another process or with a key that is taken, the whole group
-is undone and run once more, and then all of them are looked at closely. If that fails as well, each is run by itself.
+Most calls are appends behind a head that is kept in memory. Several calls are planned one after the other, and their
+rows are sent at the end, table by table, for all tapes at once. A task whose tape is not known yet, or which the kept
+head refuses, is decided afresh: everything is read again. In a group that happens inside a savepoint, so that its
+refusal undoes nothing of the others. If the rows collide with another process, or with a key that is taken, the whole
+group is rolled back and run once more, and then all tasks are decided afresh. If that fails as well, each is run by
+itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Task(Struct):
 
     @property
     def key(self) -> str:
-        """By which the caller of a CommitUnknown can ask what became of it."""
+        """The key that CommitUnknown names, so that the caller can ask what became of the call."""
         return self.call.batch or (self.intents[0].key.value if self.intents else self.call.create_key)
 
 
@@ -67,10 +68,10 @@ def together(tasks: Sequence[Task], collided: bool, tx: Transaction) -> list[lis
 def alone(task: Task, tx: Transaction) -> list[Receipt]:
     """Record a task as the only one of its transaction."""
     shared, call, intents = task.shared, task.call, task.intents
-    kept = None if task.fresh else shared.kept(call.tape)
-    if kept is None:
+    state = None if task.fresh else shared.kept(call.tape)
+    if state is None:
         return _afresh(shared, task, tx)
-    writing = Writing(shared, tx, call, kept)
+    writing = Writing(shared, tx, call, state)
     if tx.postgres:
         writing.hot = True
         if len(intents) == 1:
@@ -128,9 +129,9 @@ def record_or_replay(
 class _Group:
     """What one transaction writes for several tasks, be they of one owner or of many."""
 
-    def __init__(self, tx: Transaction, kept: Heads | None) -> None:
+    def __init__(self, tx: Transaction, kept_heads: Heads | None) -> None:
         self._tx = tx
-        self._kept = kept
+        self._kept_heads = kept_heads
         self._heads: Heads = {}
         """The heads as this transaction leaves them."""
         self._open: dict[tuple[str | None, str], Writing] = {}
@@ -186,20 +187,20 @@ class _Group:
         tx, sql, database = self._tx, self._tx.statements, writings[0].shared.database
         entries: list[tuple[Any, ...]] = []
         opened: list[tuple[Any, ...]] = []
-        others: list[tuple[Writing, list[Op]]] = []
+        changes: list[tuple[Writing, list[Op]]] = []
         for writing in writings:
             rows, ops = writing.hand_over()
             entries += rows
             plain = writing.opened(ops)
             opened += plain
             if not plain:
-                others.append((writing, ops))
+                changes.append((writing, ops))
         database.point("entry")
         writings[0].send(entries)
         database.point("view")
         if opened:
             tx.many(sql.open_row, opened)
-        for writing, ops in others:
+        for writing, ops in changes:
             apply(tx, writing.tape_id, ops, writing.head, writing.ancestry)
         database.point("head")
         heads = [writing.head_row() for writing in writings]
@@ -210,5 +211,5 @@ class _Group:
         """Keep the heads for the next tasks: it is committed."""
         for name, writing in self._open.items():
             self._heads[name] = writing.state
-        if self._kept is not None:
-            keep(self._kept, self._heads)
+        if self._kept_heads is not None:
+            keep(self._kept_heads, self._heads)

@@ -34,7 +34,7 @@ def in_order(shared: Shared, requests: Sequence[tuple[Call, Sequence[Intent]]], 
     first = requests[0][0]
     tx.lock(first.tape)
     writing = _KnownWriting(shared, tx, first, load(shared, tx, first))
-    intents = [intent for _, given in requests for intent in given]
+    intents = [intent for _, call_intents in requests for intent in call_intents]
     before = replays.recorded_before(writing, intents, lost=False)
     new = [intent for intent in intents if intent.key.value not in before]
     if new:
@@ -44,9 +44,9 @@ def in_order(shared: Shared, requests: Sequence[tuple[Call, Sequence[Intent]]], 
     else:
         writing.free = {intent.id for intent in new if isinstance(intent, AddMessage)}
     receipts: list[Receipt] = []
-    for call, given in requests:
+    for call, call_intents in requests:
         writing.call = call
-        receipts += record_or_replay(writing, given, before)
+        receipts += record_or_replay(writing, call_intents, before)
     writing.finish()
     return receipts
 
@@ -119,17 +119,17 @@ class _KnownView(PlanView):
 
     def makers(self, call: str) -> list[Place]:
         """Return the places of the messages that made a call. One on the path from here is nearer than any before."""
-        known = self.tx.makers.get(call)
-        return known if known is not None and self.ancestry is None else super().makers(call)
+        places = self.tx.makers.get(call)
+        return places if places is not None and self.ancestry is None else super().makers(call)
 
     def lane(self, place: Place) -> tuple[int, int]:
         """Return the depth at which a place's lane branches off, and that of its last place."""
-        known = self.tx.lanes.get(place.lane) if place.tape is None else None
-        if known is None:
-            known = super().lane(place)
+        depths = self.tx.lanes.get(place.lane) if place.tape is None else None
+        if depths is None:
+            depths = super().lane(place)
             if place.tape is None and place.lane != ROOT.lane:
-                self.tx.lanes[place.lane] = known
-        return known
+                self.tx.lanes[place.lane] = depths
+        return depths
 
     def slot(self, name: str, *, inherited: bool = True) -> Payload | None:
         """Return the entry that a slot holds."""

@@ -90,7 +90,7 @@ class Recorder:
 
         return self._retry((task.call.tape,), task, attempt)
 
-    def several(self, tapes: Sequence[str], key: str, work: Callable[[Transaction, Opener], R]) -> R:
+    def several(self, tapes: Sequence[str], key: str, function: Callable[[Transaction, Opener], R]) -> R:
         """Run ``work`` in one transaction that writes several tapes, which it opens by name.
 
         The tapes are locked in one order whoever asks, so that two such calls never wait for each other. ``key`` tells
@@ -99,7 +99,7 @@ class Recorder:
         """
         ordered = sorted(set(tapes), key=lock_key)
         self.shared.database.touch(ordered)
-        run = partial(self._several, ordered, work)
+        run = partial(self._several, ordered, function)
         task = Task(self.shared, Call(tapes[0], batch=key), (), fresh=True)
         return self._retry(tapes, task, lambda _: self.shared.database.write(tapes[0], run))
 
@@ -168,7 +168,7 @@ class Recorder:
             for receipt in receipts:
                 log.debug("tape.recorded", tape=receipt.tape, seq=receipt.seq, key=receipt.key)
 
-    def _several(self, tapes: Sequence[str], work: Callable[[Transaction, Opener], R], tx: Transaction) -> R:
+    def _several(self, tapes: Sequence[str], function: Callable[[Transaction, Opener], R], tx: Transaction) -> R:
         for tape in tapes:
             tx.lock(tape)
         opened: dict[str, Writing] = {}
@@ -178,7 +178,7 @@ class Recorder:
                 opened[call.tape] = Writing(self.shared, tx, call, load(self.shared, tx, call))
             return opened[call.tape]
 
-        result = work(tx, opener)
+        result = function(tx, opener)
         for writing in opened.values():
             writing.finish()
             # Only one tape's head can be kept after a commit; the others are read again when they are next written.
@@ -219,10 +219,10 @@ def _hot(intents: Sequence[Intent]) -> bool:
         payload = intents[0].payload
         return type(payload) is Event and not payload.takes_slot
     return all(
-        type(one) is AddMessage
-        and one.parent is (CHAIN if index else HEAD)
-        and one.key.origin is not GIVEN
-        and not one.calls
-        and not one.answers
-        for index, one in enumerate(intents)
+        type(intent) is AddMessage
+        and intent.parent is (CHAIN if index else HEAD)
+        and intent.key.origin is not GIVEN
+        and not intent.calls
+        and not intent.answers
+        for index, intent in enumerate(intents)
     )

@@ -35,10 +35,10 @@ class Replay(Struct):
 
     def checked(self, intent: Intent) -> Replay:
         """Return this if the entry says what the intent says; raises ProvenanceConflict if not."""
-        stored, given = canonical(self.payload.content()), canonical(intent.content_as(self.payload.kind))
-        if stored != given:
+        stored, requested = canonical(self.payload.content()), canonical(intent.content_as(self.payload.kind))
+        if stored != requested:
             receipt = self.receipt
-            raise ProvenanceConflict(receipt.tape, receipt.key, receipt.seq, digest_of(stored), digest_of(given))
+            raise ProvenanceConflict(receipt.tape, receipt.key, receipt.seq, digest_of(stored), digest_of(requested))
         return self
 
 
@@ -53,9 +53,9 @@ def check_created(writing: Writing, messages: Sequence[Intent]) -> None:
     replay = _replay(writing, row)
     begun = _member(writing.view(), call.key, 0) is not None
     stored = canonical({**replay.payload.content(), "messages": begun})
-    given = canonical({**opening.content(), "messages": bool(messages)})
-    if stored != given:
-        raise ProvenanceConflict(writing.tape, call.key, row.seq, digest_of(stored), digest_of(given))
+    requested = canonical({**opening.content(), "messages": bool(messages)})
+    if stored != requested:
+        raise ProvenanceConflict(writing.tape, call.key, row.seq, digest_of(stored), digest_of(requested))
 
 
 def entry_at(writing: Writing, seq: int, of: str | None = None) -> Replay:
@@ -81,48 +81,48 @@ def recorded_before(writing: Writing, intents: Sequence[Intent], *, lost: bool) 
 
     After a lost attempt every key is looked up. Other content under one that tells no repeated call is someone else's.
     """
-    found: dict[str, Replay] = {}
+    replays: dict[str, Replay] = {}
     if not writing.existed:
-        return found
+        return replays
     view, key = writing.view(), writing.call.batch
     # This may give the messages of a batch other keys, so it comes first.
     batch = None if key is None else _find_batch(view, intents, key)
-    wanted: dict[str, Intent] = {}
+    by_key: dict[str, Intent] = {}
     for intent in intents:
         if lost or intent.known_by_key:
-            wanted.setdefault(intent.key.value, intent)
-    known = batch.known if batch is not None else view.known(wanted) if len(wanted) > 1 else wanted
-    for key, intent in wanted.items():
-        row = writing.tx.one(writing.tx.statements.entry_by_key, (writing.tape_id, key)) if key in known else None
+            by_key.setdefault(intent.key.value, intent)
+    on_tape = batch.known if batch is not None else view.known(by_key) if len(by_key) > 1 else by_key
+    for key, intent in by_key.items():
+        row = writing.tx.one(writing.tx.statements.entry_by_key, (writing.tape_id, key)) if key in on_tape else None
         if row is not None:
             try:
-                found[key] = _replay(writing, row).checked(intent)
+                replays[key] = _replay(writing, row).checked(intent)
             except ProvenanceConflict:
                 if intent.known_by_key:
                     raise
-    if found and batch is not None:
-        _complete(writing, intents, found, batch)
-    return found
+    if replays and batch is not None:
+        _complete(writing, intents, replays, batch)
+    return replays
 
 
-def _complete(writing: Writing, intents: Sequence[Intent], found: dict[str, Replay], batch: _Batch) -> None:
+def _complete(writing: Writing, intents: Sequence[Intent], replays: dict[str, Replay], batch: _Batch) -> None:
     """Add the rest of a batch that was recorded before; one of another length is a conflict."""
     view = writing.view()
-    other = batch.other_length(view)
+    differs = batch.other_length(view)
     for intent in intents:
-        if intent.key.value in found or other:
+        if intent.key.value in replays or differs:
             continue
         # A message that was on the tape before the batch has no entry under the batch's key.
-        taken = view.place(intent.id) if isinstance(intent, AddMessage) else None
-        if taken is None:
-            other = True
+        placed = view.place(intent.id) if isinstance(intent, AddMessage) else None
+        if placed is None:
+            differs = True
         else:
-            place, seq = taken
-            found[intent.key.value] = entry_at(writing, seq, place.tape).checked(intent)
-    if other:
-        given = digest_of(canonical([one.content() for one in intents if isinstance(one, AddMessage)]))
-        held, first = digest_of(canonical(batch.contents(view))), next(iter(found.values())).receipt.seq
-        raise ProvenanceConflict(writing.tape, batch.key, first, held, given)
+            place, seq = placed
+            replays[intent.key.value] = entry_at(writing, seq, place.tape).checked(intent)
+    if differs:
+        requested = digest_of(canonical([intent.content() for intent in intents if isinstance(intent, AddMessage)]))
+        stored, first = digest_of(canonical(batch.contents(view))), next(iter(replays.values())).receipt.seq
+        raise ProvenanceConflict(writing.tape, batch.key, first, stored, requested)
 
 
 class _Batch(Struct):
@@ -150,12 +150,12 @@ class _Batch(Struct):
 
     def contents(self, view: PlanView) -> list[Any]:
         """Return what the recorded messages say, those behind the length that was given as well."""
-        found = dict(self.members)
+        messages = dict(self.members)
         index = self.length
         while (member := _member(view, self.key, index)) is not None:
-            found[index] = member
+            messages[index] = member
             index += 1
-        return [found[index].content() for index in sorted(found)]
+        return [messages[index].content() for index in sorted(messages)]
 
 
 def _find_batch(view: PlanView, intents: Sequence[Intent], key: str) -> _Batch:

@@ -290,10 +290,10 @@ class Writing:
     def look_ahead(self, intents: Sequence[Intent]) -> None:
         """Ask for the ids of a batch all at once, if each would be asked for when its turn comes."""
         if len(intents) > 1 and self.existed:
-            given = [one for one in intents if isinstance(one, AddMessage) and not one.generated]
-            if self.head.aliased or self.ancestry is not None or any(one.key.origin is GIVEN for one in given):
-                wanted = {one.id for one in given}
-                self.free = wanted - self.view().taken(wanted)
+            named = [intent for intent in intents if isinstance(intent, AddMessage) and not intent.generated]
+            if self.head.aliased or self.ancestry is not None or any(intent.key.origin is GIVEN for intent in named):
+                message_ids = {intent.id for intent in named}
+                self.free = message_ids - self.view().taken(message_ids)
 
     def record_all(self, intents: Sequence[Intent]) -> list[Receipt]:
         """Plan and add intents on a head that was not read in this transaction."""
@@ -347,7 +347,7 @@ class Writing:
         actor, kind, version = call.actor, payload.kind, payload.version
         digest = chain.digest(raw)
         sealed = chain.link(head.hash, digest, self.tape, seq, kind, key, actor, source, meta, stamp, version, place)
-        self.head, ops = fold(head, seq, sealed, stamp, place, key, payload)
+        self.head, ops = fold(head, seq, sealed, stamp, place, payload)
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.ancestry)
         tx = self.tx
         body, hash = tx.blob(raw), tx.blob(sealed)

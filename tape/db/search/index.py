@@ -74,13 +74,13 @@ class Index:
     def lag(self) -> int:
         """Return about how many entries are not indexed yet, without counting them."""
 
-        def work(tx: Transaction) -> int:
+        def measure(tx: Transaction) -> int:
             end, row = tx.one(self._sql.feed_end, ()), tx.one(self._sql.consumer, ("", _NAME))
             if end is None:
                 return 0
             return max(0, end.position - (row.position if row is not None and row.version == tokenizer.VERSION else 0))
 
-        return self._db.read(work)
+        return self._db.read(measure)
 
     def catch_up(self, most: int | None = None, *, patience: float | None = None) -> int:
         """Index all that is final and not indexed yet, or about ``most`` of it; returns how many entries that were.
@@ -99,8 +99,8 @@ class Index:
                     patience=patience,
                 )
                 total += len(rows) if stored else 0
-            whole = len(rows) < _BATCH and sum(len(one.words) for one in ready) <= _MOST_WORDS
-            if whole or (most is not None and total >= most):
+            finished = len(rows) < _BATCH and sum(len(text.words) for text in ready) <= _MOST_WORDS
+            if finished or (most is not None and total >= most):
                 return total
 
     def _batch(self, tx: Transaction) -> tuple[int, list[TextRow], list[Indexed]]:
@@ -108,14 +108,14 @@ class Index:
         place = self.place(tx)
         rows = tx.all(self._sql.unindexed, (*self._feed.at(place), _BATCH, tx.snapshot().oldest))
         ready = []
-        count = 0
-        for at, row in enumerate(rows, 1):
-            found = None if row.status == "purged" else self.ready(tx, row)
-            if found is not None:
-                ready.append(found)
-                count += len(found.words)
-            if count > _MOST_WORDS:
-                return place, rows[:at], ready
+        words = 0
+        for count, row in enumerate(rows, 1):
+            indexed = None if row.status == "purged" else self.ready(tx, row)
+            if indexed is not None:
+                ready.append(indexed)
+                words += len(indexed.words)
+            if words > _MOST_WORDS:
+                return place, rows[:count], ready
         return place, rows, ready
 
     def ready(self, tx: Transaction, row: TextRow) -> Indexed | None:
@@ -130,8 +130,8 @@ class Index:
         except Corrupt:
             # What cannot be read cannot be found; verify names it.
             return None
-        kept, words = _excerpt(body, text), _words(text + more, row.tape_id, row.owner)
-        return Indexed(row.position, row.xid, row.tape_id, row.seq, origin, lane, ordinal, kept, words)
+        excerpt, words = _excerpt(body, text), _words(text + more, row.tape_id, row.owner)
+        return Indexed(row.position, row.xid, row.tape_id, row.seq, origin, lane, ordinal, excerpt, words)
 
     def _hold(self, tx: Transaction, *, brief: bool) -> None:
         """Be the only one to write the index, or be refused at once if there is no time to wait."""
@@ -151,13 +151,13 @@ class Index:
         for ddl in self._sql.make_words if place == 0 else ():
             tx.execute(ddl, ())
         # A tape may have been purged since the batch was read: what is stored now no purge would take away.
-        gone = {number for number in {one.tape_id for one in ready} if self._purged(tx, number)}
-        ready = [one for one in ready if one.tape_id not in gone]
+        purged = {number for number in {text.tape_id for text in ready} if self._purged(tx, number)}
+        ready = [text for text in ready if text.tape_id not in purged]
         if not tx.postgres:
-            tx.many(self._sql.insert_text, [one[:1] + one[2:8] for one in ready])
-            tx.many(self._sql.insert_words, [(one.position, " ".join(one.words)) for one in ready])
+            tx.many(self._sql.insert_text, [text[:1] + text[2:8] for text in ready])
+            tx.many(self._sql.insert_words, [(text.position, " ".join(text.words)) for text in ready])
         else:
-            tx.many(self._sql.insert_text, [(one.position, *one[2:8], one.xid, one.words) for one in ready])
+            tx.many(self._sql.insert_text, [(text.position, *text[2:8], text.xid, text.words) for text in ready])
         tx.run(self._sql.put_consumer, ("", _NAME, last.xid, last.position, tokenizer.VERSION))
         return True
 
@@ -167,11 +167,11 @@ class Index:
         What is ``spoilt`` on disk cannot be emptied row by row.
         """
 
-        def work(tx: Transaction) -> None:
+        def replace(tx: Transaction) -> None:
             self._hold(tx, brief=patience is not None)
             self._remake(tx, spoilt=spoilt)
 
-        self._db.repeat(_LOCK, work, patience=patience)
+        self._db.repeat(_LOCK, replace, patience=patience)
         log.info("tape.index_remade")
 
     def mend(self, error: Broken | Collision, *, patience: float | None = None) -> None:
@@ -215,31 +215,31 @@ class Index:
         rows = tx.all(self._sql.texts_of, (tape_id, after, most))
         for row in rows:
             if not tx.postgres:
-                body = tx.one(self._sql.indexed_body, (tape_id, row.seq))
-                if body is not None and body.payload is not None:
+                stored = tx.one(self._sql.indexed_body, (tape_id, row.seq))
+                if stored is not None and stored.payload is not None:
                     try:
-                        told = payloads.body_of(body.kind, body.version, body.payload, body.key)
-                        text = text_of(told.message) + meta_text(tx, tape_id, row.seq, told, body.meta)
+                        body = payloads.body_of(stored.kind, stored.version, stored.payload, stored.key)
+                        text = text_of(body.message) + meta_text(tx, tape_id, row.seq, body, stored.meta)
                     except Corrupt as error:
                         # What the index holds of it cannot be told any more, so the index is made anew without it.
                         raise Broken(error.what) from error
-                    tx.run(self._sql.drop_words, (row.position, " ".join(_words(text, tape_id, body.owner))))
+                    tx.run(self._sql.drop_words, (row.position, " ".join(_words(text, tape_id, stored.owner))))
             tx.run(self._sql.drop_text, (tape_id, row.seq))
         return rows[-1].seq if len(rows) == most else 0
 
 
-def meta_text(tx: Transaction, tape_id: int, seq: int, body: payloads.Body, told: bytes | None) -> str:
+def meta_text(tx: Transaction, tape_id: int, seq: int, body: payloads.Body, stored: bytes | None) -> str:
     """Return the text by which a message is found besides its own: that of its meta, if it was to be indexed.
 
-    ``told`` is the meta, if that was small enough to be read along. Raises Corrupt.
+    ``stored`` is the meta, if that was small enough to be read along. Raises Corrupt.
     """
     if not body.index_meta:
         return ""
     try:
-        said, _ = meta.of_message(tx.value(tx.statements.meta_of, (tape_id, seq)) if told is None else told)
+        fields, _ = meta.of_message(tx.value(tx.statements.meta_of, (tape_id, seq)) if stored is None else stored)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise Corrupt("", seq, f"the meta of the entry cannot be read: {error}") from error
-    return f"\n{data_text(said)}"
+    return f"\n{data_text(fields)}"
 
 
 def _excerpt(body: payloads.Body, text: str) -> bytes | None:
@@ -257,8 +257,8 @@ def _words(text: str, tape_id: int, owner: str | None) -> list[str]:
 
 def large_body(tx: Transaction, tape_id: int, seq: int, kind: str) -> bytes | None:
     """Return the payload of an entry that was too large to be read with others; None if it holds no text."""
-    found: bytes | None = tx.value(tx.statements.large_body, (tape_id, seq)) if kind in payloads.BODIES else None
-    return found
+    payload: bytes | None = tx.value(tx.statements.large_body, (tape_id, seq)) if kind in payloads.BODIES else None
+    return payload
 
 
 def place_of(tx: Transaction, row: TextRow, raw: bytes) -> tuple[int, int, int]:

@@ -36,7 +36,7 @@ from tape.db.view.opening import Point, open_view
 from tape.db.view.tape_view import TapeView
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
-__all__ = ["Asked", "Searcher"]
+__all__ = ["SearchRequest", "Searcher"]
 
 _FIRST_PAGE = 64
 _LARGEST_PAGE = 2_048
@@ -50,7 +50,7 @@ _PATIENCE = 0.05
 """Seconds for which a search waits until it can write the index; scanning what is new seldom takes longer."""
 
 
-class Asked(Struct):
+class SearchRequest(Struct):
     """A search: the query and what narrows it."""
 
     query: Query
@@ -155,7 +155,7 @@ class Searcher:
             strict.identifier(owner, "owner")
             if self._owner not in (None, owner):
                 return []
-        asked = Asked(
+        request = SearchRequest(
             parse(query),
             self._owner if owner is None else owner,
             limit,
@@ -164,24 +164,24 @@ class Searcher:
             _stamp(since, "since", 0),
             _stamp(until, "until", _END),
         )
-        if not asked.query.phrases:
+        if not request.query.phrases:
             return []
         if isinstance(self._db, Bound | Transacting):
             # The caller's transaction is not ours to write an index in; what is behind its place is scanned.
-            return self._ask(asked, tape, point, indexed=True)
-        return self._mended(asked, tape, point)
+            return self._ask(request, tape, point, indexed=True)
+        return self._mended(request, tape, point)
 
     def rebuild(self) -> None:
         """Make the index anew."""
         self.index.remake()
         self.index.catch_up()
 
-    def _mended(self, asked: Asked, tape: str | None, point: Point) -> list[Hit]:
+    def _mended(self, request: SearchRequest, tape: str | None, point: Point) -> list[Hit]:
         """Search with the index up to date; if it is damaged make it anew; and if that fails do without."""
         for _ in range(2):
             try:
                 self._catch_up()
-                return self._ask(asked, tape, point, indexed=True)
+                return self._ask(request, tape, point, indexed=True)
             except (Broken, Collision) as error:
                 try:
                     self.index.mend(error, patience=_PATIENCE)
@@ -190,7 +190,7 @@ class Searcher:
             except StoreFailed:
                 # Only others may read it, or the query is too much for it: a scan can still tell, or fail for good.
                 break
-        return self._ask(asked, tape, point, indexed=False)
+        return self._ask(request, tape, point, indexed=False)
 
     def _catch_up(self) -> None:
         """Let the index catch up, if it can be had: what it lacks is scanned."""
@@ -204,8 +204,8 @@ class Searcher:
             # Somebody else writes, only others may, or it takes longer than is allowed: no fault of the index.
             pass
 
-    def _ask(self, asked: Asked, tape: str | None, point: Point, *, indexed: bool) -> list[Hit]:
-        def work(tx: Transaction) -> list[Hit]:
+    def _ask(self, request: SearchRequest, tape: str | None, point: Point, *, indexed: bool) -> list[Hit]:
+        def search(tx: Transaction) -> list[Hit]:
             sight = None
             if tape is not None:
                 view = open_view(tx, tape, self._owner, point)
@@ -213,27 +213,27 @@ class Searcher:
                     return []
                 sight = Sight(view)
             place = self.index.place(tx) if indexed else 0
-            hits = self._scan(tx, asked, sight, place)
-            if place and len(hits) < asked.limit:
-                hits += self._found(tx, asked, sight, asked.limit - len(hits))
+            hits = self._scan(tx, request, sight, place)
+            if place and len(hits) < request.limit:
+                hits += self._indexed_hits(tx, request, sight, request.limit - len(hits))
             return hits
 
-        return self._db.read(work)
+        return self._db.read(search)
 
     # -- what is not indexed yet
 
-    def _scan(self, tx: Transaction, asked: Asked, sight: Sight | None, place: int) -> list[Hit]:
+    def _scan(self, tx: Transaction, request: SearchRequest, sight: Sight | None, place: int) -> list[Hit]:
         """Return the newest hits behind a position, newest first."""
-        hits: deque[Hit] = deque(maxlen=asked.limit)
+        hits: deque[Hit] = deque(maxlen=request.limit)
         while True:
             rows = tx.all(self._sql.unsearched, (*self._feed.at(place), _SCANNED))
             for row in rows:
-                if not self._wanted(asked, sight, row):
+                if not self._may_match(request, sight, row):
                     continue
                 raw = large_body(tx, row.tape_id, row.seq, row.kind) if row.payload is None else row.payload
                 if raw is None:
                     continue
-                hit = asked.finds(tx, row, raw)
+                hit = request.finds(tx, row, raw)
                 if hit is not None:
                     try:
                         at = place_of(tx, row, raw)
@@ -245,48 +245,48 @@ class Searcher:
                 return list(hits)[::-1]
             place = join_position(rows[-1].xid, rows[-1].position)
 
-    def _wanted(self, asked: Asked, sight: Sight | None, row: FoundRow | TextRow) -> bool:
+    def _may_match(self, request: SearchRequest, sight: Sight | None, row: FoundRow | TextRow) -> bool:
         """Whether an entry may be a hit at all, before its text is looked at."""
-        if row.status == "purged" or asked.owner not in (None, row.owner) or not asked.wants(row.kind, row.stamp):
+        if row.status == "purged" or request.owner not in (None, row.owner) or not request.wants(row.kind, row.stamp):
             return False
         # What a hidden tape wrote is still found where a fork inherits it.
         return row.hidden is None if sight is None else row.tape_id in sight.tapes
 
     # -- what is
 
-    def _found(self, tx: Transaction, asked: Asked, sight: Sight | None, limit: int) -> list[Hit]:
+    def _indexed_hits(self, tx: Transaction, request: SearchRequest, sight: Sight | None, limit: int) -> list[Hit]:
         """Return the newest hits that the index leads to, newest first."""
         plain = sight is None or sight.plain
-        wanted = self._query(asked, sight)
+        query = self._query(request, sight)
         if self._db.postgres and not isinstance(self._db, Bound | Transacting):
             # A rare word is best looked up, a common one met on the way down the feed: which, depends on the word, and
             # a plan made once for all of them goes down the feed for each.
             tx.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         hits: list[Hit] = []
         before = (_END, _END)
-        most = max(_FIRST_PAGE, limit)
+        page = max(_FIRST_PAGE, limit)
         while True:
-            rows = tx.all(self._sql.found, (wanted, *before, most))
-            for hit in self._hits(tx, asked, self._held(tx, asked, sight, rows, plain=plain), limit):
+            rows = tx.all(self._sql.found, (query, *before, page))
+            for hit in self._hits(tx, request, self._in_view(tx, request, sight, rows, plain=plain), limit):
                 hits.append(hit)
                 if len(hits) == limit:
                     return hits
-            if len(rows) < most:
+            if len(rows) < page:
                 return hits
             before = (rows[-1].xid, rows[-1].position)
-            most = min(2 * most, _LARGEST_PAGE)
+            page = min(2 * page, _LARGEST_PAGE)
 
-    def _held(
-        self, tx: Transaction, asked: Asked, sight: Sight | None, rows: list[FoundRow], *, plain: bool
+    def _in_view(
+        self, tx: Transaction, request: SearchRequest, sight: Sight | None, rows: list[FoundRow], *, plain: bool
     ) -> Iterator[FoundRow]:
         """Yield the rows of a page that hold and are wanted."""
         for row in rows:
-            if (plain and not row.holds) or not self._wanted(asked, sight, row):
+            if (plain and not row.holds) or not self._may_match(request, sight, row):
                 continue
             if plain or self._holds(tx, sight, row.tape_id, row.seq, row.origin, row.lane, row.ordinal):
                 yield row
 
-    def _hits(self, tx: Transaction, asked: Asked, rows: Iterator[FoundRow], most: int) -> Iterator[Hit]:
+    def _hits(self, tx: Transaction, request: SearchRequest, rows: Iterator[FoundRow], limit: int) -> Iterator[Hit]:
         """Yield the hits among the rows of a page.
 
         Large payloads did not come with the page, since all of them at once could fill the memory. The excerpt of a
@@ -297,35 +297,37 @@ class Searcher:
         waiting: list[tuple[FoundRow, Hit | None]] = []
         size = 0
         for row in rows:
-            hit = asked.glimpses(row)
+            hit = request.glimpses(row)
             waiting.append((row, hit))
             large = hit is None and row.payload is None
             size += (row.size or 0) if large else 0
-            if size >= enough or len(waiting) >= most or (len(waiting) == 1 and not large):
-                yield from self._read(tx, asked, waiting)
+            if size >= enough or len(waiting) >= limit or (len(waiting) == 1 and not large):
+                yield from self._read_hits(tx, request, waiting)
                 waiting, size = [], 0
-        yield from self._read(tx, asked, waiting)
+        yield from self._read_hits(tx, request, waiting)
 
-    def _read(self, tx: Transaction, asked: Asked, rows: list[tuple[FoundRow, Hit | None]]) -> Iterator[Hit]:
+    def _read_hits(
+        self, tx: Transaction, request: SearchRequest, rows: list[tuple[FoundRow, Hit | None]]
+    ) -> Iterator[Hit]:
         missing = [row for row, hit in rows if hit is None and row.payload is None and row.size is not None]
-        wanted = msgspec.json.encode([(row.tape_id, row.seq) for row in missing]).decode()
-        bodies = tx.all(self._sql.bodies_of, (wanted,)) if missing else ()
-        found = {missing[body.n].position: body.payload for body in bodies}
+        places = msgspec.json.encode([(row.tape_id, row.seq) for row in missing]).decode()
+        bodies = tx.all(self._sql.bodies_of, (places,)) if missing else ()
+        payload_at = {missing[body.n].position: body.payload for body in bodies}
         for row, hit in rows:
-            raw = found.pop(row.position, None) if row.payload is None else row.payload
+            raw = payload_at.pop(row.position, None) if row.payload is None else row.payload
             if hit is None and raw is not None:
-                hit = asked.finds(tx, row, raw, indexed=True)
+                hit = request.finds(tx, row, raw, indexed=True)
             if hit is not None:
                 yield hit
 
-    def _query(self, asked: Asked, sight: Sight | None) -> str:
+    def _query(self, request: SearchRequest, sight: Sight | None) -> str:
         """Return what the engine is asked for: every word, and the tapes or the owner by words of their own."""
         either: list[str] = []
         if sight is not None and len(sight.tapes) <= _MOST_TAPES:
             either = [tokenizer.tape_word(number) for number in sight.tapes]
-        elif asked.owner is not None:
-            either = [tokenizer.owner_word(asked.owner)]
-        tokens = asked.query.tokens()
+        elif request.owner is not None:
+            either = [tokenizer.owner_word(request.owner)]
+        tokens = request.query.tokens()
         # No word holds a quote of either engine: it is letters, digits and marks.
         if self._db.postgres:
             parts = [f"'{token.text}'{':*' if token.prefix else ''}" for token in tokens]
@@ -351,11 +353,11 @@ class Searcher:
         home = origin or tape_id
         if seq > sight.tapes[tape_id]:
             return False
-        said = tx.one(self._sql.overrides_at, (sight.overriding, home, lane, ordinal))
-        if said is not None:
+        override = tx.one(self._sql.overrides_at, (sight.overriding, home, lane, ordinal))
+        if override is not None:
             # The nearest tape that says something of an inherited message decides.
-            holds = said.body is not None and said.since > sight.cleared[said.n]
-            return holds and (said.body_tape, said.body) == (tape_id, seq)
+            holds = override.body is not None and override.since > sight.cleared[override.n]
+            return holds and (override.body_tape, override.body) == (tape_id, seq)
         if home not in sight.layers:
             # Behind a clear, from under which a nearer tape would have had to say that it came back.
             return False

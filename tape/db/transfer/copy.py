@@ -49,7 +49,7 @@ class Copy(Writing):
         if isinstance(payload, payloads.Open):
             self._begin(line, payload)
         place, hash = line.place, bytes.fromhex(line.hash)
-        self.head, ops = fold(self.head, line.seq, hash, line.stamp, place, line.key, payload)
+        self.head, ops = fold(self.head, line.seq, hash, line.stamp, place, payload)
         source_tape, source_seq = line.source if line.source is not None else (None, None)
         self._entries.append(
             (

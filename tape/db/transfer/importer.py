@@ -204,7 +204,7 @@ class Importer:
                 try:
                     payload = decoded(row)
                     place = place_at(row.lane, row.ordinal, row.head_tape, ancestry)
-                    head, ops = fold(known.head, row.seq, bytes(row.hash), row.stamp, place, row.key, payload)
+                    head, ops = fold(known.head, row.seq, bytes(row.hash), row.stamp, place, payload)
                     known.apply(head, payload, ops)
                 except (Corrupt, KeyError, IndexError, AttributeError, TypeError) as error:
                     raise Unsound(f"the fork needs tape {known.name!r}, which cannot be folded: {error}") from error

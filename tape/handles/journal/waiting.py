@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from tape.db.engine.transaction import Database
+from tape.db.feed.pauses import Pauses
 
 __all__ = ["Waiting", "wait_for"]
 
 T = TypeVar("T")
-_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.25
-"""Seconds between two reads without a wakeup: a bound transaction sends none, nor does an expiry."""
 
 
 class Waiting(Generic[T]):
@@ -21,16 +19,11 @@ class Waiting(Generic[T]):
     def __init__(self, look: Callable[[], T], done: Callable[[T], bool], seconds: float) -> None:
         self.look = look
         self._done = done
-        self._until = time.monotonic() + seconds
-        self._pause = _FIRST_PAUSE
+        self._pauses = Pauses(seconds)
 
     def pause(self, value: T) -> float | None:
         """Return how long to wait before the next read, or None to end with the last value."""
-        remaining = self._until - time.monotonic()
-        if remaining <= 0 or self._done(value):
-            return None
-        pause, self._pause = self._pause, min(2 * self._pause, _LAST_PAUSE)
-        return min(pause, remaining)
+        return None if self._done(value) else self._pauses.next()
 
 
 def wait_for(database: Database, waiting: Waiting[T]) -> T:

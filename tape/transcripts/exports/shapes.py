@@ -27,7 +27,10 @@ def _kinds(message: Body) -> set[Any]:
 
 
 def thought(part: Body) -> str | None:
-    """Return the text of a part that is a model's thinking, else None."""
+    """Return the text of a part that is a model's thinking, unchanged; None for any other part, also a redacted one.
+
+    ``tape.core.messages.thinking`` is for people to read: it trims the texts and leaves out repeated ones.
+    """
     if isinstance(part.get("thinking"), str):
         return str(part["thinking"])
     if part.get("type") != "reasoning":
