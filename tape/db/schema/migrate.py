@@ -19,10 +19,10 @@ from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
 from tape.db.schema.found import found_version, is_sharded, taken_names
 from tape.db.schema.guards import guards, renamed, run_ddl
-from tape.db.schema.tables import PREFIX, REVISION, Tables
+from tape.db.schema.tables import PREFIX, REVISION
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
-__all__ = ["allow_guards", "migrate", "require", "schema_version", "scripts"]
+__all__ = ["allow_guards", "begin_changing", "migrate", "require", "schema_version", "scripts"]
 
 KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every revision this release can upgrade from, oldest first."""
@@ -72,7 +72,7 @@ def migrate(database: Database) -> str | None:
             if found == REVISION:
                 return None
             connection.rollback()
-            _lock(connection, database.tables)
+            _lock(connection, database)
             found = schema_version(connection, database)
             _check(found)
             if found == REVISION:
@@ -101,15 +101,23 @@ def _check(found: str | None) -> None:
         raise SchemaTooNew(found, REVISION)
 
 
-def _lock(connection: sa.Connection, tables: Tables) -> None:
+def _lock(connection: sa.Connection, database: Database) -> None:
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         return
     # Connections of the pool commit by themselves; here everything has to be one transaction.
-    connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    begin_changing(connection, database)
+    tables = database.tables
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock_key(_LOCK, tables.lock_space))))
     if tables.schema is not None and not _has_schema(connection, tables.schema):
         connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
+
+
+def begin_changing(connection: sa.Connection, database: Database) -> None:
+    """Begin a transaction on PostgreSQL that waits for others no longer than the store does."""
+    connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    # Behind a pooler the connection itself has no settings.
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {max(1, int(database.timeout * 1000))}")
 
 
 def _has_schema(connection: sa.Connection, schema: str) -> bool:
