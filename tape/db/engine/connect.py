@@ -241,12 +241,12 @@ class Session:
     is recognized by the process that the client was told of when it connected, which is not the one that answers it.
     """
 
-    __slots__ = ("_all", "_settings", "local")
+    __slots__ = ("_settings", "local", "options")
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
-        self._all = settings
-        """With those of the URL, which a pooler does not pass on."""
+        self.options: dict[str, str] = {}
+        """The settings of the URL, such as an owner or a search path, which a pooler does not pass on."""
         self.local = ""
         """The statements that make the settings of one transaction; empty as long as no pooler was met."""
 
@@ -256,10 +256,9 @@ class Session:
         if connection.execute(f"{_calls(self._settings, local=False)} {own}").fetchone() is not None:
             return
         connection.prepare_threshold = None
-        options = _options(connection.info.options)
-        self._all = options | self._settings
-        # SET LOCAL takes half as long, but another form of a list than the URL has.
-        local = [_calls(options, local=True)] if options else []
+        self.options = _options(connection.info.options)
+        # SET LOCAL takes half as long, but a list in another form than the URL has it.
+        local = [_calls(self.options, local=True)] if self.options else []
         self.local = ";".join([*local, *(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())])
 
     def run_alone(self, connection: Any, text: str, params: Sequence[Any]) -> Any:
@@ -287,7 +286,7 @@ class Session:
         """Run such a statement on columns in binary form, which no text can hold; returns its first row."""
         with connection.pipeline():
             # Up to the end of the pipeline all is one transaction.
-            connection.execute(_calls(self._all, local=True))
+            connection.execute(_calls(self._settings, local=True))
             cursor = connection.cursor(binary=True).execute(text, columns)
         return cursor.fetchone()
 

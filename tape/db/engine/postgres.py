@@ -70,6 +70,11 @@ class PostgresDatabase(Database):
             self._compile(sharded=True)
 
     @property
+    def local(self) -> str:
+        """The statements that make the settings of a transaction, behind a pooler."""
+        return self._session.local
+
+    @property
     def _channel(self) -> str:
         number = lock_key(f"feed:{self.tables.schema}", self.tables.lock_space)
         return f"tape_{number & (2**64 - 1):016x}"
@@ -208,6 +213,9 @@ class PostgresDatabase(Database):
             cursor = connection.cursor(binary=True)
             transaction = _PostgresTransaction(cursor, self.statements, self._session, self._shards)
             try:
+                if self._session.options:
+                    # Outside a transaction they would not hold, and they may decide what is seen.
+                    transaction.say()
                 result = work(transaction)
                 if transaction.begun:
                     # Without BEGIN there was one statement, and that is committed already.

@@ -43,6 +43,10 @@ def scripts() -> Path:
 
 def schema_version(connection: sa.Connection, database: Database) -> str | None:
     """Return the revision of the database, or None when it has no tables of ours."""
+    if database.local and not connection.in_transaction():
+        # A search path of the URL holds inside a transaction only.
+        connection.exec_driver_sql("BEGIN")
+        _settle(connection, database)
     return found_version(connection.exec_driver_sql, database.tables, KNOWN)
 
 
@@ -114,10 +118,15 @@ def _lock(connection: sa.Connection, database: Database) -> None:
 
 
 def begin_changing(connection: sa.Connection, database: Database) -> None:
-    """Begin a transaction on PostgreSQL that waits for others no longer than the store does."""
+    """Begin a transaction on PostgreSQL, whose connections commit by themselves, with the settings of the store."""
     connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    # Behind a pooler the connection itself has no settings.
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {max(1, int(database.timeout * 1000))}")
+    _settle(connection, database)
+
+
+def _settle(connection: sa.Connection, database: Database) -> None:
+    """Make the settings of a transaction where its session has none."""
+    if database.local:
+        connection.exec_driver_sql(database.local, execution_options={"no_parameters": True})
 
 
 def _has_schema(connection: sa.Connection, schema: str) -> bool:
