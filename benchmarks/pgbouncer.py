@@ -36,9 +36,10 @@ def pooled(program: str, server: sa.URL, *, sessions: int) -> Iterator[sa.URL]:
     """Start PgBouncer in front of a server, with so many sessions for all of its clients; gives its URL."""
     folder = Path(tempfile.mkdtemp(prefix="tape-pgbouncer-", dir="/tmp" if Path("/tmp").is_dir() else None))
     name = f"{server.database or 'postgres'}"
-    socket = server.query.get("host") if isinstance(server.query.get("host"), str) else None
+    named = server.query.get("host")
+    socket = named if isinstance(named, str) and named.startswith("/") else None
     to = {
-        "host": socket or server.host or "127.0.0.1",
+        "host": str(named or server.host or "127.0.0.1"),
         "port": str(server.port or server.query.get("port") or 5432),
         "dbname": name,
         "user": server.username or "postgres",
