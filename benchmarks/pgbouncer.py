@@ -55,6 +55,7 @@ def pooled(program: str, server: sa.URL, *, sessions: int) -> Iterator[sa.URL]:
         "max_client_conn = 500\n"
         "ignore_startup_parameters = extra_float_digits, options\n"
         "auth_type = any\n"
+        f"stats_users = {to['user']}\n"
         f"listen_port = {PORT}\n"
         f"unix_socket_dir = {folder}\n"
         f"logfile = {folder}/log\n"

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg.rows import dict_row
 from support.backends import Backend, MakeBackend, dsn
 from support.installing import program
 from support.make_old_store import DATA, SCHEMA
@@ -24,6 +25,7 @@ from support.processes import PATIENCE, scaled, until
 import tape
 from benchmarks.pgbouncer import pooled
 from tape.db import rls
+from tape.db.engine.connect import _options
 from tape.db.engine.transaction import lock_key
 from tape.db.schema.tables import REVISION
 
@@ -219,6 +221,42 @@ class TestWriting:
         assert store.verify().ok
 
 
+class TestTrips:
+    @pytest.mark.parametrize(
+        ("call", "trips"),
+        [
+            (lambda chat: chat.append(role="user", content="x"), 1),
+            (lambda chat: chat.extend([{"role": "user", "content": "x"}] * 3), 1),
+            (lambda chat: chat.event("step"), 1),
+            # BEGIN, three queries, COMMIT.
+            (lambda chat: chat.info(), 5),
+        ],
+        ids=["append", "batch", "event", "read"],
+    )
+    def test_settings_take_no_trip_of_their_own(
+        self, single: sa.URL, alone: Backend, call: Callable[[tape.Tape], Any], trips: int
+    ) -> None:
+        """As many answers are waited for as without a pooler, which counts them."""
+        store = alone.open()
+        chat = store.tape("chat")
+        chat.append(role="user", content="first")
+        database: Any = store._db
+        # Now and then a write tells followers of other processes.
+        database._announce_after = float("inf")
+        call(chat)
+        with psycopg.connect(dsn(single.set(database="pgbouncer")), autocommit=True) as console:
+
+            def answered() -> int:
+                # The console knows only plain queries.
+                rows = psycopg.ClientCursor(console, row_factory=dict_row).execute("SHOW STATS_TOTALS").fetchall()
+                return sum(int(row["query_count"]) for row in rows if row["database"] == single.database)
+
+            before = answered()
+            for _ in range(10):
+                call(chat)
+            assert answered() - before == 10 * trips
+
+
 class TestReading:
     def test_everything_reads_as_without_a_pooler(self, backend: Backend, direct: Backend, tmp_path: Path) -> None:
         """Views, contexts, searches, exports and the feed are equal on both ways to the same database."""
@@ -370,6 +408,30 @@ def _check_owners_apart(url: sa.URL, direct: Backend) -> None:
 
 
 class TestSessions:
+    def test_a_session_of_its_own_is_set_once(self, direct: Backend) -> None:
+        """Without a pooler nothing is set per transaction."""
+        database: Any = direct.open(timeout=7.0)._db
+        connection = database._open_connection()
+        try:
+            assert connection.execute("SHOW lock_timeout").fetchone() == ("7s",)
+            assert (database.local, connection.prepare_threshold) == ("", 5)
+        finally:
+            connection.close()
+
+    @pytest.mark.parametrize(
+        ("options", "settings"),
+        [
+            ("", {}),
+            ("-ctape.owner=ann", {"tape.owner": "ann"}),
+            ("-c tape.owner=ann -c  jit=off", {"tape.owner": "ann", "jit": "off"}),
+            ("--search-path=a,b --work_mem=1MB", {"search_path": "a,b", "work_mem": "1MB"}),
+            (r"-c tape.owner=a\ b\\c=d -B5", {"tape.owner": r"a b\c=d"}),
+        ],
+    )
+    def test_settings_of_a_url(self, options: str, settings: dict[str, str]) -> None:
+        """They are read as PostgreSQL reads them."""
+        assert _options(options) == settings
+
     def test_nothing_is_left_in_a_session(self, alone: Backend) -> None:
         """A client that shares the one session finds it as it was, whatever the store did before."""
         with psycopg.connect(dsn(alone.url), autocommit=True, prepare_threshold=None) as other:
