@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import json
-import os
-import shutil
 import socket
-import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import uvicorn
 
 import tape
+from support.installing import program
 from tape.web.app import inspector
 from tape.web.guard import Access
 from tape.web.stores import Served
@@ -27,8 +22,6 @@ from tape.web.stores import Served
 __all__ = ["Answer", "Site", "Visit", "chromium", "served"]
 
 PATIENCE = 20.0
-INSTALL = "apt-get update && apt-get install -y --no-install-recommends chromium-headless-shell"
-"""What installs a browser on Debian and Ubuntu."""
 
 
 class Answer(NamedTuple):
@@ -97,37 +90,14 @@ def served(*stores: tape.Store, write: bool = False, names: Sequence[str] = (), 
             assert not thread.is_alive()
 
 
-_tried: list[bool] = []
-
-
-def _named(names: Sequence[str]) -> str | None:
-    return next((path for name in names if (path := shutil.which(name)) is not None), None)
-
-
-def _install() -> str | None:
-    """Install a browser, one worker at a time: apt-get fails at once while another runs."""
-    with open(os.path.join(tempfile.gettempdir(), "tape-chromium.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (path := _named(["chromium-headless-shell", "chromium"])) is not None:
-            return path
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(["sh", "-c", INSTALL], capture_output=True, timeout=240, check=False)
-    return _named(["chromium-headless-shell", "chromium"])
-
-
 def chromium() -> str:
     """Return the path of a browser, installed where it can be; without one, fail in CI and skip loudly elsewhere."""
-    named = os.environ.get("TAPE_TEST_CHROMIUM")
-    path = named or _named(["chromium-headless-shell", "chromium"])
-    if path is None and not _tried and os.geteuid() == 0 and shutil.which("apt-get"):
-        _tried.append(True)
-        path = _install()
-    if path is None:
-        why = f"NO BROWSER: the inspector is not tested in one. Mend it with: {INSTALL}"
-        if os.environ.get("CI"):
-            pytest.fail(why)
-        pytest.skip(why)
-    return path
+    return program(
+        ["chromium-headless-shell", "chromium"],
+        variable="TAPE_TEST_CHROMIUM",
+        package="chromium-headless-shell",
+        without="NO BROWSER: the inspector is not tested in one.",
+    )
 
 
 class Visit:

@@ -5,11 +5,15 @@ A raw driver connection is taken from SQLAlchemy's pool once and kept, since a c
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import re
 import sqlite3
 import sys
 import time
+from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +27,17 @@ from tape.errors import InvalidEntry, StoreFailed
 __all__ = [
     "DURABILITIES",
     "LeftoverLog",
+    "Session",
     "Unreachable",
     "check_orphan",
     "check_replaceable",
     "driver_options",
-    "make_engine",
     "parse_url",
     "postgresql_engine",
     "prefix_name",
     "schema_name",
+    "session_settings",
+    "sqlite_engine",
     "sqlite_loses_pages",
 ]
 
@@ -42,6 +48,10 @@ LONGEST_PREFIX = 32
 """Leaves room for the rest of every name; a test holds the longest against what PostgreSQL keeps."""
 _PREFIX = re.compile(rf"tape_|(?!pg_|sqlite_|tape_)[a-z][a-z0-9_]{{0,{LONGEST_PREFIX - 1}}}")
 """Another store's may not begin as the usual one does: what a name in a revision stands for would not be clear."""
+_OPTION = re.compile(r"(?:^|\s)(?:-c\s*|--)([A-Za-z_][\w.-]*)=((?:\\.|[^\s\\])*)", re.DOTALL)
+"""A setting among the options that libpq sends to a server."""
+_TRIES = 4
+"""How often a session is looked for that has a statement, and one that has it not."""
 
 
 class Unreachable(StoreFailed):
@@ -150,13 +160,6 @@ def _bytes(path: str) -> int | None:
         return None
 
 
-def make_engine(url: sa.URL, *, durability: str, timeout: float) -> sa.Engine:
-    """Return an engine whose every connection is set up for the store."""
-    if url.get_backend_name() == "postgresql":
-        return postgresql_engine(url, durability, timeout)
-    return _sqlite(url, durability, timeout)
-
-
 def driver_options() -> dict[str, Any]:
     """Return how every connection to SQLite is opened."""
     options: dict[str, Any] = {"check_same_thread": False, "isolation_level": None, "cached_statements": 256}
@@ -166,7 +169,8 @@ def driver_options() -> dict[str, Any]:
     return options
 
 
-def _sqlite(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
+def sqlite_engine(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
+    """Return an engine for SQLite whose every connection is set up for the store."""
     options = driver_options()
     memory = is_memory(url)
     if not memory:
@@ -208,8 +212,108 @@ def _log_ahead(connection: sqlite3.Connection, timeout: float) -> None:
             time.sleep(0.001)
 
 
-def postgresql_engine(url: sa.URL, durability: str, timeout: float, *, read_only: bool = False) -> sa.Engine:
-    """Return an engine for PostgreSQL; one that is ``read_only`` has the server itself refuse to write."""
+def session_settings(durability: str, timeout: float, *, read_only: bool = False) -> dict[str, str]:
+    """Return what the store sets on PostgreSQL."""
+    settings = {
+        # 0 would mean to wait for ever.
+        "lock_timeout": str(max(1, int(timeout * 1000))),
+        # Every statement is served by an index. A plan that was made while a table was small and then kept would
+        # otherwise scan it whole for each row, until the next ANALYZE.
+        "enable_seqscan": "off",
+        # A body is looked up once; to remember all of them takes a third of the time of a long path.
+        "enable_memoize": "off",
+        # Of a table without statistics PostgreSQL guesses, and where the guess is high it compiles the statement,
+        # which takes longer than any of them runs.
+        "jit": "off",
+    }
+    if durability == "normal":
+        settings["synchronous_commit"] = "off"
+    if read_only:
+        settings["default_transaction_read_only"] = "on"
+    return settings
+
+
+class Session:
+    """What the store sets on PostgreSQL: once per connection, or in every transaction behind a pooler.
+
+    A pooler such as PgBouncer in transaction mode gives each transaction to whichever session is free. Settings must
+    not stay in a session there, the driver cannot prepare statements, and nobody can listen for notifications. A pooler
+    is recognized by the process that the client was told of when it connected, which is not the one that answers it.
+    """
+
+    __slots__ = ("_settings", "local", "options")
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
+        self.options: dict[str, str] = {}
+        """The settings of the URL, such as an owner or a search path, which a pooler does not pass on."""
+        self.local = ""
+        """The statements that make the settings of one transaction; empty as long as no pooler was met."""
+
+    def prepare(self, connection: Any) -> None:
+        """Make the settings of a new connection, unless its session is not its own."""
+        own = f"WHERE pg_catalog.pg_backend_pid() = {connection.info.backend_pid}"
+        if connection.execute(f"{_calls(self._settings, local=False)} {own}").fetchone() is not None:
+            return
+        connection.prepare_threshold = None
+        self.options = _options(connection.info.options)
+        # SET LOCAL takes half as long, but a list in another form than the URL has it.
+        local = [_calls(self.options, local=True)] if self.options else []
+        self.local = ";".join([*local, *(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())])
+
+    def run_alone(self, connection: Any, text: str, params: Sequence[Any]) -> Any:
+        """Run a statement that is a transaction by itself, in one trip with its settings; returns its first row.
+
+        To plan it takes longer than to run it. So it is prepared under a name that stands for its text: whoever meets a
+        session that has it can use it, and a session without it is given it along with the first use.
+        """
+        import psycopg
+
+        prepare, execute = _prepared(text, len(params))
+        local = self.local.replace("%", "%%")
+        # Each may go to another session. The last one needs nothing of it.
+        for statement in (*(execute, f"{prepare};{execute}") * _TRIES, text):
+            try:
+                cursor = psycopg.ClientCursor(connection).execute(f"{local};{statement}", params)
+            except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement):
+                continue
+            while cursor.nextset():
+                pass
+            return cursor.fetchone()
+        raise AssertionError("the last one is not prepared")
+
+    def run_batch(self, connection: Any, text: str, columns: Sequence[Any]) -> Any:
+        """Run such a statement on columns in binary form, which no text can hold; returns its first row."""
+        with connection.pipeline():
+            # Up to the end of the pipeline all is one transaction.
+            connection.execute(_calls(self._settings, local=True))
+            cursor = connection.cursor(binary=True).execute(text, columns)
+        return cursor.fetchone()
+
+
+def _calls(settings: dict[str, str], *, local: bool) -> str:
+    """Return the query that makes settings, for the transaction or the session."""
+    values = {name: value.replace("'", "''") for name, value in settings.items()}
+    calls = (f"pg_catalog.set_config('{name}', '{value}', {str(local).lower()})" for name, value in values.items())
+    return f"SELECT {', '.join(calls)}"
+
+
+def _options(text: str) -> dict[str, str]:
+    """Return the settings among the options that libpq sends to a server."""
+    return {name.replace("-", "_"): re.sub(r"\\(.)", r"\1", value) for name, value in _OPTION.findall(text)}
+
+
+@functools.lru_cache(maxsize=256)
+def _prepared(text: str, count: int) -> tuple[str, str]:
+    """Return what prepares a statement of the driver's, and what executes it with so many parameters."""
+    name = f"tape_{blake2b(text.encode(), digest_size=12).hexdigest()}"
+    numbers = itertools.count(1)
+    numbered = re.sub("%%|%s", lambda found: f"${next(numbers)}" if found[0] == "%s" else "%%", text)
+    return f"PREPARE {name} AS {numbered}", f"EXECUTE {name}({', '.join(['%s'] * count)})"
+
+
+def postgresql_engine(url: sa.URL, session: Session) -> sa.Engine:
+    """Return an engine for PostgreSQL whose connections have the settings of a session."""
     try:
         from psycopg.types.numeric import Int8Dumper
 
@@ -223,23 +327,7 @@ def postgresql_engine(url: sa.URL, durability: str, timeout: float, *, read_only
         connection.adapters.register_dumper(int, Int8Dumper)
         arrays.register(connection.adapters)
         connection.autocommit = True
-        settings = [
-            # 0 would mean to wait for ever.
-            f"SET lock_timeout = {max(1, int(timeout * 1000))}",
-            # Every statement is served by an index. A plan that was made while a table was small and then kept would
-            # otherwise scan it whole for each row, until the next ANALYZE.
-            "SET enable_seqscan = off",
-            # A body is looked up once; to remember all of them takes a third of the time of a long path.
-            "SET enable_memoize = off",
-            # Of a table without statistics PostgreSQL guesses, and where the guess is high it compiles the statement,
-            # which takes longer than any of them runs.
-            "SET jit = off",
-        ]
-        if durability == "normal":
-            settings.append("SET synchronous_commit = off")
-        if read_only:
-            settings.append("SET default_transaction_read_only = on")
-        connection.execute("; ".join(settings))
+        session.prepare(connection)
 
     event.listen(engine, "connect", prepare)
     return engine

@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.core import strict
-from tape.db.engine.connect import DURABILITIES, make_engine, postgresql_engine, prefix_name, schema_name
+from tape.db.engine.connect import (
+    DURABILITIES,
+    Session,
+    postgresql_engine,
+    prefix_name,
+    schema_name,
+    session_settings,
+    sqlite_engine,
+)
 from tape.db.engine.failures import Again, Lost, Undone
 from tape.db.engine.postgres import PostgresDatabase, ReadOnlyPostgres, postgres_error
 from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
@@ -38,16 +46,15 @@ def open_database(
         schema = schema_name(schema)
         if url.get_backend_name() != "postgresql":
             raise InvalidEntry("schema", "is for PostgreSQL only")
-    if read_only and url.get_backend_name() == "postgresql":
-        return ReadOnlyPostgres(postgresql_engine(url, durability, timeout, read_only=True), schema, timeout, prefix)
+    if url.get_backend_name() == "postgresql":
+        session = Session(session_settings(durability, timeout, read_only=read_only))
+        made = ReadOnlyPostgres if read_only else PostgresDatabase
+        return made(postgresql_engine(url, session), session, schema, timeout, prefix)
     if read_only:
         from tape.db.engine.sqlite_read_only import ReadOnlySqlite, read_only_engine
 
         return ReadOnlySqlite(read_only_engine(url, timeout), url, timeout, prefix)
-    engine = make_engine(url, durability=durability, timeout=timeout)
-    if engine.dialect.name == "postgresql":
-        return PostgresDatabase(engine, schema, timeout, prefix)
-    return SqliteDatabase(engine, url, timeout, prefix)
+    return SqliteDatabase(sqlite_engine(url, durability, timeout), url, timeout, prefix)
 
 
 class _Guest(Database):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.citus import Shards, hot_append, recognized
-from tape.db.engine.connect import Unreachable
+from tape.db.engine.connect import Session, Unreachable
 from tape.db.engine.failures import READ_ONLY_STATES, Again, Broken, Collision, Denied, Lost
 from tape.db.engine.sharing import Gate, Named, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections, lock_key
@@ -51,10 +51,13 @@ class PostgresDatabase(Database):
 
     postgres = True
 
-    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float, prefix: str = PREFIX) -> None:
+    def __init__(
+        self, engine: sa.Engine, session: Session, schema: str | None, timeout: float, prefix: str = PREFIX
+    ) -> None:
         import psycopg
 
         super().__init__(engine, schema, timeout, prefix)
+        self._session = session
         self.driver_error = psycopg.Error
         self._announce_after = 0.0
         self._shards: Shards | None = None
@@ -67,12 +70,19 @@ class PostgresDatabase(Database):
             self._compile(sharded=True)
 
     @property
+    def local(self) -> str:
+        """The statements that make the settings of a transaction, behind a pooler."""
+        return self._session.local
+
+    @property
     def _channel(self) -> str:
         number = lock_key(f"feed:{self.tables.schema}", self.tables.lock_space)
         return f"tape_{number & (2**64 - 1):016x}"
 
     def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
-        watch_postgres(self._open_connection, self._channel, ring, stop)
+        # A pooler gives nobody a session to listen in: followers then look at intervals.
+        if not self._session.local:
+            watch_postgres(self._open_connection, self._channel, ring, stop)
 
     def _announce(self, transaction: Transaction) -> None:
         """Tell followers in other processes, at most twenty times a second; those look again soon after each."""
@@ -200,8 +210,12 @@ class PostgresDatabase(Database):
         connection = self._take()
         broken = True
         try:
-            transaction = _PostgresTransaction(connection.cursor(binary=True), self.statements, self._shards)
+            cursor = connection.cursor(binary=True)
+            transaction = _PostgresTransaction(cursor, self.statements, self._session, self._shards)
             try:
+                if self._session.options:
+                    # Outside a transaction they would not hold, and they may decide what is seen.
+                    transaction.say()
                 result = work(transaction)
                 if transaction.begun:
                     # Without BEGIN there was one statement, and that is committed already.
@@ -239,10 +253,12 @@ class PostgresDatabase(Database):
             try:
                 cursor = connection.cursor(binary=True)
                 transaction = Transaction(cursor, self.statements, postgres=True)
-                if self._shards is None:
-                    cursor.execute(_BEGIN_READING)
-                else:
+                if self._shards is not None:
                     transaction.say(_BEGIN_READING, *self._shards.reading)
+                elif self._session.local:
+                    transaction.say(_BEGIN_READING, self._session.local)
+                else:
+                    cursor.execute(_BEGIN_READING)
                 result = work(transaction)
                 cursor.execute("COMMIT")
                 broken = False
@@ -305,10 +321,11 @@ def _owned(lock: threading.RLock) -> bool:
 class _PostgresTransaction(Transaction):
     """A transaction that begins when it has to, so that a single statement can do without."""
 
-    __slots__ = ("_shards", "begun", "deciding")
+    __slots__ = ("_session", "_shards", "begun", "deciding")
 
-    def __init__(self, cursor: Any, statements: Statements, shards: Shards | None = None) -> None:
+    def __init__(self, cursor: Any, statements: Statements, session: Session, shards: Shards | None) -> None:
         super().__init__(cursor, statements, postgres=True)
+        self._session = session
         self._shards = shards
         self.begun = False
         self.deciding = False
@@ -356,7 +373,9 @@ class _PostgresTransaction(Transaction):
             return
         self.begun = True
         with _on_standby():
-            super().say(_BEGIN, *(() if self._shards is None else self._shards.settings), *statements)
+            local = self._session.local
+            settings = self._shards.settings if self._shards is not None else (local,) if local else ()
+            super().say(_BEGIN, *settings, *statements)
 
     def hot(self, head: Row, entries: Sequence[Row], rows: Sequence[Row], lookup: Row, *, event: bool = False) -> bool:
         from tape.db.engine.arrays import columns_of
@@ -375,7 +394,12 @@ class _PostgresTransaction(Transaction):
             given = columns + opened
         # As a part of a transaction it decides nothing.
         self.deciding = not self.begun
-        return statement is not None and self.one(statement, (*head, *given)) is not None
+        if statement is None:
+            return False
+        if self._session.local and not self.begun:
+            run = self._session.run_alone if len(entries) == 1 else self._session.run_batch
+            return run(self.connection, statement.sql, statement.bind((*head, *given))) is not None
+        return self.one(statement, (*head, *given)) is not None
 
     def _hot_on_shards(
         self, shards: Shards, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row
@@ -393,7 +417,7 @@ class _PostgresTransaction(Transaction):
     def _begin(self) -> None:
         if self.begun:
             return
-        if self._shards is not None:
+        if self._shards is not None or self._session.local:
             self.say()
             return
         self.begun = True

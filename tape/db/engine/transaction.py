@@ -383,6 +383,11 @@ class Database(ABC):
         return self._closed
 
     @property
+    def local(self) -> str:
+        """The statements that make the settings of a transaction; empty where connections have them."""
+        return ""
+
+    @property
     def _watched(self) -> bool:
         """Whether others can write to this database."""
         return True

@@ -8,7 +8,7 @@ from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import missing_guards
 from tape.db.schema.guards import guards, in_schema, run_ddl
-from tape.db.schema.migrate import allow_guards
+from tape.db.schema.migrate import allow_guards, begin_changing
 
 __all__ = ["fold_wal", "restore_guards"]
 
@@ -21,8 +21,10 @@ def restore_guards(database: Database) -> list[str]:
     schema = database.tables.schema
     at = in_schema(schema)
     with database.engine.connect() as connection:
-        connection.exec_driver_sql("BEGIN" if database.postgres else "BEGIN IMMEDIATE")
-        if database.postgres:
+        if not database.postgres:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            begin_changing(connection, database)
             allow_guards(connection, schema)
             # A trigger that was only disabled is dropped as well, so that one repair covers both cases.
             for name in missing:

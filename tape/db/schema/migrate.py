@@ -19,10 +19,10 @@ from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
 from tape.db.schema.found import found_version, is_sharded, taken_names
 from tape.db.schema.guards import guards, renamed, run_ddl
-from tape.db.schema.tables import PREFIX, REVISION, Tables
+from tape.db.schema.tables import PREFIX, REVISION
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
-__all__ = ["allow_guards", "migrate", "require", "schema_version", "scripts"]
+__all__ = ["allow_guards", "begin_changing", "migrate", "require", "schema_version", "scripts"]
 
 KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every revision this release can upgrade from, oldest first."""
@@ -43,6 +43,10 @@ def scripts() -> Path:
 
 def schema_version(connection: sa.Connection, database: Database) -> str | None:
     """Return the revision of the database, or None when it has no tables of ours."""
+    if database.local and not connection.in_transaction():
+        # A search path of the URL holds inside a transaction only.
+        connection.exec_driver_sql("BEGIN")
+        _settle(connection, database)
     return found_version(connection.exec_driver_sql, database.tables, KNOWN)
 
 
@@ -72,7 +76,7 @@ def migrate(database: Database) -> str | None:
             if found == REVISION:
                 return None
             connection.rollback()
-            _lock(connection, database.tables)
+            _lock(connection, database)
             found = schema_version(connection, database)
             _check(found)
             if found == REVISION:
@@ -101,15 +105,28 @@ def _check(found: str | None) -> None:
         raise SchemaTooNew(found, REVISION)
 
 
-def _lock(connection: sa.Connection, tables: Tables) -> None:
+def _lock(connection: sa.Connection, database: Database) -> None:
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         return
     # Connections of the pool commit by themselves; here everything has to be one transaction.
-    connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    begin_changing(connection, database)
+    tables = database.tables
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock_key(_LOCK, tables.lock_space))))
     if tables.schema is not None and not _has_schema(connection, tables.schema):
         connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
+
+
+def begin_changing(connection: sa.Connection, database: Database) -> None:
+    """Begin a transaction on PostgreSQL, whose connections commit by themselves, with the settings of the store."""
+    connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    _settle(connection, database)
+
+
+def _settle(connection: sa.Connection, database: Database) -> None:
+    """Make the settings of a transaction where its session has none."""
+    if database.local:
+        connection.exec_driver_sql(database.local, execution_options={"no_parameters": True})
 
 
 def _has_schema(connection: sa.Connection, schema: str) -> bool:
