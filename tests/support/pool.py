@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 import tape
-from support.backends import CITUS, FILLED, PROCESS, Backend, drop, dsn, new_backend
+from support.backends import CITUS, FILLED, PROCESS, Backend, drop, dsn, new_backend, take_turn
 
 __all__ = ["EmptyFile", "LeftBehind", "SchemaPool"]
 
@@ -64,6 +64,7 @@ class SchemaPool:
 
     def lend(self, folder: Path) -> Backend:
         """Return an empty store, which comes back when the backend is left."""
+        take_turn()
         if not self._free:
             made = new_backend(folder, self.url)
             made.open().close()
@@ -75,6 +76,7 @@ class SchemaPool:
 
     def take_back(self, schema: str) -> None:
         """Make the schema ready for the next test, or drop it."""
+        take_turn()
         self._end_sessions(schema)
         fresh = self._fresh[schema]
         if not self._roll_back_prepared(schema) and fresh.holds(self._connection):
@@ -90,6 +92,7 @@ class SchemaPool:
 
     def close(self) -> None:
         """Drop the schemas that are left."""
+        take_turn()
         for schema in self._free:
             drop(self._connection, schema)
         self._connection.close()
