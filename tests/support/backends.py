@@ -157,6 +157,9 @@ class Backend:
             return sqlite3.connect(self.url.database or "", isolation_level=None)
         connection = psycopg.connect(dsn(self.url), autocommit=True)
         connection.execute(f'SET search_path TO "{self.schema}"')
+        if os.environ.get(CITUS):
+            # Or it refuses to drop and to disable those of the store.
+            connection.execute("SET citus.enable_unsafe_triggers = on")
         return connection
 
     def engine(self) -> sa.Engine:
