@@ -7,7 +7,6 @@ which anything but rows was changed is dropped.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from pathlib import Path
@@ -142,9 +141,12 @@ class Fingerprint:
 
     def sweep(self, connection: psycopg.Connection[Any]) -> None:
         """Delete everything that tests write."""
-        with connection.transaction() if len(self._sweep) > 1 else contextlib.nullcontext():
+        if len(self._sweep) == 1:
+            connection.execute(self._sweep[0], prepare=True)
+            return
+        with connection.transaction(), connection.pipeline():
             for statement in self._sweep:
-                connection.execute(statement, prepare=True)
+                connection.execute(statement, prepare=False)
 
     def holds(self, connection: psycopg.Connection[Any]) -> bool:
         """Tell whether nothing but rows was changed since, and not too many of them."""
