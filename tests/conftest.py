@@ -14,12 +14,13 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 from integrations.groups import group_of, told
-from support.backends import Backend, MakeBackend, folder_in_memory, new_backend, start_postgres
+from support.backends import TURN, Backend, MakeBackend, folder_in_memory, new_backend, start_postgres, take_turn
 from support.pool import EmptyFile, SchemaPool
 from support.processes import Crew
 from support.proxy import Proxy
 from support.shell import Shell, family
 from support.sizes import heavy, size
+from support.turns import needs_postgres
 
 import tape
 
@@ -67,6 +68,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left)
         gone = set(left)
         items[:] = [item for item in items if item not in gone]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Wait for the tests of other processes on the same server."""
+    if needs_postgres(item):
+        take_turn()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Let another process have its turn, when all that the test leaves is put away."""
+    try:
+        return (yield)
+    finally:
+        if TURN is not None:
+            TURN.leave()
+
+
+def pytest_unconfigure() -> None:
+    if TURN is not None:
+        TURN.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -62,21 +62,34 @@ class TestWriting:
         assert plain.verify("t").ok
         assert names(plain.feed()) == names(store.feed())
 
-    def test_a_plain_append_is_one_trip(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_append_and_an_event_are_one_trip_each(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """Behind a head that is known everything is sent together, and nothing is asked before it."""
         chat = backend.open().tape("t")
         chat.append(role="user", content="0")
         chat.append(role="user", content="1")
         sent: list[bool] = []
+        stamps: list[int] = []
         whole = citus.hot_append
 
         def counted(*args: Any, **options: Any) -> None:
             sent.append(bool(options["whole"]))
             whole(*args, **options)
 
+        def clock() -> int:
+            stamps.append(1)
+            return 1_700_000_000_000_000
+
         monkeypatch.setattr("tape.db.engine.postgres.hot_append", counted)
         chat.append(role="user", content="2")
         assert sent == [True]
+        timed = backend.open(clock=clock).tape("t")
+        timed.append(role="user", content="3")
+        del sent[:], stamps[:]
+        timed.event("score", {"n": 1})
+        # An attempt that had to be made again would have asked for the time again.
+        assert (sent, len(stamps)) == ([True], 1)
+        assert [entry.kind for entry in timed.entries(name="score")] == ["event"]
+        assert timed.verify().ok
 
     def test_writers_that_do_not_know_of_each_other_stay_in_order(self, backend: Backend) -> None:
         """Each has the head of its own last append, which the other has moved since."""

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from support.backends import Backend
+from support.backends import PROCESS, Backend
 from support.pages import blocks, run
 
 import tape
@@ -30,7 +30,7 @@ names = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 @pytest.fixture
 def database_url(postgres_url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give the pages' DATABASE_URL a database of its own."""
-    name = f"tape_docs_{os.getpid()}"
+    name = f"tape_docs_{os.getpid()}_{PROCESS}"
     dsn = postgres_url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")

@@ -18,19 +18,23 @@ import psycopg
 import sqlalchemy as sa
 
 import tape
+from support.turns import Turn
 
 __all__ = [
     "CITUS",
     "FILLED",
     "PROCESS",
+    "TURN",
     "Backend",
     "MakeBackend",
     "drop",
     "dsn",
     "folder_in_memory",
+    "given_postgres",
     "new_backend",
     "new_server",
     "start_postgres",
+    "take_turn",
 ]
 
 _SPACE = 4 * 1024**3
@@ -67,12 +71,34 @@ CITUS = "TAPE_TEST_CITUS_URL"
 
 def start_postgres() -> sa.URL:
     """Return the URL of a PostgreSQL: the given one, or one that this process starts and stops."""
-    given = os.environ.get(CITUS) or os.environ.get("TAPE_TEST_POSTGRES_URL")
-    url = sa.make_url(given or str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
-    if CITUS in os.environ:
+    return given_postgres() or sa.make_url(str(new_server("stop").get_uri())).set(drivername="postgresql+psycopg")
+
+
+def given_postgres() -> sa.URL | None:
+    """Return the URL of the server that the environment names, which other processes may use at the same time."""
+    address = os.environ.get(CITUS) or os.environ.get("TAPE_TEST_POSTGRES_URL")
+    if not address:
+        return None
+    url = sa.make_url(address).set(drivername="postgresql+psycopg")
+    if os.environ.get(CITUS):
         # Whoever creates a schema, it then lives on a worker.
         url = url.update_query_dict({"options": "-ccitus.enable_schema_based_sharding=on"})
     return url
+
+
+def dsn(url: sa.URL) -> str:
+    """Return the URL as psycopg takes it."""
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+TURN = None if (_given := given_postgres()) is None else Turn(dsn(_given))
+"""This process's turn on a server that others may use, too; a server of its own needs none."""
+
+
+def take_turn() -> None:
+    """Wait until no other process is on the server, before anything is done there."""
+    if TURN is not None:
+        TURN.take()
 
 
 def new_server(at_exit: str) -> Any:
@@ -91,11 +117,6 @@ def new_server(at_exit: str) -> Any:
         server.start()
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return server
-
-
-def dsn(url: sa.URL) -> str:
-    """Return the URL as psycopg takes it."""
-    return url.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 class Backend:
@@ -136,6 +157,9 @@ class Backend:
             return sqlite3.connect(self.url.database or "", isolation_level=None)
         connection = psycopg.connect(dsn(self.url), autocommit=True)
         connection.execute(f'SET search_path TO "{self.schema}"')
+        if os.environ.get(CITUS):
+            # Or it refuses to drop and to disable those of the store.
+            connection.execute("SET citus.enable_unsafe_triggers = on")
         return connection
 
     def engine(self) -> sa.Engine:
@@ -191,8 +215,10 @@ def new_backend(folder: Path, postgres: sa.URL | None) -> Backend:
         file = sa.URL.create("sqlite", database=str(folder / f"tape{number}.db"))
         return Backend("sqlite", file, None, leave=lambda: None)
     schema = f"t{os.getpid()}_{PROCESS}_{number}"
+    take_turn()
 
     def leave() -> None:
+        take_turn()
         with psycopg.connect(dsn(postgres), autocommit=True) as connection:
             drop(connection, schema)
 

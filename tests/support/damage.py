@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any
 
-from support.backends import Backend
+from support.backends import CITUS, Backend
 
 __all__ = ["Tamperer", "contents", "flip"]
 
@@ -50,6 +52,7 @@ class Tamperer:
     def __init__(self, backend: Backend, *, guarded: bool = False) -> None:
         self._backend = backend
         self._connection = backend.raw()
+        self._on_worker = not guarded and backend.postgres and bool(os.environ.get(CITUS))
         if not guarded and backend.postgres:
             self.run("SET session_replication_role = replica")
         elif not guarded:
@@ -69,7 +72,7 @@ class Tamperer:
 
     def run(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         """Run a statement written with ``?``; rows come back with plain bytes, whatever the driver."""
-        cursor = self._connection.execute(self._marks(sql), params)
+        cursor = self._execute(sql, params)
         return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def columns(self, table: str) -> list[str]:
@@ -107,12 +110,19 @@ class Tamperer:
         same = "IS NOT DISTINCT FROM" if self._backend.postgres else "IS"
         sets = ", ".join(f"{name} = ?" for name in values)
         where = " AND ".join(f"{name} {same} ?" for name in row)
-        sql = self._marks(f"UPDATE {table} SET {sets} WHERE {where}")
-        return int(self._connection.execute(sql, (*values.values(), *row.values())).rowcount)
+        sql = f"UPDATE {table} SET {sets} WHERE {where}"
+        return int(self._execute(sql, (*values.values(), *row.values())).rowcount)
 
     def close(self) -> None:
         """Let go of the connection."""
         self._connection.close()
 
-    def _marks(self, sql: str) -> str:
-        return sql.replace("?", "%s") if self._backend.postgres else sql
+    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
+        text = sql.replace("?", "%s") if self._backend.postgres else sql
+        if not self._on_worker:
+            return self._connection.execute(text, params)
+        with self._connection.transaction():
+            # A setting of the session does not reach the worker of a Citus cluster, and one of a transaction does.
+            for setting in ("citus.propagate_set_commands = 'local'", "session_replication_role = replica"):
+                self._connection.execute(f"SET LOCAL {setting}")
+            return self._connection.execute(text, params)

@@ -7,7 +7,6 @@ which anything but rows was changed is dropped.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 import tape
-from support.backends import CITUS, FILLED, PROCESS, Backend, drop, dsn, new_backend
+from support.backends import CITUS, FILLED, PROCESS, Backend, drop, dsn, new_backend, take_turn
 
 __all__ = ["EmptyFile", "LeftBehind", "SchemaPool"]
 
@@ -64,6 +63,7 @@ class SchemaPool:
 
     def lend(self, folder: Path) -> Backend:
         """Return an empty store, which comes back when the backend is left."""
+        take_turn()
         if not self._free:
             made = new_backend(folder, self.url)
             made.open().close()
@@ -75,6 +75,7 @@ class SchemaPool:
 
     def take_back(self, schema: str) -> None:
         """Make the schema ready for the next test, or drop it."""
+        take_turn()
         self._end_sessions(schema)
         fresh = self._fresh[schema]
         if not self._roll_back_prepared(schema) and fresh.holds(self._connection):
@@ -90,6 +91,7 @@ class SchemaPool:
 
     def close(self) -> None:
         """Drop the schemas that are left."""
+        take_turn()
         for schema in self._free:
             drop(self._connection, schema)
         self._connection.close()
@@ -139,9 +141,12 @@ class Fingerprint:
 
     def sweep(self, connection: psycopg.Connection[Any]) -> None:
         """Delete everything that tests write."""
-        with connection.transaction() if len(self._sweep) > 1 else contextlib.nullcontext():
+        if len(self._sweep) == 1:
+            connection.execute(self._sweep[0], prepare=True)
+            return
+        with connection.transaction(), connection.pipeline():
             for statement in self._sweep:
-                connection.execute(statement, prepare=True)
+                connection.execute(statement, prepare=False)
 
     def holds(self, connection: psycopg.Connection[Any]) -> bool:
         """Tell whether nothing but rows was changed since, and not too many of them."""

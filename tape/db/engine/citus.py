@@ -109,12 +109,13 @@ def hot_append(
     shards: Shards,
     head: Row,
     entries: Sequence[Row],
-    opened: Sequence[Row],
+    rows: Sequence[Row],
     lookup: Row,
     *,
+    event: bool,
     whole: Sequence[str],
 ) -> None:
-    """Send a plain append in one trip; raises Stale if the head is not the expected one.
+    """Send plain appends, or an event, in one trip; raises Stale if the head is not the expected one.
 
     ``whole`` begins a transaction that is committed here. All is sent before anything is answered, but for the COMMIT:
     that waits for the first answer, which tells whether the head was moved, and is there before the rest is done.
@@ -129,6 +130,7 @@ def hot_append(
     base = shards.base
     key, *moved = head
     move = sql.hot_head_forked if lookup else sql.hot_head
+    shown = sql.insert_event if event else sql.open_row
 
     def send(text: str, params: Row = ()) -> Any:
         # Not prepared: after an error the driver would take statements for prepared that the server never saw.
@@ -142,7 +144,7 @@ def hot_append(
                 send(text)
             send(sql.lock, (key,))
             answer = send(move.sql, move.bind((*moved, base, shards.since, *lookup)))
-            send(sql.open_row.times(len(opened)), list(chain.from_iterable(opened)))
+            send(shown.times(len(rows)), list(chain.from_iterable(rows)))
             send(sql.hot_entry.times(len(entries)), [value for entry in entries for value in (*entry, base)])
             try:
                 moved_on = answer.fetchone()

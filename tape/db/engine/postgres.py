@@ -381,7 +381,7 @@ class _PostgresTransaction(Transaction):
         from tape.db.engine.arrays import columns_of
 
         if self._shards is not None:
-            return not event and self._hot_on_shards(self._shards, head, entries, rows, lookup)
+            return self._hot_on_shards(self._shards, head, entries, rows, lookup, event=event)
         sql = self.statements
         if len(entries) == 1:
             statement = sql.event_hot if event else sql.append_hot_forked if lookup else sql.append_hot
@@ -402,7 +402,7 @@ class _PostgresTransaction(Transaction):
         return self.one(statement, (*head, *given)) is not None
 
     def _hot_on_shards(
-        self, shards: Shards, head: Row, entries: Sequence[Row], opened: Sequence[Row], lookup: Row
+        self, shards: Shards, head: Row, entries: Sequence[Row], rows: Sequence[Row], lookup: Row, *, event: bool
     ) -> bool:
         if len(entries) > _VALUES:
             return False
@@ -410,7 +410,7 @@ class _PostgresTransaction(Transaction):
         # If it fails, the transaction that it began is still there.
         self.deciding, self.begun = alone, True
         whole = (_BEGIN, *shards.brief) if alone else ()
-        hot_append(self, shards, head, entries, opened, lookup, whole=whole)
+        hot_append(self, shards, head, entries, rows, lookup, event=event, whole=whole)
         self.begun = not alone
         return True
 
