@@ -16,9 +16,8 @@ from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import tape
-from tape.integrations.langgraph.messages import are_messages, chain, from_tape, to_tape
 from tape.integrations.langgraph.records import Record, Thread
-from tape.integrations.langgraph.values import SERIALIZER, chained, is_open, pack, unpack
+from tape.integrations.langgraph.values import are_messages, chain, from_tape, is_open, pack, to_tape, unpack
 
 __all__ = ["Channels", "Held", "conversation", "prepared"]
 
@@ -31,11 +30,8 @@ Held = dict[str, Any]
 
 def prepared(value: Any, serde: SerializerProtocol) -> Held | list[str]:
     """Do what takes time before the tape is locked: name the items of a list, and pack any other value."""
-    if type(value) is list and is_open(serde):
-        if are_messages(value):
-            return chain(value, "")
-        if len(value) >= _LONG:
-            return chained((SERIALIZER.dumps_typed(item)[1] for item in value), "")
+    if type(value) is list and is_open(serde) and (len(value) >= _LONG or are_messages(value)):
+        return chain(value, "")
     return pack(value, serde)
 
 

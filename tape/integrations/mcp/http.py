@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -14,13 +14,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 
-from tape.integrations.mcp.events import TapeEventStore
+from tape.integrations.mcp.events import App, TapeEventStore
 
 __all__ = ["http_app", "serve_http"]
 
 _NAMES = ("127.0.0.1", "localhost")
-
-App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def http_app(server: MCPServer[Any], port: int, token: str | None, events: EventStore | None = None) -> App:
@@ -32,8 +30,7 @@ def http_app(server: MCPServer[Any], port: int, token: str | None, events: Event
     hosts = [f"{name}:{port}" for name in _NAMES]
     origins = [f"http://{host}" for host in hosts]
     app: App = server.streamable_http_app(
-        event_store=events,
-        transport_security=TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins),
+        event_store=events, transport_security=TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
     )
     if isinstance(events, TapeEventStore):
         app = events.scoped(app)

@@ -18,6 +18,7 @@ from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["mcp_server"]
 
+_JSON = "application/json"
 _LISTED = 100
 _MESSAGES = 1_000
 _BYTES = 1_000_000
@@ -26,6 +27,8 @@ _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 _SETS = _ADDS.model_copy(update={"idempotent_hint": True})
 _TAKES = _SETS.model_copy(update={"destructive_hint": True})
+_READING = ("list_tapes", "tape_info", "search", "read_around", "messages", "context", "anchors", "diff")
+_WRITING = {"append": _ADDS, "fork": _ADDS, "handoff": _ADDS, "label": _SETS, "retract": _TAKES}
 _INSTRUCTIONS = (
     "Histories of agents on append-only tapes. Find one with search or list_tapes, then read_around a hit's seq, or"
     " read messages and context, as of now or of any earlier seq."
@@ -41,24 +44,10 @@ def mcp_server(store: StoreLike, *, write: bool = False, name: str = "tape") -> 
     connected = Connected(store, read_only=not write)
     server = _Server(connected, name, write=write)
     reading = Reading(connected.store)
-    for read in (
-        reading.list_tapes,
-        reading.tape_info,
-        reading.search,
-        reading.read_around,
-        reading.messages,
-        reading.context,
-        reading.anchors,
-        reading.diff,
-    ):
-        server.add_tool(as_tool(read), annotations=_READS)
-    if write:
-        writing = Writing(connected.store)
-        server.add_tool(as_tool(writing.append), annotations=_ADDS)
-        server.add_tool(as_tool(writing.fork), annotations=_ADDS)
-        server.add_tool(as_tool(writing.handoff), annotations=_ADDS)
-        server.add_tool(as_tool(writing.label), annotations=_SETS)
-        server.add_tool(as_tool(writing.retract), annotations=_TAKES)
+    for tool in _READING:
+        server.add_tool(as_tool(getattr(reading, tool)), annotations=_READS)
+    for tool, hints in _WRITING.items() if write else ():
+        server.add_tool(as_tool(getattr(Writing(connected.store), tool)), annotations=hints)
     return server
 
 
@@ -70,10 +59,9 @@ class _Server(MCPServer[Any]):
         super().__init__(name, instructions=instructions, version=tape.__version__, log_level="WARNING")
         self._connected = connected
         # Ids are no paths: one that looks like one is an id all the same.
-        plain = ResourceSecurity(exempt_params={"id", "seq"})
-        kind = "application/json"
-        self.resource("tape://{id}@{seq}", name="tape-at", mime_type=kind, security=plain)(self._read_at)
-        self.resource("tape://{id}", name="tape", mime_type=kind, security=plain)(self._read)
+        how: Any = {"mime_type": _JSON, "security": ResourceSecurity(exempt_params={"id", "seq"})}
+        self.resource("tape://{id}@{seq}", name="tape-at", **how)(self._read_at)
+        self.resource("tape://{id}", name="tape", **how)(self._read)
 
     async def list_resources(self) -> list[Resource]:
         """Return the newest tapes."""
@@ -83,7 +71,7 @@ class _Server(MCPServer[Any]):
                 uri=f"tape://{quote(info.id, safe='')}",
                 name=info.name or info.id,
                 description=f"{info.message_count} messages, seq {info.head}, {info.status}",
-                mime_type="application/json",
+                mime_type=_JSON,
             )
             for info in page
         ]
