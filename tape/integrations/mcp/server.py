@@ -29,6 +29,8 @@ __all__ = ["http_app", "mcp_server", "serve_http"]
 
 _JSON = "application/json"
 _NAMES = ("127.0.0.1", "localhost")
+_RETRY = 1_000
+"""After how many milliseconds a client that was cut off is to come back."""
 _LISTED = 100
 _MESSAGES = 1_000
 _BYTES = 1_000_000
