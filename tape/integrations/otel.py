@@ -26,7 +26,12 @@ _STORE = "TAPE_STORE"
 _AGENT = "otel"
 _INPUTS, _OUTPUTS = "gen_ai.input.messages", "gen_ai.output.messages"
 _SYSTEM, _TOOLS = "gen_ai.system_instructions", "gen_ai.tool.definitions"
-_REFERENCES = {name: f"{name}_ref" for name in (_INPUTS, _OUTPUTS, _SYSTEM, _TOOLS)}
+_REFERENCES = {
+    _INPUTS: "gen_ai.input.messages_ref",
+    _OUTPUTS: "gen_ai.output.messages_ref",
+    _SYSTEM: "gen_ai.system_instructions_ref",
+    _TOOLS: "gen_ai.tool.definitions_ref",
+}
 """What was said, as attributes of a span; and those that tell where it is kept."""
 _CONVERSATION, _OPERATION = "gen_ai.conversation.id", "gen_ai.operation.name"
 _USED = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", "cached_tokens": "cache_read.input_tokens"}
