@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import tape
 from tape import Store, Tape, TapeInfo
 from tape.integrations.naming import digest, listed, opened, short
-from tape.integrations.opening import Adapter
+from tape.integrations.opening import Adapter, StoreLike
 
 __all__ = ["Histories", "Pair", "as_json", "from_json", "keep", "kept", "recorded", "tool_call", "unzipped"]
 
@@ -29,6 +30,12 @@ class Histories(Adapter):
     """The conversations of one framework: tapes whose ids begin with its name, and whose agent it is."""
 
     _framework: ClassVar[str]
+    _known: set[str]
+    """Tapes that are there, so that messages are written to them without looking, and without a transaction."""
+
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__(store)
+        self._known = set()
 
     def _id(self, name: str) -> str:
         # Two owners of stores may have conversations of one name.
@@ -51,8 +58,14 @@ class Histories(Adapter):
 
     def _extend(self, name: str, pairs: Sequence[Pair]) -> None:
         """Write messages, all of them or none."""
+        if pairs and (id := self._id(name)) in self._known:
+            # Purged meanwhile, it is made anew.
+            with suppress(tape.TapeNotFound):
+                self._tape(name).extend(**unzipped(pairs))
+                return
         if pairs:
             self._write(name, lambda chat: chat.extend(**unzipped(pairs)))
+            self._known.add(id)
 
     def _names(self) -> Iterator[tuple[str, TapeInfo]]:
         """Yield the conversations, newest first."""

@@ -28,6 +28,7 @@ class TapeChatStore(Histories, BaseChatStore):
 
     _framework = _NAME
     _connected: Connected = PrivateAttr()
+    _known: set[str] = PrivateAttr()
 
     def __init__(self, store: StoreLike) -> None:
         BaseChatStore.__init__(self)

@@ -54,8 +54,8 @@ class Channels:
         _, held = self._holder(record, name)
         if "messages" in held:
             # As of then: the messages of a tape may be revised or retracted, a checkpoint may not.
-            messages = self._thread.chat.at(record.seq).messages(branch=held["messages"])
-            return [from_tape(message, self._serde) for message in messages]
+            bodies = self._thread.chat.at(record.seq).bodies(branch=held["messages"])
+            return [from_tape(said, meta, self._serde) for said, meta in bodies]
         if "parts" not in held:
             return unpack(held, self._serde)
         parts = [self._at(record, key)[name]["end"] for key, _ in held["parts"]]

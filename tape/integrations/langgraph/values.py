@@ -64,10 +64,10 @@ def to_tape(message: BaseMessage, serde: SerializerProtocol) -> tuple[dict[str, 
     return clean, {_NAME: {"value": pack(message, serde)}}
 
 
-def from_tape(message: tape.Message, serde: SerializerProtocol) -> Any:
+def from_tape(said: dict[str, Any], meta: dict[str, Any] | None, serde: SerializerProtocol) -> Any:
     """Return the message of LangChain that a message of the tape was made of."""
-    kept = (message.meta or {}).get(_NAME, {})
-    return unpack(kept["value"], serde) if "value" in kept else made(message.data, kept)
+    kept = (meta or {}).get(_NAME, {})
+    return unpack(kept["value"], serde) if "value" in kept else made(said, kept)
 
 
 def chain(items: Iterable[Any], root: str) -> list[str]:
