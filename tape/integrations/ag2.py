@@ -7,21 +7,13 @@ from typing import Any, cast
 from uuid import UUID
 
 from ag2.annotations import Context
-from ag2.events import (
-    BaseEvent,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextInput,
-    ToolResultEvent,
-    ToolResultsEvent,
-)
+from ag2.events import BaseEvent, ModelMessage, ModelRequest, ModelResponse, TextInput, ToolResultsEvent
 from ag2.history import Storage
 
 import tape
 from tape import Tape
-from tape.integrations.histories import Shelf, as_json, from_json, recorded
-from tape.integrations.opening import Adapter, StoreLike, awaited
+from tape.integrations.histories import Histories, as_json, from_json, recorded, tool_call
+from tape.integrations.opening import awaited
 
 __all__ = ["TapeStorage"]
 
@@ -30,7 +22,7 @@ _NAME = "ag2"
 Data = dict[str, Any]
 
 
-class TapeStorage(Adapter, Storage):
+class TapeStorage(Histories, Storage):
     """Histories of streams, each on a tape: ``MemoryStream(TapeStorage("agent.db"), id=…)``.
 
     ``store`` is a Store, an AsyncStore or a URL. What the user, the model and its tools say are messages; every other
@@ -38,17 +30,16 @@ class TapeStorage(Adapter, Storage):
     the old events leave the history and stay on the tape.
     """
 
-    def __init__(self, store: StoreLike) -> None:
-        self._connected = self._shelf = Shelf(store, _NAME)
+    _framework = _NAME
 
     def tape(self, stream_id: UUID) -> Tape:
         """Return the tape of a stream: to search, fork, look at, or build a context from."""
-        return self._shelf.tape(str(stream_id))
+        return self._tape(str(stream_id))
 
     @awaited
     def save_event(self, event: BaseEvent, context: Context) -> None:
         """Write an event behind the others of its stream."""
-        self._shelf.write(str(context.stream.id), lambda chat: _write(chat, event))
+        self._write(str(context.stream.id), lambda chat: _write(chat, event))
 
     @awaited
     def get_history(self, stream_id: UUID) -> Iterable[BaseEvent]:
@@ -75,7 +66,7 @@ class TapeStorage(Adapter, Storage):
                 _write(chat, event)
 
         if events or self.tape(stream_id).info().head:
-            self._shelf.write(str(stream_id), write)
+            self._write(str(stream_id), write)
 
 
 class _Kept(BaseEvent):
@@ -99,14 +90,7 @@ def _data(event: BaseEvent) -> Data:
 
 def _kept(chat: tape.Tape) -> list[Data]:
     """Return the events that are in force, as they were kept."""
-    events: list[Data] = []
-    for entry, message in recorded(chat):
-        data = ((entry if message is None else message).meta or {}).get(_NAME)
-        if data is not None:
-            events.append(from_json(data))
-        elif message is not None:
-            events.append(_others(message))
-    return events
+    return [_others(message) if message and data is None else data for data, message in recorded(_NAME, chat)]
 
 
 def _event(data: Data) -> BaseEvent:
@@ -122,24 +106,19 @@ def _others(message: tape.Message) -> Data:
     return _data(said)
 
 
-def _message(event: BaseEvent) -> dict[str, Any] | None:
+def _message(event: BaseEvent) -> Data | None:
     """Return what an event says in a form that any reader understands, or None if it is nothing that is said."""
     if isinstance(event, ModelRequest):
         return {"role": "user", "content": _text(event.parts)}
     if isinstance(event, ModelResponse):
-        said: dict[str, Any] = {"role": "assistant", "content": event.message.content if event.message else ""}
-        calls = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in event.tool_calls.calls
-        ]
+        said: Data = {"role": "assistant", "content": event.message.content if event.message else ""}
+        calls = [tool_call(call.id, call.name, call.arguments) for call in event.tool_calls.calls]
         return {**said, "tool_calls": calls} if calls else said
     if isinstance(event, ToolResultsEvent):
-        return {"role": "user", "content": [_result(result) for result in event.results]}
+        results = [(result.parent_id, _text(result.result.parts)) for result in event.results]
+        blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results]
+        return {"role": "user", "content": blocks}
     return None
-
-
-def _result(result: ToolResultEvent) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": result.parent_id, "content": _text(result.result.parts)}
 
 
 def _text(parts: list[Any]) -> str:

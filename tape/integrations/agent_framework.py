@@ -10,49 +10,44 @@ from agent_framework import HistoryProvider, Message
 
 import tape
 from tape import Tape
-from tape.integrations.histories import Pair, Shelf, keep, kept
-from tape.integrations.opening import Adapter, StoreLike, awaited
+from tape.integrations.histories import Histories, Pair, keep, kept
+from tape.integrations.opening import StoreLike, awaited
 
 __all__ = ["TapeHistoryProvider"]
 
 _NAME = "agent-framework"
 _DEFAULT = "default"
+State = dict[str, Any] | None
 
 
-class TapeHistoryProvider(Adapter, HistoryProvider):
+class TapeHistoryProvider(Histories, HistoryProvider):
     """The history of an agent's sessions: ``Agent(client, context_providers=[TapeHistoryProvider("agent.db")])``.
 
     ``store`` is a Store, an AsyncStore or a URL. The messages of a run are written in one step, behind whatever others
     have written. The flags are those of ``HistoryProvider``.
     """
 
+    _framework = _NAME
+
     def __init__(self, store: StoreLike, source_id: str = "tape", **flags: Any) -> None:
         HistoryProvider.__init__(self, source_id, **flags)
-        self._connected = self._shelf = Shelf(store, _NAME)
+        Histories.__init__(self, store)
 
     def tape(self, session_id: str | None = None) -> Tape:
         """Return the tape of a session: to search, fork, look at, or build a context from."""
-        return self._shelf.tape(session_id or _DEFAULT)
+        return self._tape(session_id or _DEFAULT)
 
     @awaited
-    def get_messages(
-        self, /, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
-    ) -> list[Message]:
+    def get_messages(self, /, session_id: str | None, *, state: State = None, **kwargs: Any) -> list[Message]:
         """Return the messages of a session."""
         return [_to_framework(message) for message in self.tape(session_id).messages()]
 
     @awaited
     def save_messages(
-        self,
-        /,
-        session_id: str | None,
-        messages: Sequence[Message],
-        *,
-        state: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, /, session_id: str | None, messages: Sequence[Message], *, state: State = None, **kwargs: Any
     ) -> None:
         """Write the messages of a run, all of them or none."""
-        self._shelf.extend(session_id or _DEFAULT, [_from_framework(message) for message in messages])
+        self._extend(session_id or _DEFAULT, [_from_framework(message) for message in messages])
 
 
 def _from_framework(message: Message) -> Pair:
@@ -67,26 +62,17 @@ def _from_framework(message: Message) -> Pair:
 def _part(part: dict[str, Any]) -> dict[str, Any]:
     """Return a part of a message; calls and results in the form of Anthropic's models."""
     if part.get("type") == "function_call":
-        return {
-            "type": "tool_use",
-            "id": part["call_id"],
-            "name": part["name"],
-            "input": _arguments(part.get("arguments")),
-        }
+        arguments = part.get("arguments")
+        try:
+            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
+        except ValueError:
+            arguments = {"arguments": arguments}
+        return {"type": "tool_use", "id": part["call_id"], "name": part["name"], "input": arguments}
     if part.get("type") == "function_result":
-        return {"type": "tool_result", "tool_use_id": part["call_id"], "content": _shown(part.get("result"))}
+        result = part.get("result")
+        text = result if isinstance(result, str) else json.dumps(tape.lenient(result)[0], ensure_ascii=False)
+        return {"type": "tool_result", "tool_use_id": part["call_id"], "content": text}
     return part
-
-
-def _arguments(arguments: Any) -> Any:
-    try:
-        return json.loads(arguments) if isinstance(arguments, str) else arguments or {}
-    except ValueError:
-        return {"arguments": arguments}
-
-
-def _shown(result: Any) -> str:
-    return result if isinstance(result, str) else json.dumps(tape.lenient(result)[0], ensure_ascii=False)
 
 
 def _to_framework(message: tape.Message) -> Message:

@@ -11,8 +11,8 @@ from bub.tape import TapeEntry
 
 import tape
 from tape import Tape
-from tape.integrations.histories import Shelf, as_json, from_json, recorded
-from tape.integrations.opening import Adapter, StoreLike
+from tape.integrations.histories import Histories, as_json, recorded
+from tape.integrations.opening import StoreLike
 
 __all__ = ["TapePlugin", "TapeStore"]
 
@@ -20,7 +20,7 @@ _NAME = "bub"
 _VARIABLE = "BUB_TAPE_STORE"
 
 
-class TapeStore(Adapter, FileTapeStore):
+class TapeStore(Histories, FileTapeStore):
     """Bub's tapes: ``Agent(framework, tape_store=TapeStore("agent.db"))``, or by the plugin.
 
     ``store`` is a Store, an AsyncStore or a URL. Messages and anchors are the tape's own, so that search, forks and
@@ -28,39 +28,39 @@ class TapeStore(Adapter, FileTapeStore):
     are answered as Bub's store of files does, text hits newest first.
     """
 
+    _framework = _NAME
+
     def __init__(self, store: StoreLike) -> None:
-        # Not the base class's: that one makes a folder. It is here for its queries.
-        self._connected = self._shelf = Shelf(store, _NAME)
+        # Not that of Bub's store, which makes a folder; it is here for its queries.
+        Histories.__init__(self, store)
 
     def tape(self, tape: str) -> Tape:
         """Return the tape of this name: to search, fork, look at, or build a context from."""
-        return self._shelf.tape(tape)
+        return self._tape(tape)
 
     def list_tapes(self) -> list[str]:
         """Return the names of the tapes that have entries."""
-        return sorted(name for name, info in self._shelf.names() if _written(self._shelf.store.tape(info.id)))
+        return sorted(name for name, info in self._names() if _written(self._connected.store.tape(info.id)))
 
     def reset(self, tape: str) -> None:
         """Begin a tape anew, if it has entries."""
         if self.tape(tape).info().head:
-            self._shelf.write(tape, lambda chat: chat.clear())
+            self._write(tape, lambda chat: chat.clear())
 
     def append(self, tape: str, entry: TapeEntry) -> None:
         """Write an entry behind the others."""
-        self._shelf.write(tape, lambda chat: _append(chat, entry))
+        self._write(tape, lambda chat: _append(chat, entry))
 
     def read(self, tape: str) -> list[TapeEntry]:
         """Return the entries since the last reset, numbered from 1."""
         entries: list[TapeEntry] = []
-        for entry, message in recorded(self.tape(tape)):
-            kept = from_json(((entry if message is None else message).meta or {}).get(_NAME))
-            if kept is not None:
-                payload = message.to_dict() if message is not None and "payload" not in kept else kept["payload"]
-                entries.append(TapeEntry(len(entries) + 1, kept["kind"], payload, kept["meta"], kept["date"]))
-            elif message is not None:
+        for kept, message in recorded(_NAME, self.tape(tape)):
+            if kept is None and message is not None:
                 # Written by somebody else.
-                payload, date = TapeEntry.message(message.to_dict()).payload, message.recorded_at.isoformat()
-                entries.append(TapeEntry(len(entries) + 1, "message", payload, {}, date))
+                date = message.recorded_at.isoformat()
+                kept = {"kind": "message", "payload": TapeEntry.message(message.to_dict()).payload, "date": date}
+            payload = message.to_dict() if message is not None and "payload" not in kept else kept["payload"]
+            entries.append(TapeEntry(len(entries) + 1, kept["kind"], payload, kept.get("meta", {}), kept["date"]))
         return entries
 
 

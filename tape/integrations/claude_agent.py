@@ -10,21 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 from uuid import uuid4
 
-from claude_agent_sdk import (
-    SessionKey,
-    SessionListSubkeysKey,
-    SessionStore,
-    SessionStoreEntry,
-    SessionStoreListEntry,
-    SessionSummaryEntry,
-    fold_session_summary,
-)
+import claude_agent_sdk as sdk
+from claude_agent_sdk import SessionKey, SessionStoreEntry, SessionSummaryEntry
 
 import tape
-from tape.integrations.naming import digest, listed, short
+from tape.integrations.naming import digest, listed, opened, quoted, short
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 from tape.transcripts import ClaudeMirror, claude_lines
 
@@ -38,7 +30,7 @@ _KEPT = 64
 _ATTEMPTS = 50
 
 
-class TapeSessionStore(AsyncAdapter, SessionStore):
+class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
     """Sessions of the Claude Agent SDK on tapes: ``ClaudeAgentOptions(session_store=TapeSessionStore("agent.db"))``.
 
     ``store`` is a Store, an AsyncStore or a URL. Sessions of a project belong to the owner of that name, or to the
@@ -79,12 +71,11 @@ class TapeSessionStore(AsyncAdapter, SessionStore):
     def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return the lines of a transcript, each as it was written, or None if there are none."""
         place = self._place(key)
-        chat = _found(place.store, place.id)
-        lines: list[Any] = [] if chat is None else claude_lines(chat)
+        lines: list[Any] = claude_lines(place.store.tape(place.id))
         return lines or None
 
     @awaited
-    def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+    def list_sessions(self, project_key: str) -> list[sdk.SessionStoreListEntry]:
         """Return the sessions of a project and when each was last written to."""
         return [{"session_id": _session_of(info), "mtime": _mtime(info)} for _, info in self._listed(project_key)]
 
@@ -120,7 +111,7 @@ class TapeSessionStore(AsyncAdapter, SessionStore):
                 return
 
     @awaited
-    def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+    def list_subkeys(self, key: sdk.SessionListSubkeysKey) -> list[str]:
         """Return the subpaths of a session's other transcripts."""
         place = self._place({"project_key": key["project_key"], "session_id": key["session_id"]})
         return [place.store.tape(info.id).state(_SUBPATH) for info in listed(place.store, label=place.main)]
@@ -142,56 +133,41 @@ class _Place:
         self.session: str = key["session_id"]
         self.subpath: str | None = key.get("subpath") or None
         # Two projects, or two owners of stores, may have equal sessions.
-        self.main = short(f"claude/{digest(store.owner or '', self.project)}/{quote(self.session, safe='')}", 200)
-        self.id = self.main if self.subpath is None else short(f"{self.main}/{quote(self.subpath)}")
+        self.main = short(f"claude/{digest(store.owner or '', self.project)}/{quoted(self.session)}", 200)
+        self.id = self.main if self.subpath is None else short(f"{self.main}/{quoted(self.subpath)}")
 
     def opened(self, store: tape.Store) -> tape.Tape:
         """Return the tape to write to, made if it is not there."""
-        main = _found(store, self.main)
+        labels = [_label(self.project)] if self.subpath is None else []
+        meta = {_AGENT: {"project_key": self.project, "session_id": self.session}}
+        main = opened(store, self.main, agent=_AGENT, labels=labels, meta=meta)
         if self.subpath is None:
-            label = _label(self.project)
-            if main is None:
-                return self.new(store, label)
-            if label not in main.info().labels:
+            if not set(labels) <= set(main.info().labels):
                 # A subagent's transcript came first.
-                main.label(label)
+                main.label(*labels)
             return main
-        side = _found(store, self.id)
-        if side is None:
-            if main is None:
-                main = _Place(store, {"project_key": self.project, "session_id": self.session}).new(store)
+        try:
+            return store.get(self.id)
+        except tape.TapeNotFound:
             # The first entry only opens the session's tape: a subagent knows nothing of what was said before.
             side = main.fork(self.id, at=1, name=short(self.subpath), reuse=True)
             side.label(main.id)
             # A fork has no meta of its own.
             side.put(_SUBPATH, self.subpath)
-        return side
-
-    def new(self, store: tape.Store, *labels: str) -> tape.Tape:
-        """Make the tape."""
-        return store.create(self.id, agent=_AGENT, labels=labels, meta={_AGENT: {**self.key}}, reuse=True)
+            return side
 
 
 def _summarize(chat: tape.Tape, place: _Place, lines: list[Any]) -> None:
     """Keep what the SDK shows of a session in a list up to date."""
     before = chat.state(_SUMMARY)
-    known: SessionSummaryEntry | None = None
-    if before is not None:
-        known = {"session_id": place.session, "mtime": 0, "data": before}
-    after = fold_session_summary(known, place.key, lines)["data"]
+    known: SessionSummaryEntry | None = before and {"session_id": place.session, "mtime": 0, "data": before}
+    after = sdk.fold_session_summary(known, place.key, lines)["data"]
     if after != before:
         chat.put(_SUMMARY, after)
 
 
 def _owned(store: tape.Store, project: str) -> tape.Store:
     return store if store.owner is not None else store.scoped(short(project))
-
-
-def _found(store: tape.Store, id: str) -> tape.Tape | None:
-    try:
-        return store.get(id)
-    except tape.TapeNotFound:
-        return None
 
 
 def _session_of(info: tape.TapeInfo) -> str:

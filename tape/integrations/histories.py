@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
 
 import tape
 from tape import Store, Tape, TapeInfo
-from tape.integrations.naming import digest, listed, short
-from tape.integrations.opening import Connected, StoreLike
+from tape.integrations.naming import digest, listed, opened, short
+from tape.integrations.opening import Adapter, StoreLike
 
-__all__ = ["Pair", "Shelf", "as_json", "from_json", "keep", "kept", "recorded", "unzipped"]
+__all__ = ["Histories", "Pair", "as_json", "from_json", "keep", "kept", "recorded", "tool_call", "unzipped"]
 
 _JSON = "json"
 """The one field of what could not be kept as strict JSON: its text, in which Python's json finds every value again."""
@@ -25,45 +26,53 @@ Pair = tuple[dict[str, Any], dict[str, Any]]
 """A message and its meta."""
 
 
-class Shelf(Connected):
+class Histories(Adapter):
     """The conversations of one framework: tapes whose ids begin with its name, and whose agent it is."""
 
-    def __init__(self, store: StoreLike, framework: str) -> None:
-        super().__init__(store)
-        self.framework = framework
+    _framework: ClassVar[str]
+    _known: set[str]
+    """Tapes that are there, so that messages are written to them without looking, and without a transaction."""
 
-    def id(self, name: str) -> str:
-        """Return the id of a conversation's tape. Two owners of stores may have conversations of one name."""
-        owner = self.store.owner
-        scope = self.framework if owner is None else f"{self.framework}/{digest(owner)}"
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__(store)
+        self._known = set()
+
+    def _id(self, name: str) -> str:
+        # Two owners of stores may have conversations of one name.
+        owner = self._connected.store.owner
+        scope = self._framework if owner is None else f"{self._framework}/{digest(owner)}"
         return short(f"{scope}/{name}")
 
-    def tape(self, name: str) -> Tape:
+    def _tape(self, name: str) -> Tape:
         """Return the tape of a conversation, to read."""
-        return self.store.tape(self.id(name))
+        return self._connected.store.tape(self._id(name))
 
-    def write(self, name: str, work: Callable[[Tape], R]) -> R:
+    def _write(self, name: str, work: Callable[[Tape], R]) -> R:
         """Run ``work`` with the conversation's tape, made if it is not there, in one transaction."""
-        return self.store.transaction(lambda together: work(self._opened(together, name)))
+        facts: dict[str, Any] = {"agent": self._framework, "meta": {self._framework: as_json(name)}}
 
-    def extend(self, name: str, pairs: Sequence[Pair]) -> None:
+        def write(store: Store) -> R:
+            return work(opened(store, self._id(name), **facts))
+
+        return self._connected.store.transaction(write)
+
+    def _extend(self, name: str, pairs: Sequence[Pair]) -> None:
         """Write messages, all of them or none."""
+        if pairs and (id := self._id(name)) in self._known:
+            # Purged meanwhile, it is made anew.
+            with suppress(tape.TapeNotFound):
+                self._tape(name).extend(**unzipped(pairs))
+                return
         if pairs:
-            self.write(name, lambda chat: chat.extend(**unzipped(pairs)))
+            self._write(name, lambda chat: chat.extend(**unzipped(pairs)))
+            self._known.add(id)
 
-    def names(self) -> Iterator[tuple[str, TapeInfo]]:
+    def _names(self) -> Iterator[tuple[str, TapeInfo]]:
         """Yield the conversations, newest first."""
-        for info in listed(self.store, agent=self.framework):
+        for info in listed(self._connected.store, agent=self._framework):
             # A fork has no meta of its own: its name is what its id says.
-            named = (info.meta or {}).get(self.framework)
-            yield info.id.removeprefix(self.id("")) if named is None else from_json(named), info
-
-    def _opened(self, store: Store, name: str) -> Tape:
-        try:
-            return store.get(self.id(name))
-        except tape.TapeNotFound:
-            meta = {self.framework: as_json(name)}
-            return store.create(self.id(name), agent=self.framework, meta=meta, reuse=True)
+            named = (info.meta or {}).get(self._framework)
+            yield info.id.removeprefix(self._id("")) if named is None else from_json(named), info
 
 
 def unzipped(pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -93,8 +102,8 @@ def kept(framework: str, message: tape.Message, *shared: str) -> dict[str, Any] 
     return {**{field: message.data[field] for field in shared if field in message.data}, **from_json(rest)}
 
 
-def recorded(chat: Tape) -> list[tuple[tape.Entry, tape.Message | None]]:
-    """Return the entries since the last clear, in order: messages in the view, anchors and events."""
+def recorded(framework: str, chat: Tape) -> Iterator[tuple[Any, tape.Message | None]]:
+    """Yield what was kept of the framework's objects since the last clear, in order, with the messages among them."""
     view = {(message.tape, message.seq): message for message in chat.messages()}
     cleared = next(chat.entries(kinds=["clear"], reverse=True, inherited=True, limit=1), None)
     pairs: list[tuple[tape.Entry, tape.Message | None]] = []
@@ -103,7 +112,16 @@ def recorded(chat: Tape) -> list[tuple[tape.Entry, tape.Message | None]]:
         if sum(message is not None for _, message in pairs) == len(view):
             # Otherwise the clear was undone.
             break
-    return [(entry, message) for entry, message in pairs if message is not None or entry.kind in ("event", "anchor")]
+    for entry, message in pairs:
+        beside = from_json(((message or entry).meta or {}).get(framework))
+        if message is not None or (beside is not None and entry.kind in ("event", "anchor")):
+            yield beside, message
+
+
+def tool_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """Return a call of a tool in the form of OpenAI's chats."""
+    text = arguments if isinstance(arguments, str) else json.dumps(tape.lenient(arguments)[0], ensure_ascii=False)
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
 
 
 def as_json(value: Any) -> Any:
@@ -112,14 +130,9 @@ def as_json(value: Any) -> Any:
     if not replaced and not (isinstance(value, dict) and value.keys() == {_JSON}):
         return clean
     try:
-        return {_JSON: json.dumps(value, default=_plain)}
+        return {_JSON: json.dumps(value, default=lambda other: tape.lenient(other)[0])}
     except (TypeError, ValueError, RecursionError):
         return clean
-
-
-def _plain(value: Any) -> Any:
-    """Return an object that Python's json does not know as data."""
-    return tape.lenient(value)[0]
 
 
 def from_json(value: Any) -> Any:

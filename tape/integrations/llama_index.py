@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
@@ -11,8 +10,8 @@ from pydantic import PrivateAttr
 
 import tape
 from tape import Tape
-from tape.integrations.histories import Pair, Shelf, keep, kept, unzipped
-from tape.integrations.opening import StoreLike
+from tape.integrations.histories import Histories, Pair, keep, kept, tool_call, unzipped
+from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["TapeChatStore"]
 
@@ -20,18 +19,20 @@ _NAME = "llama-index"
 _ROLES = {role.value for role in MessageRole}
 
 
-class TapeChatStore(BaseChatStore):
+class TapeChatStore(Histories, BaseChatStore):
     """Chat histories by key, each on a tape: ``ChatMemoryBuffer.from_defaults(chat_store=TapeChatStore("agent.db"))``.
 
     ``store`` is a Store, an AsyncStore or a URL. What is deleted leaves the history and stays on the tape. Messages
     that are set behind those that are there are only appended.
     """
 
-    _shelf: Shelf = PrivateAttr()
+    _framework = _NAME
+    _connected: Connected = PrivateAttr()
+    _known: set[str] = PrivateAttr()
 
     def __init__(self, store: StoreLike) -> None:
-        super().__init__()
-        self._shelf = Shelf(store, _NAME)
+        BaseChatStore.__init__(self)
+        Histories.__init__(self, store)
 
     @classmethod
     def class_name(cls) -> str:
@@ -40,11 +41,11 @@ class TapeChatStore(BaseChatStore):
 
     def tape(self, key: str) -> Tape:
         """Return the tape of a key: to search, fork, look at, or build a context from."""
-        return self._shelf.tape(key)
+        return self._tape(key)
 
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
         """Replace the messages of a key, in one step."""
-        self._shelf.write(key, lambda chat: _set(chat, messages))
+        self._write(key, lambda chat: _set(chat, messages))
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """Return the messages of a key."""
@@ -52,15 +53,15 @@ class TapeChatStore(BaseChatStore):
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         """Write a message behind the others of a key."""
-        self._shelf.extend(key, [_from_llama(message)])
+        self._extend(key, [_from_llama(message)])
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Take every message of a key out of its history; returns them, or None if there are none."""
-        return self._shelf.write(key, _clear) if self.tape(key).info().head else None
+        return self._write(key, _clear) if self.tape(key).info().head else None
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """Take one message out of a history; returns it, or None if there is no such."""
-        return self._shelf.write(key, lambda chat: _drop(chat, idx)) if self.tape(key).info().head else None
+        return self._write(key, lambda chat: _drop(chat, idx)) if self.tape(key).info().head else None
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
         """Take the last message out of a history; returns it, or None if there is none."""
@@ -68,11 +69,7 @@ class TapeChatStore(BaseChatStore):
 
     def get_keys(self) -> list[str]:
         """Return the keys that have messages, and those of forks, oldest first."""
-        return [name for name, info in self._shelf.names() if info.message_count or info.parent][::-1]
-
-    def close(self) -> None:
-        """Give back a store that was opened here; one that was given stays open."""
-        self._shelf.close()
+        return [name for name, info in self._names() if info.message_count or info.parent][::-1]
 
 
 def _set(chat: tape.Tape, messages: list[ChatMessage]) -> None:
@@ -119,25 +116,17 @@ def _from_llama(message: ChatMessage) -> Pair:
         del whole["blocks"]
         whole["content"] = text
     said: dict[str, Any] = {"role": whole["role"], "content": text}
-    if calls := [_call(block) for block in message.blocks if isinstance(block, ToolCallBlock)]:
-        said["tool_calls"] = calls
+    if calls := [block for block in message.blocks if isinstance(block, ToolCallBlock)]:
+        said["tool_calls"] = [tool_call(call.tool_call_id, call.tool_name, call.tool_kwargs) for call in calls]
     if isinstance(answered := message.additional_kwargs.get("tool_call_id"), str):
         said["tool_call_id"] = answered
     return keep(_NAME, said, whole)
 
 
-def _call(block: ToolCallBlock) -> dict[str, Any]:
-    arguments = block.tool_kwargs
-    if not isinstance(arguments, str):
-        arguments = json.dumps(tape.lenient(arguments)[0])
-    return {"id": block.tool_call_id, "type": "function", "function": {"name": block.tool_name, "arguments": arguments}}
-
-
 def _to_llama(message: tape.Message) -> ChatMessage:
     whole = kept(_NAME, message, "role", "content")
     if whole is None:
-        role = message.role if message.role in _ROLES else "user"
-        whole = {"role": role, "content": message.text}
+        whole = {"role": message.role if message.role in _ROLES else "user", "content": message.text}
     elif "blocks" in whole:
         whole.pop("content", None)
     return ChatMessage(**whole)

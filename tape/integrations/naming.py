@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import tape
 
-__all__ = ["digest", "listed", "short", "tape_id"]
+__all__ = ["digest", "listed", "opened", "quoted", "short", "tape_id"]
 
 _PAGE = 500
 _DIGEST = 32
@@ -36,7 +36,20 @@ def short(name: str, most: int = 255) -> str:
 def tape_id(store: tape.Store, kind: str, name: str) -> str:
     """Return the id of the tape that a framework knows by a name; two owners of stores may have equal names."""
     whose = "" if store.owner is None else f"{digest(store.owner)}/"
-    return short(f"{kind}/{whose}{quote(name, safe='', errors='surrogatepass')}")
+    return short(f"{kind}/{whose}{quoted(name)}")
+
+
+def quoted(name: str) -> str:
+    """Return a name as one part of a path."""
+    return quote(name, safe="", errors="surrogatepass")
+
+
+def opened(store: tape.Store, id: str, **facts: Any) -> tape.Tape:
+    """Return a tape, made with these facts if it is not there."""
+    try:
+        return store.get(id)
+    except tape.TapeNotFound:
+        return store.create(id, reuse=True, **facts)
 
 
 def listed(store: tape.Store, **filters: Any) -> Iterator[tape.TapeInfo]:

@@ -7,9 +7,9 @@ it was, and is found by search.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import Any, TypeAlias, cast
 
@@ -18,14 +18,13 @@ from agents.memory import OpenAIResponsesCompactionArgs, OpenAIResponsesCompacti
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 import tape
+from tape.integrations.histories import as_json, from_json
 from tape.integrations.opening import Adapter, StoreLike, awaited, awaited_to_end
 
 __all__ = ["TapeSession"]
 
 _RAW = "openai-agents.raw"
-"""Beside an item that no tape can hold: its JSON as it was."""
-_REPLACED = "openai-agents.replaced"
-"""Beside an item that JSON cannot hold either: what was replaced in it."""
+"""Beside an item that no tape can hold: the item as it was."""
 _RUN = "openai-agents.run"
 
 Item: TypeAlias = TResponseInputItem
@@ -131,7 +130,8 @@ class TapeSession(Adapter):
 
         async def replace_suffix(start: int, output: list[Item]) -> bool:
             replaced = page.items[start:]
-            return await self._connected.finish(_replace, self.session_id, replaced, output, prune_prefix)
+            replacing = partial(_replace, self.session_id, replaced, output, prune_prefix)
+            return bool(replaced) and await self._connected.finish(lambda store: store.transaction(replacing))
 
         return _Suffix([_item(message.data, message.meta) for message in page], not page.truncated, replace_suffix)
 
@@ -148,16 +148,12 @@ class TapeSession(Adapter):
 
         There is one at a time: the one before is replaced.
         """
-        value = state.to_json(**options)
-        clean, replaced = tape.lenient(value)
-        self._tape().put(_RUN, {_RAW: json.dumps(value)} if replaced else {"state": clean})
+        self._tape().put(_RUN, {"state": as_json(state.to_json(**options))})
 
     async def load_run_state(self, agent: Agent[Any], **options: Any) -> RunState[Any] | None:
         """Return the run that was kept, or None; ``options`` are those of ``RunState.from_json``."""
         kept = await self._connected.run(lambda store: store.tape(self.session_id).state(_RUN))
-        if kept is None:
-            return None
-        return await RunState.from_json(agent, json.loads(kept[_RAW]) if _RAW in kept else kept["state"], **options)
+        return None if kept is None else await RunState.from_json(agent, from_json(kept["state"]), **options)
 
     @awaited_to_end
     def drop_run_state(self) -> bool:
@@ -186,32 +182,21 @@ def _shown(context: tape.Context) -> list[Item]:
 
 
 def _replace(
-    store: tape.Store,
-    id: str,
-    replaced: list[tape.Message],
-    output: list[Item],
-    expired: Callable[[Item], bool] | None,
+    id: str, replaced: list[tape.Message], output: list[Item], expired: Callable[[Item], bool] | None, store: tape.Store
 ) -> bool:
     """Branch off before these messages if they still are the last ones; what expired before them goes, too."""
-
-    def write(together: tape.Store) -> bool:
-        chat = together.tape(id)
-        last = chat.messages(limit=len(replaced) + 1).items
-        if _versions(last[-len(replaced) :]) != _versions(replaced):
-            return False
-        before = last[0].id if len(last) > len(replaced) else None
-        old: list[str] = []
-        if expired is not None and before is not None:
-            old = [
-                kept.id
-                for kept in takewhile(lambda kept: expired(_item(kept.data, kept.meta)), chat.messages(branch=before))
-            ]
-        _branch(chat, before, output)
-        if old:
-            chat.retract(*old)
-        return True
-
-    return bool(replaced) and store.transaction(write)
+    chat = store.tape(id)
+    last = chat.messages(limit=len(replaced) + 1).items
+    if _versions(last[-len(replaced) :]) != _versions(replaced):
+        return False
+    before = last[0].id if len(last) > len(replaced) else None
+    old: list[tape.Message] = []
+    if expired is not None and before is not None:
+        old += takewhile(lambda kept: expired(_item(kept.data, kept.meta)), chat.messages(branch=before))
+    _branch(chat, before, output)
+    if old:
+        chat.retract(*(message.id for message in old))
+    return True
 
 
 def _branch(chat: tape.Tape, parent: str | None, items: list[Item]) -> None:
@@ -241,19 +226,14 @@ def _extend(chat: tape.Tape, items: list[Item], **options: Any) -> None:
 
 
 def _mended(item: Any) -> tuple[Any, dict[str, Any] | None]:
-    """Return an item as a tape can hold it, and beside it the item as it was."""
+    """Return an item as a tape can hold it, and beside it the item as it was, as far as JSON can hold that."""
     clean, replaced = tape.lenient(item)
-    if not replaced:
-        return clean, None
-    try:
-        return clean, {_RAW: json.dumps(item)}
-    except (TypeError, ValueError, RecursionError):
-        return clean, {_REPLACED: replaced}
+    return clean, {_RAW: as_json(item)} if replaced else None
 
 
 def _item(data: Any, meta: dict[str, Any] | None) -> Item:
     # The data was decoded for this read, so that nobody else has it: a copy would be one too many.
-    return cast(Item, data if meta is None or _RAW not in meta else json.loads(meta[_RAW]))
+    return cast(Item, data if meta is None or _RAW not in meta else from_json(meta[_RAW]))
 
 
 def _versions(messages: list[tape.Message]) -> list[tuple[str, int]]:

@@ -13,13 +13,12 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
 import tape
-from tape.integrations.workers import start
+from tape.integrations.workers import start, started
 
 __all__ = ["Adapter", "AsyncAdapter", "Connected", "StoreLike", "awaited", "awaited_to_end"]
 
@@ -28,6 +27,8 @@ StoreLike = tape.Store | tape.AsyncStore | str | os.PathLike[str] | sa.URL
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Method = Callable[Concatenate[Any, P], R]
+Awaited = Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
 
 
 class Connected:
@@ -40,43 +41,42 @@ class Connected:
 
     def __init__(self, store: StoreLike, *, read_only: bool = False) -> None:
         self._awaited = store if isinstance(store, tape.AsyncStore) else None
-        self._leave: Callable[[], object] | None = None
+        self._opened: _Opened | None = None
         if isinstance(store, tape.Store):
             self.store: tape.Store = store
         elif isinstance(store, tape.AsyncStore):
-            self.store = _finished(store.run(_itself))
+            with ThreadPoolExecutor(1) as thread:
+                # In a thread of its own, since an event loop may be running here.
+                self.store = thread.submit(asyncio.run, store.run(lambda inner: inner)).result()
         else:
-            self.store, leave = _share(store, read_only=read_only)
-            self._leave = weakref.finalize(self, leave)
+            self._opened = _open(store, read_only)
+            self.store = self._opened.store
 
-    async def run(self, work: Callable[Concatenate[tape.Store, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self, work: Callable[[tape.Store], R]) -> R:
         """Call ``work`` with the store, in one hop to a thread.
 
         A write that has begun goes on when the waiting for it is cancelled.
         """
-        return await self._start(functools.partial(work, self.store, *args, **kwargs))
+        if self._awaited is None:
+            return await start(functools.partial(work, self.store))
+        return await self._awaited.run(work)
 
-    async def finish(self, work: Callable[Concatenate[tape.Store, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def finish(self, work: Callable[[tape.Store], R]) -> R:
         """Call ``work`` likewise, and stay until it has ended also when cancelled: what follows comes behind it."""
-        working = self._start(functools.partial(work, self.store, *args, **kwargs), to_end=True)
+        if self._awaited is None:
+            working = start(functools.partial(work, self.store), to_end=True)
+        else:
+            working = started(self._awaited.run(work))
         try:
-            return await (working if self._awaited is None else asyncio.shield(working))
+            return await working
         except asyncio.CancelledError:
-            while not working.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({working})
+            # Looked at, so that nobody is told that its error was never seen.
             working.exception()
             raise
 
-    def _start(self, call: Callable[[], R], *, to_end: bool = False) -> asyncio.Future[R]:
-        if self._awaited is None:
-            return start(call, to_end=to_end)
-        return asyncio.ensure_future(self._awaited.run(lambda _: call()))
-
     def close(self) -> None:
         """Close the store if the adapter opened it and no other adapter uses it. A second close does nothing."""
-        if self._leave is not None:
-            self._leave()
+        self._opened = None
 
     async def aclose(self) -> None:
         """The same, awaited."""
@@ -109,10 +109,6 @@ class AsyncAdapter:
         await self._connected.aclose()
 
 
-Method: TypeAlias = Callable[Concatenate[Any, P], R]
-Awaited: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
-
-
 def awaited(method: Method[P, R]) -> Awaited[P, R]:
     """Return a method of an adapter to be awaited: same arguments, same result, in one hop to a thread."""
     return _hopping(method, Connected.run)
@@ -131,68 +127,33 @@ def _hopping(method: Method[P, R], run: Callable[..., Coroutine[Any, Any, R]]) -
     return hopped
 
 
-class _Shared:
-    """A store that adapters opened, and a token for each that uses it."""
+class _Opened:
+    """A store that adapters opened, closed when none of them holds this any more."""
 
-    def __init__(self, store: tape.Store) -> None:
-        self.store = store
-        self.users: set[object] = set()
+    def __init__(self, url: str | os.PathLike[str] | sa.URL, read_only: bool) -> None:
+        self.store = tape.open(url, read_only=read_only)
+        weakref.finalize(self, _close, self.store, os.getpid())
 
 
-_shared: dict[tuple[int, str, bool], _Shared] = {}
+def _close(store: tape.Store, process: int) -> None:
+    # A forked process has a copy, whose connections are not its own.
+    if process == os.getpid():
+        store.close()
+
+
+_shared: weakref.WeakValueDictionary[tuple[int, str, bool], _Opened] = weakref.WeakValueDictionary()
 _lock = threading.RLock()
 """May be entered again: an adapter that nobody holds any more can vanish while another one is made."""
 
 
-def _share(url: str | os.PathLike[str] | sa.URL, *, read_only: bool) -> tuple[tape.Store, Callable[[], None]]:
-    """Return the store of this URL, opened if nobody has, and what its user calls when it leaves."""
-    name = _name(url)
-    if name is None:
-        alone = tape.open(url, read_only=read_only)
-        return alone, alone.close
-    # A forked process opens its own: connections do not survive a fork.
-    place, token = (os.getpid(), name, read_only), object()
-    with _lock:
-        shared = _enter(url, place, token)
-
-    def leave() -> None:
-        with _lock:
-            shared.users.discard(token)
-            if shared.users or place[0] != os.getpid():
-                return
-            if _shared.get(place) is shared:
-                del _shared[place]
-        shared.store.close()
-
-    return shared.store, leave
-
-
-def _enter(url: str | os.PathLike[str] | sa.URL, place: tuple[int, str, bool], token: object) -> _Shared:
-    while True:
-        if (shared := _shared.get(place)) is None:
-            shared = _shared[place] = _Shared(tape.open(url, read_only=place[2]))
-        shared.users.add(token)
-        # Its last user may have vanished, and closed it, before this one was noted.
-        if _shared.get(place) is shared:
-            return shared
-
-
-def _name(url: str | os.PathLike[str] | sa.URL) -> str | None:
-    """Return what two equal URLs share, or None for a store in memory, which is nobody else's."""
+def _open(url: str | os.PathLike[str] | sa.URL, read_only: bool) -> _Opened:
+    """Return the store of a URL, opened if nobody in this process has; one in memory is nobody else's."""
     text = url.render_as_string(hide_password=False) if isinstance(url, sa.URL) else os.fspath(url)
     if ":memory:" in text or text in ("sqlite://", "sqlite:///"):
-        return None
-    return text if "://" in text else os.path.abspath(text)
-
-
-# -- async stores
-
-
-def _itself(store: tape.Store) -> tape.Store:
-    return store
-
-
-def _finished(work: Coroutine[Any, Any, R]) -> R:
-    """Run a short coroutine to its end, also where an event loop is running."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        return _Opened(url, read_only)
+    place = (os.getpid(), text if "://" in text else os.path.abspath(text), read_only)
+    with _lock:
+        opened = _shared.get(place)
+        if opened is None:
+            opened = _shared[place] = _Opened(url, read_only)
+        return opened

@@ -11,14 +11,14 @@ import os
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from opentelemetry.trace import SpanKind, Tracer, format_span_id, format_trace_id, set_span_in_context
 from opentelemetry.util.genai.completion_hook import CompletionHook
 
 import tape
-from tape.integrations.opening import Connected, StoreLike
+from tape.integrations.naming import quoted, short
+from tape.integrations.opening import Adapter, StoreLike
 
 __all__ = ["TapeCompletionHook", "export_spans"]
 
@@ -48,7 +48,7 @@ _TO_PART = {block: (part, {there: here for here, there in names.items()}) for pa
 _log = logging.getLogger(__name__)
 
 
-class TapeCompletionHook(CompletionHook):
+class TapeCompletionHook(Adapter, CompletionHook):
     """Writes what a model was given and what it said to a tape, and puts ``tape:<id>@<seq>`` on the span.
 
     A conversation with an id is a tape of that id; without one it is found by what it goes on from. A call brings the
@@ -59,7 +59,7 @@ class TapeCompletionHook(CompletionHook):
     def __init__(self, store: StoreLike | None = None) -> None:
         if store is None and not os.environ.get(_STORE):
             raise tape.InvalidEntry(_STORE, "names the store in which completions are kept")
-        self._connected = Connected(os.environ[_STORE] if store is None else store)
+        super().__init__(os.environ[_STORE] if store is None else store)
 
     def on_completion(self, *, inputs: Any, outputs: Any, system_instruction: Any, **others: Any) -> None:
         """Record one call of a model."""
@@ -88,11 +88,10 @@ class _Call:
         self.attributes = {name: held for name, held in attributes.items() if name not in _REFERENCES}
         self.conversation = self.attributes.get(_CONVERSATION)
         context = None if span is None else span.get_span_context()
+        self.trace, self.span = tape.new_id(), tape.new_id()
         # Without the SDK no span has an id.
         if context is not None and context.is_valid:
             self.trace, self.span = format_trace_id(context.trace_id), format_span_id(context.span_id)
-        else:
-            self.trace, self.span = tape.new_id(), tape.new_id()
         self.meta = {"otel": {"trace_id": self.trace, "span_id": self.span}}
         self.system = [{"role": "system", "parts": system}] if system else []
         self.tools = tape.lenient(tools or [])[0]
@@ -111,9 +110,8 @@ class _Call:
             seqs[_TOOLS] = chat.event("otel.tools", self.tools, key=f"otel.tools/{_digest(self.tools)}").seq
         new = self.inputs[known:]
         parent = self.inputs[known - 1][0] if known else first
-        receipts = chat.extend(
-            [message for _, message in new], ids=[id for id, _ in new], parent=parent, meta=self.meta
-        )
+        ids, messages = [id for id, _ in new], [message for _, message in new]
+        receipts = chat.extend(messages, ids=ids, parent=parent, meta=self.meta)
         end = self.inputs[-1][0] if self.inputs else first
         if self.inputs:
             seqs[_INPUTS] = receipts[-1].seq if receipts else chat.message(self.inputs[-1][0]).seq
@@ -125,22 +123,19 @@ class _Call:
             # A new prompt, and nothing behind it: the conversation stays where it was.
             chat.switch(end)
         self._count(chat)
-        return {_REFERENCES[name]: f"tape:{quote(chat.id, safe='')}@{seq}" for name, seq in seqs.items()}
+        return {_REFERENCES[name]: f"tape:{quoted(chat.id)}@{seq}" for name, seq in seqs.items()}
 
     def _count(self, chat: tape.Tape) -> None:
-        counts = {name: self.attributes.get(f"gen_ai.usage.{theirs}") for name, theirs in _USED.items()}
-        used: dict[str, Any] = {
-            name: number for name, number in counts.items() if type(number) is int and 0 < number < 2**53
-        }
-        if used:
+        counts: Any = {name: self.attributes.get(f"gen_ai.usage.{theirs}") for name, theirs in _USED.items()}
+        if used := {name: count for name, count in counts.items() if type(count) is int and 0 < count < 2**53}:
             model = self.attributes.get("gen_ai.request.model")
-            chat.record_usage(**used, model=model if _fits(model) else None, key=f"otel/{self.trace}/{self.span}")
+            named = isinstance(model, str) and short(model, 200) == model
+            chat.record_usage(**used, model=model if named else None, key=f"otel/{self.trace}/{self.span}")
 
     def _place(self, store: tape.Store) -> tuple[tape.Tape, int]:
         """Return the tape, and how many of the inputs it has."""
         if self.conversation is not None:
-            name = str(self.conversation)
-            chat = store.tape(name if _fits(name) else f"otel/{_digest(name)}")
+            chat = store.tape(short(str(self.conversation), 200))
             if chat.info().head == 0:
                 store.create(chat.id, agent=_AGENT)
             return chat, next((n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0])), 0)
@@ -151,13 +146,6 @@ class _Call:
                 chat = store.tape(holders[0].tape)
                 return chat, next(n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0]))
         return store.create(f"otel/{self.trace}/{self.span}", agent=_AGENT, reuse=True), 0
-
-
-def _fits(name: Any) -> bool:
-    """Whether a name can be an id."""
-    return (
-        isinstance(name, str) and 0 < len(name) < 200 and name.isprintable() and name[0] != "~" and bool(name.strip())
-    )
 
 
 def _chained(messages: Any, before: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
@@ -240,21 +228,15 @@ def _genai(message: tape.Message) -> dict[str, Any]:
     calls: Any = message.data.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         asked = call.get("function") or {}
-        parts.append(
-            {
-                "type": "tool_call",
-                "id": call.get("id"),
-                "name": asked.get("name"),
-                "arguments": asked.get("arguments"),
-            }
-        )
+        named = {name: asked.get(name) for name in ("name", "arguments")}
+        parts.append({"type": "tool_call", "id": call.get("id"), **named})
     if message.role == "tool" and "tool_call_id" in message.data:
         parts = [{"type": "tool_call_response", "id": message.data["tool_call_id"], "response": message.text}]
     return {"role": message.role or "user", "parts": parts}
 
 
 def _reference(message: tape.Message) -> str:
-    return f"tape:{quote(message.tape, safe='')}@{message.seq}"
+    return f"tape:{quoted(message.tape)}@{message.seq}"
 
 
 def _text(value: Any) -> str:

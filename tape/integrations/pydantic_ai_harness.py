@@ -18,9 +18,10 @@ from pydantic_ai_harness.conversation_search import SnapshotHistorySource
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
 import tape
+from tape.integrations.histories import as_json, from_json, unzipped
 from tape.integrations.naming import digest, listed, short, tape_id
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
-from tape.integrations.pydantic_ai.shapes import from_tape, storable, to_tape, unpacked
+from tape.integrations.pydantic_messages import from_tape, to_tape
 
 __all__ = ["TapeStepStore"]
 
@@ -83,15 +84,10 @@ class TapeStepStore(AsyncAdapter):
     def list_runs(self, *, parent_run_id: str | None = None, conversation_id: str | None = None) -> list[RunRecord]:
         """Return the runs, or those of a parent or a conversation, the one started first first."""
         store, label = self._connected.store, [*_labels(parent_run_id, conversation_id), _AGENT][0]
-        records = [_read(_runs, store.tape(info.id).state(_RUN)) for info in listed(store, label=label)]
-        wanted = [
-            record
-            for record in records
-            if record is not None
-            and parent_run_id in (None, record.parent_run_id)
-            and conversation_id in (None, record.conversation_id)
-        ]
-        return sorted(wanted, key=lambda record: record.started_at)
+        runs = [_read(_runs, store.tape(info.id).state(_RUN)) for info in listed(store, label=label)]
+        runs = [run for run in runs if run is not None and parent_run_id in (None, run.parent_run_id)]
+        runs = [run for run in runs if conversation_id in (None, run.conversation_id)]
+        return sorted(runs, key=lambda run: run.started_at)
 
     # -- events and tool effects
 
@@ -203,10 +199,9 @@ class _Saving:
             return None
         ids = self._shared(chat, before.get("head"))
         if rest := [to_tape(dump, lenient=self.lenient) for dump in self.dumps[len(ids) :]]:
-            messages, metas = [message for message, _ in rest], [meta for _, meta in rest]
-            receipts = chat.extend(messages, metas=metas, parent=ids[-1] if ids else None)
+            receipts = chat.extend(**unzipped(rest), parent=ids[-1] if ids else None)
             ids += [receipt.message_id for receipt in receipts if receipt.message_id is not None]
-        data = storable(_facts.dump_python(replace(snapshot, messages=[]), mode="json"), lenient=self.lenient)
+        data = _storable(_facts, replace(snapshot, messages=[]))
         data |= {"head": ids[-1] if ids else None, "high": high if place is None else place}
         chat.event(f"{_SNAPSHOT}{snapshot.state}", data, key=self.key)
         return ids
@@ -246,8 +241,7 @@ def _snapshot(chat: tape.Tape, entry: tape.Entry, known: dict[str, ModelMessage]
     new = [message for message in held if message.id not in known]
     made = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in new])
     known.update(zip((message.id for message in new), made, strict=True))
-    facts = _facts.validate_python(unpacked(data))
-    return replace(facts, messages=[known[message.id] for message in held])
+    return replace(_read(_facts, data), messages=[known[message.id] for message in held])
 
 
 def _effect_slot(tool_call_id: str) -> str:
@@ -270,9 +264,9 @@ def _labels(parent: str | None, conversation: str | None) -> list[str]:
 
 
 def _read(adapter: TypeAdapter[Any], value: Any) -> Any:
-    return None if value is None else adapter.validate_python(unpacked(value))
+    return None if value is None else adapter.validate_python(from_json(value))
 
 
 def _storable(adapter: TypeAdapter[Any], value: Any) -> Json:
-    dump = adapter.dump_python(value, mode="json")
-    return storable(dump, lenient=bool(tape.lenient(dump)[1]))
+    dump: Json = as_json(adapter.dump_python(value, mode="json"))
+    return dump

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from strands.session.session_repository import SessionRepository
 from strands.types.exceptions import SessionException
@@ -11,8 +10,8 @@ from strands.types.session import Session, SessionAgent, SessionMessage
 
 import tape
 from tape import Tape
-from tape.integrations.histories import Pair, Shelf, as_json, from_json, keep, kept
-from tape.integrations.opening import Adapter, StoreLike
+from tape.integrations.histories import Histories, Pair, as_json, from_json, keep, kept
+from tape.integrations.naming import quoted
 
 __all__ = ["TapeSessionRepository"]
 
@@ -22,7 +21,7 @@ _AGENT = "strands.agent"
 _MULTI = "strands.multi-agent/"
 
 
-class TapeSessionRepository(Adapter, SessionRepository):
+class TapeSessionRepository(Histories, SessionRepository):
     """Sessions on tapes: ``RepositorySessionManager("s1", session_repository=TapeSessionRepository("agent.db"))``.
 
     ``store`` is a Store, an AsyncStore or a URL. Each agent of a session has a tape, with its state in a slot; the
@@ -30,12 +29,11 @@ class TapeSessionRepository(Adapter, SessionRepository):
     another process wrote is overwritten.
     """
 
-    def __init__(self, store: StoreLike) -> None:
-        self._connected = self._shelf = Shelf(store, _NAME)
+    _framework = _NAME
 
     def tape(self, session_id: str, agent_id: str | None = None) -> Tape:
         """Return the tape of a session or of its agent: to search, fork, look at, or build a context from."""
-        return self._shelf.tape(_place(session_id, agent_id))
+        return self._tape(_place(session_id, agent_id))
 
     def create_session(self, session: Session, **kwargs: Any) -> Session:
         """Make a session. Raises SessionException if it exists."""
@@ -45,13 +43,13 @@ class TapeSessionRepository(Adapter, SessionRepository):
                 raise SessionException(f"Session {session.session_id} already exists")
             chat.put(_SESSION, as_json(session.to_dict()))
 
-        self._shelf.write(_place(session.session_id), write)
+        self._write(_place(session.session_id), write)
         return session
 
     def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
         """Return a session, or None."""
-        value = self.tape(session_id).state(_SESSION)
-        return None if value is None else Session.from_dict(from_json(value))
+        value = from_json(self.tape(session_id).state(_SESSION))
+        return None if value is None else Session.from_dict(value)
 
     def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         """Make an agent of a session."""
@@ -59,8 +57,8 @@ class TapeSessionRepository(Adapter, SessionRepository):
 
     def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
         """Return an agent of a session, or None."""
-        value = self.tape(session_id, agent_id).state(_AGENT)
-        return None if value is None else SessionAgent.from_dict(from_json(value))
+        value = from_json(self.tape(session_id, agent_id).state(_AGENT))
+        return None if value is None else SessionAgent.from_dict(value)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         """Write an agent's state. Raises SessionException if there is no such agent."""
@@ -68,13 +66,13 @@ class TapeSessionRepository(Adapter, SessionRepository):
         if before is None:
             raise SessionException(f"Agent {session_agent.agent_id} in session {session_id} does not exist")
         session_agent.created_at = before.created_at
-        self._put(_place(session_id, session_agent.agent_id), _AGENT, session_agent.to_dict())
+        self.create_agent(session_id, session_agent)
 
     def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
         """Write a message. The same one again changes nothing."""
         message, meta = _from_strands(session_message)
         id = str(session_message.message_id)
-        self._shelf.write(_place(session_id, agent_id), lambda chat: chat.append(message, id=id, meta=meta))
+        self._write(_place(session_id, agent_id), lambda chat: chat.append(message, id=id, meta=meta))
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
         """Return a message by its number, or None."""
@@ -94,9 +92,8 @@ class TapeSessionRepository(Adapter, SessionRepository):
         self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
     ) -> list[SessionMessage]:
         """Return the messages of an agent by number, from ``offset`` on."""
-        held = [
-            _to_strands(message, number) for number, message in enumerate(self.tape(session_id, agent_id).messages())
-        ]
+        messages = self.tape(session_id, agent_id).messages()
+        held = [_to_strands(message, number) for number, message in enumerate(messages)]
         held.sort(key=lambda message: message.message_id)
         return held[offset:] if limit is None else held[offset : offset + limit]
 
@@ -106,20 +103,17 @@ class TapeSessionRepository(Adapter, SessionRepository):
 
     def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> dict[str, Any] | None:
         """Return the state of a graph or swarm, or None."""
-        value = self.tape(session_id).state(_MULTI + multi_agent_id)
-        return None if value is None else from_json(value)
+        state: dict[str, Any] | None = from_json(self.tape(session_id).state(_MULTI + multi_agent_id))
+        return state
 
-    def update_multi_agent(self, session_id: str, multi_agent: Any, **kwargs: Any) -> None:
-        """Write the state of a graph or swarm anew."""
-        self.create_multi_agent(session_id, multi_agent)
+    update_multi_agent = create_multi_agent
 
     def _put(self, name: str, slot: str, value: dict[str, Any]) -> None:
-        self._shelf.write(name, lambda chat: chat.put(slot, as_json(value)))
+        self._write(name, lambda chat: chat.put(slot, as_json(value)))
 
 
 def _place(session_id: str, agent_id: str | None = None) -> str:
-    names = (session_id,) if agent_id is None else (session_id, agent_id)
-    return "/".join(quote(name, safe="", errors="surrogatepass") for name in names)
+    return quoted(session_id) if agent_id is None else f"{quoted(session_id)}/{quoted(agent_id)}"
 
 
 def _from_strands(session_message: SessionMessage) -> Pair:
@@ -147,15 +141,9 @@ def _to_strands(message: tape.Message, number: int) -> SessionMessage:
     whole = kept(_NAME, message, "role", "content")
     if whole is None:
         # Written, or revised, by somebody else.
-        stamp = message.recorded_at.isoformat()
         role = "assistant" if message.role == "assistant" else "user"
-        whole = {
-            "message_id": number,
-            "role": role,
-            "content": [{"text": message.text}],
-            "created_at": stamp,
-            "updated_at": stamp,
-        }
+        whole = {"message_id": number, "role": role, "content": [{"text": message.text}]}
+        whole |= dict.fromkeys(("created_at", "updated_at"), message.recorded_at.isoformat())
     fields = {"message_id", "redact_message", "created_at", "updated_at"}
     inner = {name: value for name, value in whole.items() if name not in fields}
     return SessionMessage.from_dict({"message": inner, **{name: whole[name] for name in fields if name in whole}})

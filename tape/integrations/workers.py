@@ -11,11 +11,11 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["start"]
+__all__ = ["start", "started"]
 
 _THREADS = 8
 
@@ -111,3 +111,10 @@ def start(call: Callable[[], R], *, to_end: bool = False) -> asyncio.Future[R]:
     With ``to_end`` whoever awaits it is cancelled only when it has ended.
     """
     return _workers.start(call, to_end=to_end)
+
+
+def started(work: Coroutine[Any, Any, R]) -> asyncio.Future[R]:
+    """Begin what is awaited; whoever awaits the future is cancelled only when it has ended."""
+    future, task = _ToEnd[R](), asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: _settle(future, None if done.exception() else done.result(), done.exception()))
+    return future

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from .groups import Group
 
-__all__ = ["NotInstalled", "Shared", "install", "share"]
+__all__ = ["NotInstalled", "Shared", "install", "install_npm", "share"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -71,6 +72,22 @@ def install(group: Group, folder: Path, shared: Shared, seconds: float) -> Path:
     return python
 
 
+def install_npm(group: Group, folder: Path, seconds: float) -> dict[str, str]:
+    """Install what the group's tests use of npm; returns the variable that names its command. Raises NotInstalled."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NotInstalled("there is no npm")
+    folder.mkdir(parents=True, exist_ok=True)
+    programs = folder / "node_modules" / ".bin"
+    name = group.npm[0].rpartition("@")[0].rpartition("/")[2]
+    if not (programs / name).exists():
+        _bounded([npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), *group.npm], seconds)
+    command = [str(programs / "node"), str(programs / name)]
+    # That it starts is not sure: a machine may refuse to run what a package does when it is installed.
+    _bounded([*command, "--version"], seconds)
+    return {group.npm_variable: shlex.join(command)}
+
+
 def newer_python(needed: tuple[int, int]) -> Path | None:
     """Return an interpreter of that version or a later one, from the path or from pyenv, that makes environments."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
@@ -114,11 +131,21 @@ def _make(folder: Path, python: Path, *, with_pip: bool) -> Path:
 
 def _pip(python: Path, requirements: Sequence[str], seconds: float) -> None:
     # Compiling all of a framework takes longer than compiling what the tests import of it.
-    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *requirements]
+    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", "--retries", "2"]
+    _bounded([*pip, *requirements], seconds)
+
+
+def _bounded(command: list[str], seconds: float) -> None:
+    """Run a command that installs something. Raises NotInstalled if it fails, or takes too long."""
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise NotInstalled(f"it could not be installed within {seconds / 60:.0f} minutes") from None
+    except OSError as error:
+        raise NotInstalled(f"it could not be installed: {error}") from None
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr.strip()]
+        lines = done.stderr.strip().splitlines()
+        errors = (
+            [line for line in lines if line.startswith(("ERROR", "npm error"))] or lines[-1:] or ["no reason given"]
+        )
         raise NotInstalled(f"it could not be installed: {errors[-1]}")

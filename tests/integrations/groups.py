@@ -28,6 +28,10 @@ class Group:
     also: tuple[str, ...] = ()
     """What its tests install besides the extra: the framework's own backend, a conformance kit."""
     python: tuple[int, int] = (3, 11)
+    npm: tuple[str, ...] = ()
+    """The packages of npm that its tests can use, where there is npm; the first has a program of the same name."""
+    npm_variable: str = ""
+    """The environment variable in which the tests are told the command of that program."""
 
     @property
     def extra(self) -> str:
@@ -76,7 +80,13 @@ _ALL = [
     Group("strands", ("strands",)),
     Group("bub", ("bub",), python=(3, 12)),
     Group("otel", ("opentelemetry.util.genai", "opentelemetry.sdk")),
-    Group("mcp", ("mcp.server.mcpserver",)),
+    Group(
+        "mcp",
+        ("mcp.server.mcpserver",),
+        # The suite needs a newer Node than most machines have.
+        npm=("@modelcontextprotocol/conformance@0.1.16", "node@22"),
+        npm_variable="TAPE_MCP_CONFORMANCE",
+    ),
     Group("temporal", ("temporalio.converter",)),
     Group("httpx", ("httpx", "httpx2"), also=("httpx>=0.28", "httpx2>=2")),
 ]

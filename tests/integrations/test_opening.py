@@ -34,7 +34,7 @@ class TestConnected:
         """From sync code directly, from async code in another thread; it stays open."""
         connected = Connected(store)
         note(connected.store, "one")
-        assert asyncio.run(connected.run(note, "two")) != threading.current_thread().name
+        assert asyncio.run(connected.run(lambda store: note(store, "two"))) != threading.current_thread().name
         connected.close()
         assert texts(store) == ["one", "two"]
 
@@ -45,7 +45,7 @@ class TestConnected:
             async with tape.open_async(backend.url, **backend.options) as store:
                 connected = Connected(store)
                 note(connected.store, "one")
-                await connected.run(note, "two")
+                await connected.run(lambda store: note(store, "two"))
                 await connected.aclose()
                 return [message.text for message in await store.tape("chat").messages()]
 
@@ -54,7 +54,7 @@ class TestConnected:
     def test_errors_arrive_as_they_are(self, store: tape.Store) -> None:
         """What the store raises in the thread is what the caller gets."""
         with pytest.raises(tape.TapeNotFound):
-            asyncio.run(Connected(store).run(tape.Store.get, "nowhere"))
+            asyncio.run(Connected(store).run(lambda store: store.get("nowhere")))
 
     def test_a_cancelled_write_is_waited_for(self, backend: Backend) -> None:
         """``finish`` is cancelled only when the write has ended, so that what is written next comes behind it."""
@@ -78,7 +78,7 @@ class TestConnected:
             free.set()
             with pytest.raises(asyncio.CancelledError):
                 await writing
-            await connected.run(note, "second")
+            await connected.run(lambda store: note(store, "second"))
             return texts(store)
 
         assert asyncio.run(go()) == ["first", "second"]
@@ -90,15 +90,12 @@ class TestConnected:
         def stop(_: tape.Store) -> None:
             raise StopIteration
 
-        def same(_: tape.Store, number: int) -> int:
-            return number
-
         async def go() -> list[int]:
             with pytest.raises(RuntimeError, match="StopIteration"):
                 await connected.run(stop)
             gone = asyncio.ensure_future(connected.run(stop))
             gone.cancel()
-            return await asyncio.gather(*(connected.run(same, n) for n in range(100)))
+            return await asyncio.gather(*(connected.run(lambda _, n=n: n) for n in range(100)))
 
         for _ in range(2):
             # In another event loop, too.

@@ -12,15 +12,13 @@ from integrations.groups import GROUPS, HERE, told
 
 ROOT = HERE.parent.parent
 FOLDER = ROOT / "tape" / "integrations"
-SHARED = ("__init__", "histories", "naming", "opening", "workers")
+SHARED = ("__init__", "histories", "langchain_messages", "naming", "opening", "pydantic_messages", "workers")
 """What several adapters use."""
 BESIDE = ("httpx", "seams", "temporal")
 """What records and replays runs, and the pointers of Temporal: not adapters of a framework's own store."""
-MOST, MOST_SHARED = 2_620, 245
-"""Lines of code that the adapters have, and what they share: without docstrings, comments, imports and blank lines.
-
-The aim is 2 500 lines of any kind for all adapters together; with the kinds that are not counted here they have 4 860.
-"""
+MOST_CODE, MOST_LINES = 3_020, 4_610
+"""Lines of code that the adapters and what they share have together (all but docstrings, comments and blank lines), and
+lines of any kind. The aim is 2 500."""
 OPEN = ("tape", "tape.integrations", "tape.transcripts", "tape.errors")
 """The modules that an adapter may import from the package."""
 
@@ -55,11 +53,10 @@ def sources() -> dict[str, str]:
 
 
 def code_lines(code: str) -> int:
-    """Return how many lines hold code, other than docstrings and imports."""
+    """Return how many lines hold code: imports, too, but no docstrings, comments and blank lines."""
     uncounted: set[int] = set()
     for node in ast.walk(ast.parse(code)):
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and type(node.value.value) is str
-        if isinstance(node, ast.stmt) and (is_text or isinstance(node, ast.Import | ast.ImportFrom)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and type(node.value.value) is str:
             uncounted.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(code.splitlines(), 1)
     return sum(number not in uncounted and not re.match(r"\s*(#|$)", line) for number, line in lines)
@@ -79,20 +76,17 @@ class TestThin:
         assert list(reached("import tape\nfrom tape import Store\nself._store = tape.open()\nself.__class__")) == []
 
     def test_together_they_grow_no_further(self) -> None:
-        """The adapters, and what they share, have no more lines of code than when the last one was written."""
-        lines = {"adapters": 0, "shared": 0, "beside": 0}
-        for name, code in sources().items():
-            room = name.partition("/")[0].removesuffix(".py")
-            lines["shared" if room in SHARED else "beside" if room in BESIDE else "adapters"] += code_lines(code)
-        assert 0 < lines["adapters"] <= MOST, lines
-        assert 0 < lines["shared"] <= MOST_SHARED, lines
+        """The adapters and what they share have no more lines than when the last one was made shorter."""
+        counted = [code for name, code in sources().items() if name.partition("/")[0] not in BESIDE]
+        assert 0 < sum(map(code_lines, counted)) <= MOST_CODE
+        assert 0 < sum(len(code.splitlines()) for code in counted) <= MOST_LINES
 
     def test_only_code_is_counted(self) -> None:
-        """Docstrings, comments, imports and blank lines are not; every line of a long statement is."""
-        text = '"""Two\nlines."""\n\nimport re\n\n# why\n'
-        code = 'A = (\n    1,\n)\n"""Of A."""\n\ndef f():\n    """F."""\n    return 1\n'
+        """Docstrings, comments and blank lines are not; imports and every line of a long statement are."""
+        text = '"""Two\nlines."""\n\n\n# why\n'
+        code = 'import re\nA = (\n    1,\n)\n"""Of A."""\n\ndef f():\n    """F."""\n    return 1\n'
         assert code_lines(text) == 0
-        assert code_lines(text + code) == 5
+        assert code_lines(text + code) == 6
 
 
 class TestGroups:

@@ -17,12 +17,15 @@ from google.adk.sessions.session import Session
 
 import tape
 from tape.integrations.adk.events import content_of, json_of, kept_beside, message_of
-from tape.integrations.adk.places import Place, opened
-from tape.integrations.naming import short
+from tape.integrations.adk.places import Place
+from tape.integrations.naming import opened, short
 from tape.integrations.opening import AsyncAdapter, awaited
 
 __all__ = ["TapeMemoryService"]
 
+Facts = Mapping[str, object] | None
+Written = tuple[str, dict[str, Any], dict[str, Any]]
+"""The key of a memory, its message, and what is told beside it."""
 _MOST = 10
 """How many memories a search gives: they go into a prompt."""
 _WORDS = 32
@@ -50,29 +53,16 @@ class TapeMemoryService(AsyncAdapter, BaseMemoryService):
         user_id: str,
         events: Sequence[Event],
         session_id: str | None = None,
-        custom_metadata: Mapping[str, object] | None = None,
+        custom_metadata: Facts = None,
     ) -> None:
         """Remember some events."""
-        memories = [
-            MemoryEntry(
-                id=event.id,
-                content=event.content,
-                author=event.author,
-                timestamp=datetime.fromtimestamp(event.timestamp, UTC).isoformat(),
-            )
-            for event in events
-            if event.content and any(part.text for part in event.content.parts or ())
-        ]
+        said = [event for event in events if event.content and any(part.text for part in event.content.parts or ())]
+        memories = [_remembered(event) for event in said]
         self._add(app_name, user_id, [_written(memory, custom_metadata, session_id) for memory in memories])
 
     @awaited
     def add_memory(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        memories: Sequence[MemoryEntry],
-        custom_metadata: Mapping[str, object] | None = None,
+        self, *, app_name: str, user_id: str, memories: Sequence[MemoryEntry], custom_metadata: Facts = None
     ) -> None:
         """Remember what is not in any session."""
         self._add(app_name, user_id, [_written(memory, custom_metadata, None) for memory in memories])
@@ -101,12 +91,12 @@ class TapeMemoryService(AsyncAdapter, BaseMemoryService):
         store = self._connected.store
         return store.tape(Place(store, app, user).memory)
 
-    def _add(self, app: str, user: str, new: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> None:
+    def _add(self, app: str, user: str, new: list[Written]) -> None:
         store = self._connected.store
         place = Place(store, app, user)
 
         def add(together: tape.Store) -> None:
-            chat = opened(together, place.memory, place.owner, place.agent)
+            chat = opened(together, place.memory, owner=place.owner, agent=place.agent, key="adk")
             for key, message, beside in new:
                 if chat.find_entry(key=key) is None:
                     chat.append(message, id=key, key=key, meta={"adk": beside})
@@ -115,10 +105,12 @@ class TapeMemoryService(AsyncAdapter, BaseMemoryService):
             store.transaction(add)
 
 
-def _written(
-    memory: MemoryEntry, said: Mapping[str, object] | None, session: str | None
-) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Return the key of a memory, its message, and what is told beside it."""
+def _remembered(event: Event) -> MemoryEntry:
+    at = datetime.fromtimestamp(event.timestamp, UTC).isoformat()
+    return MemoryEntry(id=event.id, content=event.content, author=event.author, timestamp=at)
+
+
+def _written(memory: MemoryEntry, said: Facts, session: str | None) -> Written:
     dump = memory.model_dump(mode="json", exclude_none=True, exclude={"content", "id"})
     id = memory.id or str(uuid4())
     dump |= {"id": id, "custom_metadata": {**memory.custom_metadata, **(said or {})}}

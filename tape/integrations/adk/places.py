@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import tape
-from tape.integrations.naming import digest, short
+from tape.integrations.naming import digest, quoted, short
 
-__all__ = ["APP", "TEMP", "USER", "Place", "opened", "put_states", "states_of"]
+__all__ = ["APP", "TEMP", "USER", "Place", "put_states", "states_of"]
 
 APP, USER, TEMP = "app:", "user:", "temp:"
 """How the keys of state begin that are not the session's alone."""
@@ -24,21 +23,13 @@ class Place:
 
     def __init__(self, store: tape.Store, app: str, user: str = "", session: str = "") -> None:
         # Ids are global: what two owners of stores call the same is not. No quoted name has an @ in it.
-        scope = ["adk"] if store.owner is None else ["adk", f"@{_quoted(store.owner)}"]
-        self.app = _joined(*scope, _quoted(app))
-        self.user = _joined(*scope, _quoted(app), _quoted(user))
-        self.session = _joined(*scope, _quoted(app), _quoted(user), _quoted(session))
-        self.memory = _joined(*scope, _quoted(app), _quoted(user), "", "memory")
+        scope = "adk" if store.owner is None else f"adk/@{quoted(store.owner)}"
+        of_app = f"{scope}/{quoted(app)}"
+        of_user = f"{of_app}/{quoted(user)}"
+        self.app, self.user = short(of_app), short(of_user)
+        self.session, self.memory = short(f"{of_user}/{quoted(session)}"), short(f"{of_user}//memory")
         self.agent = short(app)
         self.owner = short(user) if store.owner is None else store.owner
-
-
-def opened(store: tape.Store, id: str, owner: str | None, agent: str | None = None) -> tape.Tape:
-    """Return a tape of an app or a user, made if it is not there; two that make it at a time get the same."""
-    try:
-        return store.get(id)
-    except tape.TapeNotFound:
-        return store.create(id, owner=owner, agent=agent, key="adk")
 
 
 def states_of(chat: tape.Snapshot) -> dict[str, Any]:
@@ -56,11 +47,3 @@ def put_states(chat: tape.Tape, state: Mapping[str, Any]) -> None:
             chat.put(slot, value)
         else:
             chat.put(_ODD_STATE + digest(key), [key, value])
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="", errors="surrogatepass")
-
-
-def _joined(*parts: str) -> str:
-    return short("/".join(parts))

@@ -20,8 +20,8 @@ from pydantic import PrivateAttr
 
 import tape
 from tape.integrations.adk.events import Written, event_of, json_of, kept, kept_beside, newest
-from tape.integrations.adk.places import APP, TEMP, USER, Place, opened, put_states, states_of
-from tape.integrations.naming import listed, short
+from tape.integrations.adk.places import APP, TEMP, USER, Place, put_states, states_of
+from tape.integrations.naming import listed, opened, short
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 
 __all__ = ["TapeSessionService"]
@@ -47,12 +47,7 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
 
     @awaited
     def create_session(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        state: dict[str, Any] | None = None,
-        session_id: str | None = None,
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
     ) -> Session:
         """Create a session. Raises AlreadyExistsError for an id that the user has in this app."""
         names, initial = (app_name, user_id, _trimmed(session_id) or str(uuid4())), json_of(state or {})
@@ -134,7 +129,8 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
         # One event after the other, as one session knows what it has written itself.
         turn = (id(asyncio.get_running_loop()), self.tape_id(session.app_name, session.user_id, session.id))
         async with self._turns.setdefault(turn, asyncio.Lock()):
-            receipt = await self._connected.run(_append, session, Written(event))
+            written = Written(event)
+            receipt = await self._connected.run(lambda store: _append(store, session, written))
             if isinstance(session, _Session):
                 session.note(receipt.seq)
         session.last_update_time = event.timestamp
@@ -198,7 +194,7 @@ def _put_deltas(store: tape.Store, place: Place, chat: tape.Tape, state: Mapping
     for prefix, id, owner in ((USER, place.user, place.owner), (APP, place.app, store.owner)):
         changed = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         if changed:
-            put_states(opened(store, id, owner), changed)
+            put_states(opened(store, id, owner=owner, key="adk"), changed)
 
 
 def _own(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import tape
-from tape.integrations.langgraph.messages import are_messages, chain, from_tape, to_tape
 from tape.integrations.langgraph.records import Record, Thread
-from tape.integrations.langgraph.values import SERIALIZER, chained, is_open, pack, unpack
+from tape.integrations.langgraph.values import are_messages, chain, from_tape, is_open, pack, to_tape, unpack
 
 __all__ = ["Channels", "Held", "conversation", "prepared"]
 
@@ -31,11 +30,8 @@ Held = dict[str, Any]
 
 def prepared(value: Any, serde: SerializerProtocol) -> Held | list[str]:
     """Do what takes time before the tape is locked: name the items of a list, and pack any other value."""
-    if type(value) is list and is_open(serde):
-        if are_messages(value):
-            return chain(value, "")
-        if len(value) >= _LONG:
-            return chained((SERIALIZER.dumps_typed(item)[1] for item in value), "")
+    if type(value) is list and is_open(serde) and (len(value) >= _LONG or are_messages(value)):
+        return chain(value, "")
     return pack(value, serde)
 
 
@@ -58,8 +54,8 @@ class Channels:
         _, held = self._holder(record, name)
         if "messages" in held:
             # As of then: the messages of a tape may be revised or retracted, a checkpoint may not.
-            messages = self._thread.chat.at(record.seq).messages(branch=held["messages"])
-            return [from_tape(message, self._serde) for message in messages]
+            bodies = self._thread.chat.at(record.seq).bodies(branch=held["messages"])
+            return [from_tape(said, meta, self._serde) for said, meta in bodies]
         if "parts" not in held:
             return unpack(held, self._serde)
         parts = [self._at(record, key)[name]["end"] for key, _ in held["parts"]]

@@ -18,12 +18,13 @@ import tape
 from tape.integrations.langgraph.channels import Channels, conversation, prepared
 from tape.integrations.langgraph.records import LABEL, Record, Thread
 from tape.integrations.langgraph.values import pack, unpack
-from tape.integrations.naming import listed, short
+from tape.integrations.naming import listed, opened, short
 from tape.integrations.opening import Adapter, Connected, StoreLike, awaited
 
 __all__ = ["TapeSaver"]
 
 Config: TypeAlias = RunnableConfig | None
+Metadata: TypeAlias = base.CheckpointMetadata
 _MOST_HANDED = 10_000
 _PAGE = 16
 
@@ -126,11 +127,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
     # -- writing
 
     def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: base.CheckpointMetadata,
-        new_versions: base.ChannelVersions,
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: Metadata, new_versions: base.ChannelVersions
     ) -> RunnableConfig:
         """Record a checkpoint and the messages that are new in it, in one commit.
 
@@ -276,11 +273,8 @@ def _config(thread_id: str, ns: str, id: str) -> RunnableConfig:
 
 def _begin(store: tape.Store, thread: Thread, ns: str) -> None:
     """Note a namespace, on a tape that is made anew if it was purged."""
-    try:
-        thread.begin(ns)
-    except tape.TapeNotFound:
-        store.create(thread.chat.id, reuse=True)
-        thread.begin(ns)
+    opened(store, thread.chat.id)
+    thread.begin(ns)
 
 
 def _put(thread: Thread, ns: str, data: dict[str, Any], newest: Record | None, written: str | None) -> None:

@@ -8,7 +8,6 @@ be resumed.
 from __future__ import annotations
 
 from tape.integrations.mcp.events import TapeEventStore
-from tape.integrations.mcp.http import http_app, serve_http
-from tape.integrations.mcp.server import mcp_server
+from tape.integrations.mcp.server import http_app, mcp_server, serve_http
 
 __all__ = ["TapeEventStore", "http_app", "mcp_server", "serve_http"]

@@ -41,14 +41,15 @@ class TapeEventStore(Adapter, EventStore):
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
         """Record an event; returns its id, the seq."""
         text = None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True)
-        return await self._connected.run(_record, self._tape, _session.get(), stream_id, text)
+        name, data = _name(_session.get(), stream_id), {"stream": stream_id, "message": text}
+        return str(await self._connected.run(lambda store: store.tape(self._tape).event(name, data).seq))
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
         """Send the events of the same stream behind an event; returns the stream, or None if it is not known."""
-        behind = await self._connected.run(_behind, self._tape, _session.get(), last_event_id)
-        if behind is None:
-            return None
-        stream, events = behind
+        session = _session.get()
+        stream, events = await self._connected.run(
+            lambda store: _behind(store.tape(self._tape), session, last_event_id)
+        )
         for seq, text in events:
             await send_callback(EventMessage(jsonrpc_message_adapter.validate_json(text), seq))
         return stream
@@ -66,11 +67,10 @@ class TapeEventStore(Adapter, EventStore):
 
             async def sent(event: Any) -> None:
                 if event["type"] == "http.response.start" and named is None:
-                    named_now = MutableHeaders(scope=event).get(_SESSION)
-                    if named_now is not None:
-                        self._scopes[named_now] = ours
-                        if len(self._scopes) > _KEPT:
-                            self._scopes.popitem(last=False)
+                    if (new := MutableHeaders(scope=event).get(_SESSION)) is not None:
+                        self._scopes[new] = ours
+                    if len(self._scopes) > _KEPT:
+                        self._scopes.popitem(last=False)
                 await send(event)
 
             try:
@@ -86,21 +86,15 @@ def _name(session: str, stream: str) -> str:
     return f"mcp.stream/{digest(session, stream)}"
 
 
-def _record(store: tape.Store, id: str, session: str, stream: str, text: str | None) -> str:
-    receipt = store.tape(id).event(_name(session, stream), {"stream": stream, "message": text})
-    return str(receipt.seq)
-
-
-def _behind(store: tape.Store, id: str, session: str, event: str) -> tuple[str, list[tuple[str, str]]] | None:
-    """Return the stream of an event of this session, and the messages behind it."""
-    chat = store.tape(id)
+def _behind(chat: tape.Tape, session: str, event: str) -> tuple[str | None, list[tuple[str, str]]]:
+    """Return the stream of an event of this session, or None, and the messages behind it."""
     seq = int(event) if event.isascii() and event.isdigit() and len(event) < 19 else 0
     entry = chat.find_entry(seq=seq) if seq else None
-    payload: Any = None if entry is None else entry.payload
-    if entry is None or entry.kind != "event" or not isinstance(payload.data, dict):
-        return None
-    stream = payload.data.get("stream")
-    if not isinstance(stream, str) or payload.name != _name(session, stream):
-        return None
-    behind: list[Any] = [(entry.seq, entry.payload) for entry in chat.entries(after=seq, name=payload.name)]
-    return stream, [(str(at), kept.data["message"]) for at, kept in behind if kept.data["message"] is not None]
+    # Only events have a name and data.
+    data = getattr(entry and entry.payload, "data", None)
+    stream = data.get("stream") if isinstance(data, dict) else None
+    if not isinstance(stream, str) or getattr(entry and entry.payload, "name", None) != _name(session, stream):
+        return None, []
+    behind: list[Any] = [*chat.entries(after=seq, name=_name(session, stream))]
+    pairs = [(str(later.seq), later.payload.data["message"]) for later in behind]
+    return stream, [(at, text) for at, text in pairs if text is not None]

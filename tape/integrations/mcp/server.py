@@ -1,23 +1,36 @@
-"""The server: the tools with their hints, and every tape as a resource."""
+"""The server: tools with their hints, every tape as a resource; and HTTP on the loopback interface, behind a token."""
 
 from __future__ import annotations
 
+import hmac
+import socket
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import anyio.to_thread
 import msgspec
+import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.server.mcpserver.resources import ResourceSecurity
+from mcp.server.streamable_http import EventStore
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import Resource, ToolAnnotations
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
 
 import tape
+from tape.integrations.mcp.events import App, TapeEventStore
 from tape.integrations.mcp.tools import Reading, Writing, as_tool, shown
+from tape.integrations.naming import quoted
 from tape.integrations.opening import Connected, StoreLike
 
-__all__ = ["mcp_server"]
+__all__ = ["http_app", "mcp_server", "serve_http"]
 
+_JSON = "application/json"
+_NAMES = ("127.0.0.1", "localhost")
+_RETRY = 1_000
+"""After how many milliseconds a client that was cut off is to come back."""
 _LISTED = 100
 _MESSAGES = 1_000
 _BYTES = 1_000_000
@@ -26,6 +39,8 @@ _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 _SETS = _ADDS.model_copy(update={"idempotent_hint": True})
 _TAKES = _SETS.model_copy(update={"destructive_hint": True})
+_READING = ("list_tapes", "tape_info", "search", "read_around", "messages", "context", "anchors", "diff")
+_WRITING = {"append": _ADDS, "fork": _ADDS, "handoff": _ADDS, "label": _SETS, "retract": _TAKES}
 _INSTRUCTIONS = (
     "Histories of agents on append-only tapes. Find one with search or list_tapes, then read_around a hit's seq, or"
     " read messages and context, as of now or of any earlier seq."
@@ -41,24 +56,10 @@ def mcp_server(store: StoreLike, *, write: bool = False, name: str = "tape") -> 
     connected = Connected(store, read_only=not write)
     server = _Server(connected, name, write=write)
     reading = Reading(connected.store)
-    for read in (
-        reading.list_tapes,
-        reading.tape_info,
-        reading.search,
-        reading.read_around,
-        reading.messages,
-        reading.context,
-        reading.anchors,
-        reading.diff,
-    ):
-        server.add_tool(as_tool(read), annotations=_READS)
-    if write:
-        writing = Writing(connected.store)
-        server.add_tool(as_tool(writing.append), annotations=_ADDS)
-        server.add_tool(as_tool(writing.fork), annotations=_ADDS)
-        server.add_tool(as_tool(writing.handoff), annotations=_ADDS)
-        server.add_tool(as_tool(writing.label), annotations=_SETS)
-        server.add_tool(as_tool(writing.retract), annotations=_TAKES)
+    for tool in _READING:
+        server.add_tool(as_tool(getattr(reading, tool)), annotations=_READS)
+    for tool, hints in _WRITING.items() if write else ():
+        server.add_tool(as_tool(getattr(Writing(connected.store), tool)), annotations=hints)
     return server
 
 
@@ -70,20 +71,19 @@ class _Server(MCPServer[Any]):
         super().__init__(name, instructions=instructions, version=tape.__version__, log_level="WARNING")
         self._connected = connected
         # Ids are no paths: one that looks like one is an id all the same.
-        plain = ResourceSecurity(exempt_params={"id", "seq"})
-        kind = "application/json"
-        self.resource("tape://{id}@{seq}", name="tape-at", mime_type=kind, security=plain)(self._read_at)
-        self.resource("tape://{id}", name="tape", mime_type=kind, security=plain)(self._read)
+        how: Any = {"mime_type": _JSON, "security": ResourceSecurity(exempt_params={"id", "seq"})}
+        self.resource("tape://{id}@{seq}", name="tape-at", **how)(self._read_at)
+        self.resource("tape://{id}", name="tape", **how)(self._read)
 
     async def list_resources(self) -> list[Resource]:
         """Return the newest tapes."""
         page = await anyio.to_thread.run_sync(lambda: self._connected.store.list(limit=_LISTED))
         return [
             Resource(
-                uri=f"tape://{quote(info.id, safe='')}",
+                uri=f"tape://{quoted(info.id)}",
                 name=info.name or info.id,
                 description=f"{info.message_count} messages, seq {info.head}, {info.status}",
-                mime_type="application/json",
+                mime_type=_JSON,
             )
             for info in page
         ]
@@ -107,3 +107,53 @@ class _Server(MCPServer[Any]):
         except tape.TapeError as error:
             raise ResourceNotFoundError(f"{type(error).__name__}: {error}") from error
         return msgspec.json.encode(value).decode()
+
+
+# -- HTTP
+
+
+def http_app(server: MCPServer[Any], port: int, token: str | None, events: EventStore | None = None) -> App:
+    """Return the ASGI application of a server that is reached at ``http://127.0.0.1:port/mcp``.
+
+    A request needs the token as a bearer, unless that is None, and the Host of a loopback address with this port: a
+    page elsewhere whose name was made to lead here is refused, and so is one of another Origin.
+    """
+    hosts = [f"{name}:{port}" for name in _NAMES]
+    origins = [f"http://{host}" for host in hosts]
+    app: App = server.streamable_http_app(
+        event_store=events, transport_security=TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+    )
+    if isinstance(events, TapeEventStore):
+        app = events.scoped(app)
+    return app if token is None else _guarded(app, token)
+
+
+def _guarded(app: App, token: str) -> App:
+    wanted = f"bearer {token}".encode()
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            kind, _, shown = Headers(scope=scope).get("authorization", "").partition(" ")
+            if not hmac.compare_digest(f"{kind.lower()} {shown.strip()}".encode(), wanted):
+                refusal = PlainTextResponse("a token is needed", 401, {"WWW-Authenticate": "Bearer"})
+                return await refusal(scope, receive, send)
+        return await app(scope, receive, send)
+
+    return guarded
+
+
+def serve_http(
+    server: MCPServer[Any],
+    token: str,
+    *,
+    port: int = 0,
+    events: EventStore | None = None,
+    listening: Callable[[str], object] = print,
+) -> None:
+    """Serve on the loopback interface until the process is interrupted; ``listening`` is told the URL."""
+    with socket.create_server((_NAMES[0], port)) as bound:
+        taken = bound.getsockname()[1]
+        app = http_app(server, taken, token, events)
+        listening(f"http://{_NAMES[0]}:{taken}/mcp")
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
+        uvicorn.Server(config).run(sockets=[bound])

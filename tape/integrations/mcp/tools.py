@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 import msgspec
@@ -63,24 +64,19 @@ def _fitting(values: Any) -> Answer:
     return {"items": items, "truncated": False}
 
 
+@dataclass(frozen=True)
 class Reading:
     """The tools that read. A point is a seq, the name of an anchor or the id of a message; -1 is now."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    _store: Store
 
     def list_tapes(
         self, label: str = "", agent: str = "", status: str = "", parent: str = "", limit: int = 20, cursor: str = ""
     ) -> Answer:
         """List tapes, the newest first. Pass the cursor of an answer for the tapes behind it."""
-        page = self._store.list(
-            label=label or None,
-            agent=agent or None,
-            status=status or None,
-            parent=parent or None,
-            limit=min(limit, _MOST),
-            cursor=cursor or None,
-        )
+        filters: Any = {"label": label, "agent": agent, "status": status, "parent": parent, "cursor": cursor}
+        asked = {name: value for name, value in filters.items() if value}
+        page = self._store.list(limit=min(limit, _MOST), **asked)
         return {"items": shown(page.items), "cursor": page.cursor}
 
     def tape_info(self, tape: str) -> Answer:
@@ -133,11 +129,11 @@ class Reading:
         return chat if point == -1 else chat.at(point)
 
 
+@dataclass(frozen=True)
 class Writing:
     """The tools that write. With the key of an earlier call the same call writes nothing."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    _store: Store
 
     def append(
         self,

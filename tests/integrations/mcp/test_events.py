@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -38,6 +40,34 @@ SCENARIOS = [
     "dns-rebinding-protection",
 ]
 """Those of the protocol's suite that need no tools of the suite's own, but for one by which a stream is left."""
+TOOL, RESOURCE, PROMPT = (f"uses a {kind} of the suite's own server" for kind in ("tool", "resource", "prompt"))
+UNTOLD = "of a capability that the server neither has nor announces"
+OTHERS = {
+    "logging-set-level": UNTOLD,
+    "completion-complete": UNTOLD,
+    "resources-subscribe": UNTOLD,
+    "resources-unsubscribe": UNTOLD,
+    "tools-call-simple-text": TOOL,
+    "tools-call-image": TOOL,
+    "tools-call-audio": TOOL,
+    "tools-call-embedded-resource": TOOL,
+    "tools-call-mixed-content": TOOL,
+    "tools-call-with-logging": TOOL,
+    "tools-call-with-progress": TOOL,
+    "tools-call-sampling": TOOL,
+    "tools-call-elicitation": TOOL,
+    "elicitation-sep1034-defaults": TOOL,
+    "elicitation-sep1330-enums": TOOL,
+    "json-schema-2020-12": TOOL,
+    "resources-read-text": RESOURCE,
+    "resources-read-binary": RESOURCE,
+    "resources-templates-read": RESOURCE,
+    "prompts-get-simple": PROMPT,
+    "prompts-get-with-args": PROMPT,
+    "prompts-get-embedded-resource": PROMPT,
+    "prompts-get-with-image": PROMPT,
+}
+"""The others, and why they say nothing of this server."""
 
 
 def note(text: str) -> JSONRPCNotification:
@@ -176,11 +206,17 @@ def served(store: tape.Store) -> Iterator[str]:
 
 
 @pytest.mark.skipif("TAPE_MCP_CONFORMANCE" not in os.environ, reason="names the suite's command; see the page")
-def test_conformance(store: tape.Store) -> None:
-    """The protocol's own suite is content with the server."""
+def test_conformance(store: tape.Store, tmp_path: Path) -> None:
+    """The protocol's own suite is content with the server in each scenario that says something of it."""
     store.create("trip", messages=[{"role": "user", "content": "hello"}])
+
+    def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*shlex.split(os.environ["TAPE_MCP_CONFORMANCE"]), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False, cwd=tmp_path)
+
+    listed = re.findall(r"^ *- ([a-z0-9-]+)", suite("list", "--server").stdout, re.MULTILINE)
+    assert sorted(listed) == sorted([*SCENARIOS, *OTHERS]), "another release of the suite has other scenarios"
     with served(store) as url:
         for scenario in SCENARIOS:
-            suite = [*shlex.split(os.environ["TAPE_MCP_CONFORMANCE"]), "server", "--url", url, "--scenario", scenario]
-            done = subprocess.run(suite, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+            done = suite("server", "--url", url, "--scenario", scenario)
             assert done.returncode == 0, f"{scenario}: {done.stdout[-2000:]}{done.stderr[-2000:]}"

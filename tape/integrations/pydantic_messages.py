@@ -7,13 +7,13 @@ is kept twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import tape
+from tape.integrations.histories import as_json, from_json
 
-__all__ = ["NAME", "from_tape", "storable", "to_tape", "unpacked"]
+__all__ = ["NAME", "from_tape", "to_tape"]
 
 NAME = "pydantic-ai"
 Json = dict[str, Any]
@@ -25,18 +25,16 @@ _FAMILIES = {"image-url": "image", "audio-url": "audio", "video-url": "video"}
 
 def to_tape(dump: Json, *, lenient: bool = False) -> tuple[Json, Json]:
     """Return a message as a tape has it, and its meta; if ``lenient``, also of values that no tape can hold."""
-    if lenient:
-        clean, replaced = tape.lenient(dump)
-        if replaced:
-            return to_tape(clean)[0], {NAME: storable(dump, lenient=True)}
-    message: Json = {"role": "assistant" if dump["kind"] == "response" else "user"}
+    if lenient and (kept := as_json(dump)) != dump:
+        return to_tape(tape.lenient(dump)[0])[0], {NAME: kept}
     rest = {name: value for name, value in dump.items() if value is not None and name not in ("kind", "parts", "usage")}
     if rest.get("state") == "complete":
         del rest["state"]
     blocks: list[Json] = []
     rest["parts"] = [_split(part, blocks) for part in dump["parts"]]
     plain = len(blocks) == 1 and len(blocks[0]) == 2 and blocks[0]["type"] == "text"
-    message["content"] = blocks[0]["text"] if plain else blocks
+    role = "assistant" if dump["kind"] == "response" else "user"
+    message: Json = {"role": role, "content": blocks[0]["text"] if plain else blocks}
     if usage := {name: value for name, value in dump.get("usage", {}).items() if value}:
         message["usage"] = usage
     return message, {NAME: rest}
@@ -50,24 +48,14 @@ def from_tape(message: tape.Message) -> Json:
         part = {"part_kind": "text" if answer else "user-prompt", "content": message.text}
         rest = {"parts": [part], "timestamp": message.recorded_at.isoformat()}
         return {**rest, "kind": "response" if answer else "request"}
-    if (dump := unpacked(rest)) is not rest:
+    dump: Json = from_json(rest)
+    if dump is not rest:
         return dump
     content = message.content
     blocks = iter([{"type": "text", "text": content}] if isinstance(content, str) else content)
     dump = {**rest, "kind": "response" if answer else "request", "parts": [_joined(p, blocks) for p in rest["parts"]]}
     if answer:
         dump["usage"] = message.to_dict().get("usage", {})
-    return dump
-
-
-def storable(value: Json, *, lenient: bool = False) -> Json:
-    """Return what a tape can hold of a value, from which ``unpacked`` makes the value again."""
-    return {"raw": json.dumps(value)} if lenient else value
-
-
-def unpacked(value: Json) -> Json:
-    """Return the value that ``storable`` was given."""
-    dump: Json = json.loads(value["raw"]) if value.keys() == {"raw"} else value
     return dump
 
 

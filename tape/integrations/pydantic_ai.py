@@ -1,7 +1,9 @@
-"""``TapeConversationStore``: a conversation is a tape, its record a slot of state on it.
+"""Pydantic AI: a ``ConversationStore`` that keeps conversations on tapes, as messages, branches and forks.
 
-An entry is a message with the entry's id; the scope is the tape's owner; a branch is a switch of the head; a fork is a
-fork of the tape. All of a save is one transaction.
+A conversation is a tape, its record a slot of state on it. An entry is a message with the entry's id; the scope is the
+tape's owner; a branch is a switch of the head; a fork is a fork of the tape. All of a save is one transaction. The step
+store of its harness is in ``tape.integrations.pydantic_ai_harness``, with an extra of its own, because the harness asks
+for one release of Pydantic AI, which may not have conversation stores yet.
 """
 
 from __future__ import annotations
@@ -15,18 +17,15 @@ from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
-from pydantic_ai.conversation_store import (
-    ConversationConflict,
-    ConversationEntry,
-    ConversationRecord,
-    ConversationStore,
-)
+from pydantic_ai import conversation_store as base
+from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 import tape
+from tape.integrations.histories import as_json, from_json, unzipped
 from tape.integrations.naming import listed, short, tape_id
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
-from tape.integrations.pydantic_ai.shapes import NAME, from_tape, storable, to_tape, unpacked
+from tape.integrations.pydantic_messages import NAME, from_tape, to_tape
 
 __all__ = ["TapeConversationStore"]
 
@@ -37,7 +36,7 @@ _ATTEMPTS = 8
 _RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
 
-class TapeConversationStore(AsyncAdapter, ConversationStore):
+class TapeConversationStore(AsyncAdapter, base.ConversationStore):
     """Conversations of Pydantic AI on tapes: ``TapeConversationStore("agent.db")``, then ``load``, run and ``save``.
 
     ``store`` is a Store, an AsyncStore or a URL. A save is written in one step, all of it or nothing, and refused with
@@ -88,7 +87,7 @@ class TapeConversationStore(AsyncAdapter, ConversationStore):
         except tape.InvalidEntry:
             # Half characters and the like, which no tape can hold as they are.
             lenient = [to_tape(dump, lenient=True) for dump in dumps]
-            store.transaction(_Save(record, entries, expected_revision, storable(value, lenient=True), lenient))
+            store.transaction(_Save(record, entries, expected_revision, as_json(value), lenient))
 
     @awaited
     def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -134,7 +133,7 @@ class TapeConversationStore(AsyncAdapter, ConversationStore):
 def _held(chat: tape.Snapshot) -> dict[str, Any] | None:
     """Return the record that a tape has for itself; a fork that somebody else made has that of its parent."""
     value = chat.state(_SLOT)
-    return None if value is None or value["tape"] != chat.id else unpacked(value["record"])
+    return None if value is None or value["tape"] != chat.id else from_json(value["record"])
 
 
 def _records(store: tape.Store, scope: str | None, limit: int | None) -> list[ConversationRecord]:
@@ -226,14 +225,9 @@ class _Save:
         return [*breaks, len(self.entries)]
 
     def _extend(self, chat: tape.Tape, begin: int, end: int) -> str:
-        entries, messages = self.entries[begin:end], self.messages[begin:end]
-        chat.extend(
-            [message for message, _ in messages],
-            ids=[entry.id for entry in entries],
-            metas=[meta for _, meta in messages],
-            parent=entries[0].parent_id,
-        )
-        return entries[-1].id
+        ids = [entry.id for entry in self.entries[begin:end]]
+        chat.extend(**unzipped(self.messages[begin:end]), ids=ids, parent=self.entries[begin].parent_id)
+        return ids[-1]
 
     def _begin(self, store: tape.Store, chat: tape.Tape) -> str | None:
         """Make the tape of a conversation that is not there, with what it goes on from; returns its head."""
