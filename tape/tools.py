@@ -175,18 +175,18 @@ def _fitting(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any
 _KINDS = {"integer": "a whole number", "string": "a string", "array": "a list"}
 
 
-def _value(wanted: dict[str, Any], field: str, value: Any) -> Any:
+def _value(schema: dict[str, Any], field: str, value: Any) -> Any:
     """Return one argument as its schema allows it; kinds that no tool here uses are not checked."""
-    kinds: list[str] = wanted["type"] if isinstance(wanted.get("type"), list) else [wanted.get("type", "any")]
+    kinds: list[str] = schema["type"] if isinstance(schema.get("type"), list) else [schema.get("type", "any")]
     if not _KINDS.keys() >= set(kinds) or (isinstance(value, str) and "string" in kinds):
         return value
     if isinstance(value, list) and "array" in kinds:
-        return [_value(wanted.get("items", {}), f"{field}[{n}]", item) for n, item in enumerate(value)]
+        return [_value(schema.get("items", {}), f"{field}[{n}]", item) for n, item in enumerate(value)]
     if "integer" in kinds and type(value) in (int, float) and value % 1 == 0:
-        least = wanted.get("minimum", -MAX_INT)
+        least = schema.get("minimum", -MAX_INT)
         if value < least:
             raise InvalidEntry(field, f"must be at least {least}")
-        return int(min(value, wanted.get("maximum", MAX_INT)))
+        return int(min(value, schema.get("maximum", MAX_INT)))
     # Without the value itself, which may be too deep or too long to be shown.
     raise InvalidEntry(field, f"must be {' or '.join(_KINDS[kind] for kind in kinds)}, not a {type(value).__name__}")
 

@@ -13,7 +13,7 @@ from support.request_rules import check_all, check_anthropic, check_chat, check_
 from support.sizes import heavy, size
 
 import tape
-from tape.core.context.turns import said
+from tape.core.context.turns import turn_facts
 from tape.core.entries import payloads
 from tape.core.plan.intents import Plain
 from tape.db.record.writing import Call
@@ -36,7 +36,7 @@ def steps(count: int, text: str = "word " * 200, first: int = 0) -> list[dict[st
 def paired(context: tape.Context) -> None:
     """Every call that is shown has its result, and every result its call."""
     assert [one for one in context.repairs if one.what in ("unsettled call", "orphan result")] == []
-    told = [said(message.data) for message in context.messages]
+    told = [turn_facts(message.data) for message in context.messages]
     assert sum(len(one.calls) for one in told) == sum(len(one.results) for one in told)
 
 

@@ -22,7 +22,7 @@ import tape
 from tape.core.context import window
 from tape.core.context.build import ContextInputs, build, price
 from tape.core.context.policy import Item, Shaped, Standard
-from tape.core.context.turns import said, turn_starts
+from tape.core.context.turns import turn_facts, turn_starts
 from tape.core.context.weigh import Scale
 from tape.core.context.window import Spot, reach
 from tape.core.entries import payloads
@@ -251,10 +251,10 @@ class Listed:
         return self.spots[low : self.low]
 
     def made(self, call: str) -> bool:
-        return any(call in one.said.calls for one in self.spots[: self.high])
+        return any(call in one.facts.calls for one in self.spots[: self.high])
 
     def request(self) -> Spot | None:
-        return next((one for one in reversed(self.spots[: self.high]) if one.said.begins), None)
+        return next((one for one in reversed(self.spots[: self.high]) if one.facts.begins), None)
 
     def answers(self, makers: Sequence[Spot], below: int) -> list[Spot]:
         """Return what a tape would have recorded: each result is bound to the last call before it."""
@@ -262,8 +262,8 @@ class Listed:
         last: dict[str, int] = {}
         found = []
         for one in self.spots:
-            last.update((call, one.depth) for call in one.said.calls)
-            if one.depth > below and any(last.get(call) in depths for call in one.said.results):
+            last.update((call, one.depth) for call in one.facts.calls)
+            if one.depth > below and any(last.get(call) in depths for call in one.facts.results):
                 found.append(one)
         return found
 
@@ -353,7 +353,7 @@ class TestSameAsWhole:
     @settings(max_examples=size(30, 360), deadline=None)
     def test_no_turn_parts_a_call_from_its_result(self, messages: list[dict[str, Any]]) -> None:
         """A result is in the turn of the last call before it, also where turns interlock."""
-        told = [said(message) for message in messages]
+        told = [turn_facts(message) for message in messages]
         starts = turn_starts(told)
         makers: dict[str, int] = {}
         for index, one in enumerate(told):
@@ -567,8 +567,8 @@ class TestStories:
             turns(chat, 60)
             texts.clear()
             context = chat.context(budget=3_000)
-            said = [text for text in texts if text.startswith("question")]
-            assert len(said) == len(set(said)) < 40
+            turn_facts = [text for text in texts if text.startswith("question")]
+            assert len(turn_facts) == len(set(turn_facts)) < 40
             whole = chat.context(budget=3_000, policy=Whole(Standard()))
             assert seen(context) == seen(whole)
 

@@ -24,7 +24,7 @@ NUMBERED = {TABLES.entries.name, TABLES.tapes.name}
 ALL_TAPES = {
     "empty_index": "the index of all tapes is emptied",
     "feed_end": "the end of the feed of all tapes",
-    "found": "a search over all tapes; which one it is about is among its words",
+    "matches": "a search over all tapes; which one it is about is among its words",
     "rebase": "the greatest transaction of all tapes",
     "text_positions": "verify looks at the index of all tapes",
     "tombstone": "found by the id that a tape had",

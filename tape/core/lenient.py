@@ -108,10 +108,12 @@ class _Cleaning:
         self._report(f"{path}.{name}".lstrip("."), f"is a key of type {type(key).__name__}")
         return _HALF.sub("\N{REPLACEMENT CHARACTER}", name)
 
-    def _text(self, text: str, path: str, what: str = "") -> str:
+    def _text(self, text: str, path: str, prefix: str = "") -> str:
         if not _HALF.search(text):
             return text
-        return str(self._report(path, f"{what}holds half of a character", _HALF.sub("\N{REPLACEMENT CHARACTER}", text)))
+        return str(
+            self._report(path, f"{prefix}holds half of a character", _HALF.sub("\N{REPLACEMENT CHARACTER}", text))
+        )
 
     def _integer(self, number: int, path: str) -> int | str:
         try:
@@ -126,9 +128,9 @@ class _Cleaning:
             return None
         return number
 
-    def _report(self, path: str, what: str, made: Any = None) -> Any:
-        self.replaced.append(_HALF.sub("\N{REPLACEMENT CHARACTER}", f"{path or 'value'} {what}"))
-        return made
+    def _report(self, path: str, problem: str, replacement: Any = None) -> Any:
+        self.replaced.append(_HALF.sub("\N{REPLACEMENT CHARACTER}", f"{path or 'value'} {problem}"))
+        return replacement
 
 
 def _fields(value: Any) -> Any:

@@ -12,7 +12,7 @@ from tape.core.records import FIRST_STAMP, LAST_STAMP, micros
 from tape.errors import InvalidEntry
 from tape.errors.base import shown
 
-__all__ = ["CLOCK", "OCCURRED", "Told", "encode", "joined", "of_entry", "of_message", "told_stamp"]
+__all__ = ["CLOCK", "OCCURRED", "MetaAndTime", "encode", "joined", "of_entry", "of_message", "occurred_stamp"]
 
 CLOCK = "tape.clock"
 """What the clock said, of an entry that would otherwise be older than the one before it."""
@@ -21,7 +21,7 @@ OCCURRED = "tape.occurred_at"
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
-Told = tuple[dict[str, Any] | None, int | None]
+MetaAndTime = tuple[dict[str, Any] | None, int | None]
 """What the caller said, and when that happened of which the entry tells."""
 
 
@@ -29,19 +29,19 @@ def encode(meta: Any, occurred_at: Any = None, field: str = "meta") -> bytes | N
     """Return what is stored as meta; raises InvalidEntry unless it is a dict of strict JSON, with no name of ours."""
     if meta is None and occurred_at is None:
         return None
-    given = {} if meta is None else meta
-    if not isinstance(given, dict):
-        raise InvalidEntry(field, f"must be a dict, not {type(given).__name__}")
-    if OCCURRED in given:
+    fields = {} if meta is None else meta
+    if not isinstance(fields, dict):
+        raise InvalidEntry(field, f"must be a dict, not {type(fields).__name__}")
+    if OCCURRED in fields:
         raise InvalidEntry(f"{field}.{OCCURRED}", "is a name of the store's own; pass occurred_at= instead")
-    raw = strict.encode(given, field)
+    raw = strict.encode(fields, field)
     if occurred_at is None:
         return raw
-    stamp = b'"%b":%d}' % (OCCURRED.encode(), told_stamp(occurred_at))
+    stamp = b'"%b":%d}' % (OCCURRED.encode(), occurred_stamp(occurred_at))
     return b"{" + stamp if raw == b"{}" else b"%b,%b" % (raw[:-1], stamp)
 
 
-def told_stamp(occurred_at: Any) -> int:
+def occurred_stamp(occurred_at: Any) -> int:
     """Return the moment that a caller gave, an aware datetime or microseconds since 1970, as the latter."""
     if isinstance(occurred_at, datetime):
         if occurred_at.utcoffset() is None:
@@ -59,24 +59,24 @@ def joined(own: bytes | None, of_call: bytes | None) -> bytes | None:
     return msgspec.json.encode(_decode(of_call) | _decode(own))
 
 
-def of_entry(raw: bytes | None) -> Told:
+def of_entry(raw: bytes | None) -> MetaAndTime:
     """Return what was said beside an entry, and when that happened of which it tells."""
-    return _told(raw, OCCURRED)
+    return _split(raw, OCCURRED)
 
 
-def of_message(raw: bytes | None) -> Told:
+def of_message(raw: bytes | None) -> MetaAndTime:
     """Return what a caller said beside a message, and when it was said: nothing else."""
-    return _told(raw, OCCURRED, CLOCK)
+    return _split(raw, OCCURRED, CLOCK)
 
 
-def _told(raw: bytes | None, *hidden: str) -> Told:
+def _split(raw: bytes | None, *hidden: str) -> MetaAndTime:
     if raw is None:
         return None, None
     meta = _decode(raw)
     if hidden[0] not in meta and hidden[-1] not in meta:
         return meta, None
     occurred = meta.get(OCCURRED)
-    shown = {name: value for name, value in meta.items() if name not in hidden}
+    visible = {name: value for name, value in meta.items() if name not in hidden}
     # A file from elsewhere may say anything under our names.
-    known = type(occurred) is int and FIRST_STAMP <= occurred <= LAST_STAMP
-    return shown or None, occurred if known else None
+    valid = type(occurred) is int and FIRST_STAMP <= occurred <= LAST_STAMP
+    return visible or None, occurred if valid else None

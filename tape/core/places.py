@@ -55,7 +55,7 @@ def locate(home: str, away: Callable[[str], Away | None]) -> str:
     """
     place, seen = home, {home}
     while (state := away(place)) is not None:
-        if not state.arriving and (there := away(state.database)) is not None and there == Away(place, arriving=True):
+        if not state.arriving and (other := away(state.database)) is not None and other == Away(place, arriving=True):
             return place
         place = state.database
         if place in seen:

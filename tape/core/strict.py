@@ -148,10 +148,10 @@ def flag(value: Any, field: str) -> bool:
 
 def one_of(value: Any, known: Iterable[str], field: str) -> str:
     """Return ``value`` if it is one of a few words."""
-    found = next((word for word in known if isinstance(value, str) and value == word), None)
-    if found is None:
+    word = next((word for word in known if isinstance(value, str) and value == word), None)
+    if word is None:
         raise InvalidEntry(field, f"must be one of {', '.join(known)}, not {shown(value)}")
-    return found
+    return word
 
 
 def callback(value: Any, field: str) -> None:

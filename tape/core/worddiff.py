@@ -155,8 +155,8 @@ def _anchors(
         return []
     for width in (1, _RUN):
         left, right = _runs(a[low:high], width), _runs(b[start:end], width)
-        here, there = Counter(left), Counter(right)
-        places = {run: j for j, run in enumerate(right, start) if there[run] == 1 and here[run] == 1}
+        left_counts, right_counts = Counter(left), Counter(right)
+        places = {run: j for j, run in enumerate(right, start) if right_counts[run] == 1 and left_counts[run] == 1}
         if places:
             return _rising([(i, places[run]) for i, run in enumerate(left, low) if run in places])
     return []

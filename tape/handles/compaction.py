@@ -231,7 +231,7 @@ def _repeated(entry: Entry) -> Receipt:
     return Receipt(entry.tape, entry.seq, entry.key, None, entry.hash, duplicate=True, position=entry.position)
 
 
-def in_thread(work: Callable[[], Any]) -> Future[tuple[Any, BaseException | None]]:
+def in_thread(function: Callable[[], Any]) -> Future[tuple[Any, BaseException | None]]:
     """Run something in a thread of its own, which can be left behind when it hangs; returns its value or its error."""
     future: Future[tuple[Any, BaseException | None]] = Future()
     # From now on it cannot be cancelled, only abandoned by the waiter.
@@ -239,7 +239,7 @@ def in_thread(work: Callable[[], Any]) -> Future[tuple[Any, BaseException | None
 
     def run() -> None:
         try:
-            future.set_result((work(), None))
+            future.set_result((function(), None))
         except BaseException as error:
             future.set_result((None, error))
 
@@ -255,12 +255,12 @@ def too_slow(timeout: float) -> TimeoutError:
 def _summarized(summarize: Summarize, request: SummaryRequest, timeout: float) -> Any:
     """Run a summarizer, plain or async, for at most ``timeout`` seconds."""
 
-    def work() -> Any:
+    def run() -> Any:
         value = summarize(request)
         return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
 
     try:
-        value, error = in_thread(work).result(timeout)
+        value, error = in_thread(run).result(timeout)
     except TimeoutError:
         raise too_slow(timeout) from None
     if error is not None:

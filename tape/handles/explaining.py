@@ -193,11 +193,11 @@ class _Explaining:
         offset = common_prefix(old, new)
         if offset == sum(len(piece.raw) for piece in old):
             return None
-        kept = kept_of(old, offset)
+        common = kept_of(old, offset)
         at = same_until([(part.kind, part.shown) for part in before.parts], [(p.kind, p.shown) for p in side.parts])
         region = regions[at] if at is not None else None
         cause, why, entry = self._cause(before, old, offset, region)
-        change = self._difference(before, regions, offset, cause, why, entry, whole - kept, kept)
+        change = self._difference(before, regions, offset, cause, why, entry, whole - common, common)
         return msgspec.structs.replace(change, region=at, before=excerpt(old, offset), after=excerpt(new, offset))
 
     def _cause(
@@ -279,7 +279,7 @@ class _Explaining:
         why: str,
         entry: Entry | None,
         lost: int,
-        kept: int,
+        common: int,
     ) -> Difference:
         """Return a difference with what the usage of both calls reports."""
         seq = entry.seq if entry is not None else self.side.recorded
@@ -292,7 +292,7 @@ class _Explaining:
             why=why,
             before="",
             after="",
-            kept_tokens=kept,
+            kept_tokens=common,
             lost_tokens=lost,
             tape=self.reads.id if seq is not None else None,
             seq=seq,

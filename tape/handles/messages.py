@@ -121,16 +121,16 @@ class MessageWriter(Snapshot):
         message_id = strict.identifier(message_id, "message_id")
         if (message is None) == (content is UNSET):
             raise InvalidEntry("message", "give either a message or content=")
-        whole: dict[str, Any] | None = None
+        replacement: dict[str, Any] | None = None
         if message is not None:
-            given = dict(message) if isinstance(message, dict) else as_dict(message, "message")
-            _, whole = strict.encoded(given, "message")
+            plain = dict(message) if isinstance(message, dict) else as_dict(message, "message")
+            _, replacement = strict.encoded(plain, "message")
         else:
             _, content = strict.encoded(content, "content")
         intent = ReviseMessage(
             key=self._services.keyed(call.key),
             id=message_id,
-            message=whole,
+            message=replacement,
             new_content=None if content is UNSET else content,
             index_meta=_indexes(index_meta, call.meta),
         )
@@ -210,9 +210,9 @@ class MessageWriter(Snapshot):
         return entry.key in keys and isinstance(entry.payload, payloads.Append) and entry.payload.in_batch(index)
 
 
-def _indexes(index_meta: bool, said: bytes | None) -> bool:
+def _indexes(index_meta: bool, meta: bytes | None) -> bool:
     """Whether a message is to be found by its meta, of which there must be some."""
-    return strict.flag(index_meta, "index_meta") and said is not None
+    return strict.flag(index_meta, "index_meta") and meta is not None
 
 
 def say_beside(intents: Sequence[AddMessage], of_call: bytes | None, metas: Any, *, index_meta: bool = False) -> None:

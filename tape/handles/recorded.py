@@ -39,7 +39,9 @@ def composed(write: Callable[Concatenate[Any, P], Any], tape: Any, /, *args: P.a
 
 def record_in_order(tape: Any, requests: Sequence[Request]) -> list[Receipt]:
     """Record what was composed for one tape, one behind the other, all or none; each has a key of its own."""
-    receipts: list[Receipt] = tape._services.recorder.in_order([(one.call, one.intents) for one in requests])
+    receipts: list[Receipt] = tape._services.recorder.in_order(
+        [(request.call, request.intents) for request in requests]
+    )
     return receipts
 
 

@@ -10,7 +10,7 @@ from tape.core import strict
 from tape.core.context.build import Context, build
 from tape.core.context.explain import Explanation, digest
 from tape.core.context.policy import Policy
-from tape.core.context.turns import said
+from tape.core.context.turns import turn_facts
 from tape.core.entries import payloads
 from tape.core.journal.pointers import Pointer
 from tape.core.memory.loading import Loaded
@@ -161,7 +161,7 @@ class Snapshot:
             return info.name
         for entry in self.entries(kinds=("append",), limit=_OPENING):
             payload = entry.payload
-            if isinstance(payload, payloads.Append) and said(payload.message).begins:
+            if isinstance(payload, payloads.Append) and turn_facts(payload.message).begins:
                 request = " ".join(text_of(payload.message).split())
                 return request if len(request) <= LONGEST_TITLE else f"{request[: LONGEST_TITLE - 1]}…"
         return None
@@ -310,8 +310,8 @@ class Snapshot:
 
     def state(self, slot: str, default: Any = None) -> Any:
         """Return what a slot of state holds; ``default`` when it holds nothing, which is not the same as null."""
-        found = self.state_entry(slot)
-        return default if found is None else found.value
+        entry = self.state_entry(slot)
+        return default if entry is None else entry.value
 
     def state_entry(self, slot: str) -> StateValue | None:
         """Return what a slot of state holds with the tape and seq of the entry that set it, or None for nothing."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from tape.core import strict
-from tape.core.context.turns import said
+from tape.core.context.turns import turn_facts
 from tape.core.entries import payloads
 from tape.core.memory.prices import UNKNOWN, Prices, UsageRow, added_up
 from tape.core.records import Entry, micros, moment
@@ -44,12 +44,12 @@ def spending(
         raise InvalidEntry("prices", f"must be Prices, not {type(prices).__name__}")
     first, last = _bound(since, "since"), _bound(until, "until")
     uses = catalog.uses() if chat is None else _of_tape(chat, turns=by == "turn")
-    wanted = (
+    counted = (
         (use, used)
         for use, used in uses
         if (first is None or use.stamp >= first) and (last is None or use.stamp <= last)
     )
-    rows = added_up(wanted, _KEYS[by], prices)
+    rows = added_up(counted, _KEYS[by], prices)
     if by == "turn":
         return rows
     return sorted(rows, key=lambda row: row.key if by == "day" else (-row.cost, -row.input_tokens, row.key))
@@ -68,7 +68,7 @@ def _of_tape(chat: Tape, *, turns: bool) -> Iterator[tuple[Use, payloads.Usage]]
     turn = ""
     for entry in chat.entries(kinds=("append", "usage") if turns else ("usage",)):
         payload = entry.payload
-        if isinstance(payload, payloads.Append) and said(payload.message).begins:
+        if isinstance(payload, payloads.Append) and turn_facts(payload.message).begins:
             turn = payload.id
         elif isinstance(payload, payloads.Usage):
             yield Use(entry.tape, _stamp(entry), turn), payload

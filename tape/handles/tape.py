@@ -57,8 +57,8 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         if point is None:
             # A None that was computed as a point must not mean now.
             raise InvalidEntry("point", "must be a seq, a datetime or a name")
-        wanted = None if point is UNSET else point
-        return Snapshot(self._services, self._id, *self._reader.freeze(self._id, wanted))
+        chosen = None if point is UNSET else point
+        return Snapshot(self._services, self._id, *self._reader.freeze(self._id, chosen))
 
     def _at_pointer(self, place: Pointer, depth: int | None) -> Snapshot:
         """Return the snapshot that a pointer was made for, once its chain was checked."""
@@ -289,11 +289,11 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
 
     def linked(self, child: Tape | str) -> Snapshot:
         """Return a merged or linked fork as it was then, without its later entries."""
-        wanted = _tape_id(child)
-        head = self._reader.linked(self._id, wanted)
+        child_id = _tape_id(child)
+        head = self._reader.linked(self._id, child_id)
         if head is None:
-            raise InvalidEntry("child", f"{wanted!r} was never merged into or linked to {self._id!r}")
-        return Snapshot(self._services, wanted, head)
+            raise InvalidEntry("child", f"{child_id!r} was never merged into or linked to {self._id!r}")
+        return Snapshot(self._services, child_id, head)
 
     def diff(self, a: int | datetime | str | Snapshot, b: int | datetime | str | Snapshot) -> Diff:
         """Return what was added, revised, retracted and anchored from one point, or one tape, to another."""

@@ -63,10 +63,10 @@ class _Source:
         self._behind = cursor
         self.more = True
 
-    def first(self, size: int, wanted: Callable[[str, TapeInfo], bool]) -> TapeInfo | None:
+    def first(self, size: int, counts: Callable[[str, TapeInfo], bool]) -> TapeInfo | None:
         """Return the next tape that is wanted, and pass over those that are not."""
         while True:
-            while self._rows and not wanted(self.name, self._rows[0].info):
+            while self._rows and not counts(self.name, self._rows[0].info):
                 self.take()
             if self._rows:
                 return self._rows[0].info
@@ -94,7 +94,7 @@ def merge_pages(
     cursors: Mapping[str, str | None],
     order: str,
     limit: int,
-    wanted: Callable[[str, TapeInfo], bool],
+    counts: Callable[[str, TapeInfo], bool],
 ) -> Across[TapeInfo]:
     """Return the next page over the databases that have not been read to their end, behind the cursor of each.
 
@@ -106,7 +106,7 @@ def merge_pages(
     items: list[TapeInfo] = []
 
     def first(source: _Source) -> TapeInfo | None:
-        return source.first(limit, wanted)
+        return source.first(limit, counts)
 
     while len(items) < limit and sources:
         firsts, failed = ask_each(list(sources), lambda name: first(sources[name]))
@@ -133,7 +133,7 @@ def _moment(info: TapeInfo, order: str) -> datetime:
 
 
 def merge_hits(
-    search: Callable[[str, int], list[Hit]], names: list[str], limit: int, wanted: Callable[[str, Hit], bool]
+    search: Callable[[str, int], list[Hit]], names: list[str], limit: int, counts: Callable[[str, Hit], bool]
 ) -> Across[Hit]:
     """Search every database, leave out what does not count there, and return the newest hits of all."""
 
@@ -141,13 +141,13 @@ def merge_hits(
         size = limit
         while True:
             hits = search(name, size)
-            kept = [hit for hit in hits if wanted(name, hit)]
-            if len(kept) >= limit or len(hits) < size:
-                return kept[:limit]
+            counted = [hit for hit in hits if counts(name, hit)]
+            if len(counted) >= limit or len(hits) < size:
+                return counted[:limit]
             size *= 2
 
     answers, down = ask_each(names, ask)
     hits: list[Any] = sorted(
-        (hit for found in answers.values() for hit in found), key=lambda hit: hit.recorded_at, reverse=True
+        (hit for answer in answers.values() for hit in answer), key=lambda hit: hit.recorded_at, reverse=True
     )
     return Across(hits[:limit], None, down)

@@ -160,8 +160,8 @@ class Mover:
     def _compare(self, tapes: Iterable[str]) -> None:
         """Hold the copies against the tapes."""
         for tape in tapes:
-            here, there = self._head(self._source, tape), self._head(self._target, tape)
-            if here != there:
+            source_head, target_head = self._head(self._source, tape), self._head(self._target, tape)
+            if source_head != target_head:
                 raise StoreFailed(
                     f"tape {tape!r} has another head in {self._to!r} than in {self._from!r}: "
                     "somebody writes it without the pool"

@@ -147,21 +147,21 @@ class Pool:
         filters = list_filters(owner, agent, status, parent, label, name, prefix, updated_before, updated_after)
         strict.flag(hidden, "hidden")
         known, _ = self._absences()
-        asked = self.names if owner is None else [self._known_place(owner)]
-        at: dict[str, str | None] = dict.fromkeys(asked, "")
+        names = self.names if owner is None else [self._known_place(owner)]
+        at: dict[str, str | None] = dict.fromkeys(names, "")
         if cursor is not None:
             before = decode_cursor(cursor, ListCursor, "cursor")
             if before.order != order:
                 raise InvalidEntry("cursor", f"is one of the order {before.order!r}")
-            at = {name: before.at.get(name, "") for name in asked}
+            at = {name: before.at.get(name, "") for name in names}
 
         def read(name: str, cursor: str | None, size: int) -> tuple[builtins.list[Listed], bool]:
             return self._store(name)._services.catalog.listed(filters, size, cursor, order, hidden=hidden)
 
-        def wanted(name: str, info: TapeInfo) -> bool:
+        def is_listed(name: str, info: TapeInfo) -> bool:
             return not info.id.startswith(RECORDS) and counts(known, name, info.owner)
 
-        return merge_pages(read, at, order, strict.limit(limit), wanted)
+        return merge_pages(read, at, order, strict.limit(limit), is_listed)
 
     def search(
         self,
@@ -182,11 +182,11 @@ class Pool:
                 query, owner=owner, limit=size, kind=kind, role=role, since=since, until=until
             )
 
-        def wanted(name: str, hit: Hit) -> bool:
+        def is_counted(name: str, hit: Hit) -> bool:
             return not known[name] or counts(known, name, self._owner_of(name, hit.tape))
 
-        asked = self.names if owner is None else [self._known_place(owner)]
-        return merge_hits(search, asked, strict.limit(limit), wanted)
+        names = self.names if owner is None else [self._known_place(owner)]
+        return merge_hits(search, names, strict.limit(limit), is_counted)
 
     def feed(self, cursor: str | None = None) -> PoolFeed:
         """Return the entries of all databases behind a cursor, each once and those of a tape in order.

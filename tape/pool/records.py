@@ -61,12 +61,12 @@ def records_in(store: Store) -> list[TapeInfo]:
 
 def absences(store: Store) -> Absences:
     """Return the owners whose tapes are not in a database."""
-    found = {}
+    destinations = {}
     for info in records_in(store):
         away = _away(info)
         if away is not None and info.meta is not None:
-            found[str(info.meta["owner"])] = away
-    return found
+            destinations[str(info.meta["owner"])] = away
+    return destinations
 
 
 def counts(known: Mapping[str, Absences], database: str, owner: str | None) -> bool:

@@ -203,7 +203,7 @@ def _succeeded(check: Check, fork: Tape, run: str, value: Any) -> bool:
 def _first_change(failed: Recording, rescued: Recording) -> tuple[RecordedCall, RecordedCall] | None:
     """Return the first call that is not the same in two runs, in its request or in what came of it."""
     for before, after in zip(failed.calls, rescued.calls, strict=False):
-        outcomes = [{name: (each.result or {}).get(name) for name in ("value", "error")} for each in (before, after)]
+        outcomes = [{name: (call.result or {}).get(name) for name in ("value", "error")} for call in (before, after)]
         if before.digest != after.digest or outcomes[0] != outcomes[1]:
             return before, after
     return None

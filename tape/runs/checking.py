@@ -66,14 +66,17 @@ class CheckReport(Struct, kw_only=True):
 
     def __str__(self) -> str:
         rows = [("tape", "run", "calls", "result")]
-        rows += [(one.tape, one.name or one.run, f"{one.matched}/{one.calls}", _told(one)) for one in self.runs]
+        rows += [
+            (checked.tape, checked.name or checked.run, f"{checked.matched}/{checked.calls}", _outcome(checked))
+            for checked in self.runs
+        ]
         rows += [(tape, "", "", "no completed run") for tape in self.without]
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         cells = [[cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]] for row in rows]
         return "\n".join("  ".join(line).rstrip() for line in cells)
 
 
-def _told(checked: Checked) -> str:
+def _outcome(checked: Checked) -> str:
     if checked.first is not None:
         return f"{checked.status}: {checked.first}"
     return checked.status if checked.error is None else f"{checked.status}: {checked.error}"

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from tape.core import strict
 from tape.errors import Diverged, EffectRefused, EffectUnknown, InvalidEntry
 from tape.runs import recording as entries
-from tape.runs.matching import Asked, Cursor, Verdict, recorded_divergence
+from tape.runs.matching import CallRequest, Cursor, Verdict, recorded_divergence
 from tape.runs.pure.divergence import Divergence, RunReport, changes_between
 from tape.runs.pure.effects import EFFECTS, MAY_HAVE_RUN, ON_UNKNOWN, Effect, effect_key
 from tape.runs.pure.fields import Field
@@ -182,13 +182,13 @@ class Journal:
     def _decide(self, step: Step) -> Step:
         if self.cursor is None:
             return step
-        wrapped, lane, asked = step.wrapped, step.lane, Asked(step.wrapped.kind, step.wrapped.name, step.body)
-        how = getattr(self._settings, f"{wrapped.kind}s")
-        if how == "live" and wrapped.kind != "tool":
+        wrapped, lane, request = step.wrapped, step.lane, CallRequest(step.wrapped.kind, step.wrapped.name, step.body)
+        setting = getattr(self._settings, f"{wrapped.kind}s")
+        if setting == "live" and wrapped.kind != "tool":
             step.recorded = self.cursor.take(lane, wrapped.kind, wrapped.name)
             step.n = lane.calls
             return step
-        verdict = self.cursor.find(lane, asked)
+        verdict = self.cursor.find(lane, request)
         if verdict.diverged is not None:
             self._diverge(verdict, step.body)
         recorded = verdict.recorded
@@ -201,7 +201,7 @@ class Journal:
         if recorded.result is None:
             return self._unknown(step, recorded)
         writes = "write" in (wrapped.effect or recorded.effect or "write", recorded.effect)
-        live = how == "live" and (self._settings.writes_allowed or not writes)
+        live = setting == "live" and (self._settings.writes_allowed or not writes)
         step.mode = "compare" if live else "answer"
         return step
 
@@ -214,8 +214,8 @@ class Journal:
     def _unknown(self, step: Step, recorded: RecordedCall) -> Step:
         """Decide on a call that was started and has no outcome."""
         if not self._resumes:
-            told = recorded_divergence("extra_call", recorded, why="it was started, and no outcome is recorded")
-            self._diverge(Verdict(None, told), step.body)
+            divergence = recorded_divergence("extra_call", recorded, why="it was started, and no outcome is recorded")
+            self._diverge(Verdict(None, divergence), step.body)
         step.attempt = recorded.attempt + 1
         wrapped = step.wrapped
         effect = wrapped.effect or recorded.effect or "write"
@@ -248,16 +248,16 @@ class Journal:
 
     def _diverge(self, verdict: Verdict, body: Body | None) -> None:
         """Note a divergence. Raises it, unless differences are collected and the recording has an answer."""
-        told = verdict.diverged
-        assert told is not None
+        divergence = verdict.diverged
+        assert divergence is not None
         if self.explain is not None and body is not None:
-            told = self.explain(told, verdict.recorded, body)
-        self.report.diverged.append(told)
+            divergence = self.explain(divergence, verdict.recorded, body)
+        self.report.diverged.append(divergence)
         if not self._settings.collect:
-            self._stopped = Diverged(told)
+            self._stopped = Diverged(divergence)
             raise self._stopped
         if verdict.recorded is None:
-            raise Diverged(told)
+            raise Diverged(divergence)
 
     # -- what is written
 
@@ -316,8 +316,8 @@ class Journal:
 
     def copied(self, step: Step, result: Mapping[str, Any]) -> Fact | None:
         """Return what is written of a call that was answered from the tape."""
-        kept = {name: value for name, value in result.items() if name not in ("run", "lane", "n", "status", "took")}
-        return self._outcome(step, str(result.get("status", "completed")), **kept)
+        fields = {name: value for name, value in result.items() if name not in ("run", "lane", "n", "status", "took")}
+        return self._outcome(step, str(result.get("status", "completed")), **fields)
 
     def skipped(self, step: Step) -> Fact | None:
         """Return what is written of a call of which nobody knows whether it was made, and that is not made again."""
@@ -346,7 +346,7 @@ class Journal:
         recorded = step.recorded
         assert recorded is not None
         with self._lock:
-            then, now = _told(recorded.result or {}), _told(fact)
+            then, now = _outcome_value(recorded.result or {}), _outcome_value(fact)
             if changes := changes_between(then, now):
                 self._diverge(Verdict(recorded, recorded_divergence("result_changed", recorded, changes=changes)), None)
 
@@ -375,11 +375,11 @@ class Journal:
         # Behind the first difference nothing more was asked for: that says nothing.
         if self.cursor is not None and not self._resumes and self._stopped is None:
             with self._lock:
-                for told in self.cursor.close():
-                    (self.report.unused if told.kind == "unused" else self.report.diverged).append(told)
+                for divergence in self.cursor.close():
+                    (self.report.unused if divergence.kind == "unused" else self.report.diverged).append(divergence)
 
 
-def _told(result: Mapping[str, Any]) -> Any:
+def _outcome_value(result: Mapping[str, Any]) -> Any:
     """Return what an outcome says, without its times."""
     if "error" in result:
         return {"error": f"{result['error']['type']}: {result['error']['text']}"}

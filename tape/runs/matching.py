@@ -12,7 +12,7 @@ from tape.runs.pure.lanes import ROOT, Lane, lanes_inside_calls, parallel_parent
 from tape.runs.pure.requests import Body, Reader
 from tape.runs.recording import RecordedCall, Recording
 
-__all__ = ["MATCHES", "Asked", "Cursor", "Verdict"]
+__all__ = ["MATCHES", "CallRequest", "Cursor", "Verdict"]
 
 MATCHES = ("strict", "request", "order")
 """How a call finds its recording: at its place with the same request; by its request wherever it was made; or as the
@@ -23,7 +23,7 @@ _LOOKED_AT = 20
 """Recorded calls that a call without one is held against, to find the nearest."""
 
 
-class Asked(Struct):
+class CallRequest(Struct):
     """A call as it is made now."""
 
     kind: str
@@ -61,33 +61,33 @@ class Cursor:
 
     # -- one call
 
-    def find(self, lane: Lane, asked: Asked) -> Verdict:
+    def find(self, lane: Lane, request: CallRequest) -> Verdict:
         """Return what the recording says of a call that is made in ``lane``."""
         if lane.live:
             return Verdict()
         if self._match != "strict":
-            return self._find_anywhere(lane, asked)
-        if lane.bound is None and not self._bind(lane, asked):
-            return self._beyond(lane, asked, None)
+            return self._find_anywhere(lane, request)
+        if lane.bound is None and not self._bind(lane, request):
+            return self._beyond(lane, request, None)
         assert lane.bound is not None
         queue = self.recording.lanes.get(lane.bound, [])
         position = self._positions.get(lane.bound, 0)
         expected = queue[position] if position < len(queue) else None
         if expected is not None and self._is_live(expected):
             return self._go_live(lane)
-        late = self._settle_passed_over(lane.bound, asked)
+        late = self._settle_passed_over(lane.bound, request)
         if late is not None:
             return late
         if expected is None:
-            return self._beyond(lane, asked, queue[-1] if queue else None)
-        later = next((index for index in range(position, len(queue)) if self._matches(queue[index], asked)), None)
-        if later is None and self._same(expected, asked):
+            return self._beyond(lane, request, queue[-1] if queue else None)
+        later = next((index for index in range(position, len(queue)) if self._matches(queue[index], request)), None)
+        if later is None and self._same(expected, request):
             later = position
         if later is not None:
             if later > position:
                 self._passed_over[lane.bound] = queue[position:later]
             return Verdict(self._use(lane, queue[later], later + 1))
-        return self._differs(lane, asked, expected, queue[position + 1 :])
+        return self._differs(lane, request, expected, queue[position + 1 :])
 
     def take(self, lane: Lane, kind: str, name: str) -> RecordedCall | None:
         """Return the next recorded call of a kind and name in a lane, whatever it asked, and pass over it."""
@@ -118,23 +118,23 @@ class Cursor:
         lane.live = self._live_begun = True
         return Verdict()
 
-    def _beyond(self, lane: Lane, asked: Asked, last: RecordedCall | None) -> Verdict:
+    def _beyond(self, lane: Lane, request: CallRequest, last: RecordedCall | None) -> Verdict:
         """Return the verdict on a call behind the last one of its lane."""
         if self._open_ended or self._live_begun or (self._live_from or 2**62) <= 1:
             return self._go_live(lane)
         if self._live_from is not None and self._live_from > len(self.recording.calls):
             return self._go_live(lane)
-        nearest = self._nearest(asked, self._unused())
+        nearest = self._nearest(request, self._unused())
         lost = self._lost_lane(lane, None)
         if lost is not None:
             return Verdict(diverged=lost)
         return Verdict(
-            diverged=_told("extra_call", asked, lane, nearest=nearest or last, why="no call is recorded here")
+            diverged=_divergence("extra_call", request, lane, nearest=nearest or last, why="no call is recorded here")
         )
 
     # -- lanes
 
-    def _bind(self, lane: Lane, asked: Asked) -> bool:
+    def _bind(self, lane: Lane, request: CallRequest) -> bool:
         """Find the recorded lane that a new lane is; False when there is none left."""
         parent = lane.parent or lane
         fixed = lane.nested or lane.parent is None or not _numbered(lane.path)
@@ -143,7 +143,7 @@ class Cursor:
             return True
         siblings = self._siblings(lane, parent)
         recorded = [calls for calls in siblings if not self._is_live(calls[0])]
-        chosen = self._lane_of(asked, recorded)
+        chosen = self._lane_of(request, recorded)
         if chosen is None:
             if not fixed:
                 lane.path = self._free_path(parent)
@@ -174,21 +174,21 @@ class Cursor:
             paths.append(ROOT)
         return sorted((self.recording.lanes[path] for path in paths), key=lambda calls: calls[0].number)
 
-    def _lane_of(self, asked: Asked, lanes: list[list[RecordedCall]]) -> list[RecordedCall] | None:
+    def _lane_of(self, request: CallRequest, lanes: list[list[RecordedCall]]) -> list[RecordedCall] | None:
         """Return the lane that begins with a call, or else the one that it is most likely meant to be.
 
         Not simply the next in turn: which of several threads comes first is up to the scheduler.
         """
-        chosen = next((calls for calls in lanes if self._matches(calls[0], asked)), None)
+        chosen = next((calls for calls in lanes if self._matches(calls[0], request)), None)
         if chosen is not None:
             return chosen
-        nearest = self._nearest(asked, [calls[0] for calls in lanes])
-        if nearest is not None and (not self._open_ended or self._same(nearest, asked)):
+        nearest = self._nearest(request, [calls[0] for calls in lanes])
+        if nearest is not None and (not self._open_ended or self._same(nearest, request)):
             return self.recording.lanes[nearest.lane]
         if self._open_ended:
             return None
         # Its first call may be missing.
-        nearest = self._nearest(asked, [call for calls in lanes for call in calls])
+        nearest = self._nearest(request, [call for calls in lanes for call in calls])
         return None if nearest is None else self.recording.lanes[nearest.lane]
 
     def _free_path(self, parent: Lane) -> str:
@@ -201,35 +201,35 @@ class Cursor:
 
     # -- differences
 
-    def _differs(self, lane: Lane, asked: Asked, expected: RecordedCall, rest: list[RecordedCall]) -> Verdict:
+    def _differs(self, lane: Lane, request: CallRequest, expected: RecordedCall, rest: list[RecordedCall]) -> Verdict:
         """Return the verdict on a call that is not the expected one, nor any later one of its lane."""
         lost = self._lost_lane(lane, expected)
-        alike = (expected.kind, expected.name) == (asked.kind, asked.name)
+        alike = (expected.kind, expected.name) == (request.kind, request.name)
         if alike:
             self._use(lane, expected, self._positions.get(lane.bound or "", 0) + 1)
-            return Verdict(expected, lost or self._changed(asked, expected))
+            return Verdict(expected, lost or self._changed(request, expected))
         if lost is not None:
             return Verdict(diverged=lost)
-        following = next((call for call in rest if (call.kind, call.name) == (asked.kind, asked.name)), None)
-        if following is not None and self._alike(asked, following) >= 0.5:
+        following = next((call for call in rest if (call.kind, call.name) == (request.kind, request.name)), None)
+        if following is not None and self._alike(request, following) >= 0.5:
             # It is the next one of its kind, changed by what the calls before it no longer gave.
-            where = self.recording.lanes[lane.bound or ""].index(following)
-            self._use(lane, following, where + 1)
-            return Verdict(following, missing(expected, f"{asked.kind} call {asked.name!r} was made in its place"))
-        nearest = self._nearest(asked, self._unused())
+            index = self.recording.lanes[lane.bound or ""].index(following)
+            self._use(lane, following, index + 1)
+            return Verdict(following, missing(expected, f"{request.kind} call {request.name!r} was made in its place"))
+        nearest = self._nearest(request, self._unused())
         why = f"recorded is {expected.kind} call {expected.name!r}"
-        return Verdict(diverged=_told("extra_call", asked, lane, nearest=nearest, why=why, expected=expected))
+        return Verdict(diverged=_divergence("extra_call", request, lane, nearest=nearest, why=why, expected=expected))
 
-    def _changed(self, asked: Asked, expected: RecordedCall) -> Divergence:
-        changes = changes_between(*self._comparable(expected, asked.body))
-        return recorded_divergence(kind_of_change(asked.kind, changes), expected, changes=changes)
+    def _changed(self, request: CallRequest, expected: RecordedCall) -> Divergence:
+        changes = changes_between(*self._comparable(expected, request.body))
+        return recorded_divergence(kind_of_change(request.kind, changes), expected, changes=changes)
 
-    def _settle_passed_over(self, bound: str, asked: Asked) -> Verdict | None:
+    def _settle_passed_over(self, bound: str, request: CallRequest) -> Verdict | None:
         """Decide what became of calls that were passed over: the next call tells."""
         passed = self._passed_over.pop(bound, None)
         if passed is None:
             return None
-        late = next((call for call in passed if self._same(call, asked)), None)
+        late = next((call for call in passed if self._same(call, request)), None)
         if late is None:
             return Verdict(diverged=missing(passed[0], "a later call was made instead"))
         self.used.add(late.number)
@@ -257,46 +257,46 @@ class Cursor:
         """Return what the recording has and nobody asked for: missing where the run went on, unused at its end."""
         passed = {call.number for calls in self._passed_over.values() for call in calls}
         left = self._unused()
-        told = [missing(call, "a later call was made instead") for call in left if call.number in passed]
-        return told + [recorded_divergence("unused", call) for call in left if call.number not in passed]
+        missed = [missing(call, "a later call was made instead") for call in left if call.number in passed]
+        return missed + [recorded_divergence("unused", call) for call in left if call.number not in passed]
 
     def _unused(self) -> list[RecordedCall]:
         return [call for call in self.recording.calls if call.number not in self.used and not self._is_live(call)]
 
     # -- looser matching
 
-    def _find_anywhere(self, lane: Lane, asked: Asked) -> Verdict:
-        left = [call for call in self._unused() if (call.kind, call.name) == (asked.kind, asked.name)]
+    def _find_anywhere(self, lane: Lane, request: CallRequest) -> Verdict:
+        left = [call for call in self._unused() if (call.kind, call.name) == (request.kind, request.name)]
         if self._match == "order":
             chosen = left[0] if left else None
         else:
             # By its digest if there is one: to compare what it says takes longer.
-            chosen = next((call for call in left if self._matches(call, asked)), None)
-            chosen = chosen or next((call for call in left if self._same(call, asked)), None)
+            chosen = next((call for call in left if self._matches(call, request)), None)
+            chosen = chosen or next((call for call in left if self._same(call, request)), None)
         if chosen is not None:
             return Verdict(self._use(lane, chosen))
         begun = self._live_from is not None and not self._unused()
         if begun or self._open_ended:
             return self._go_live(lane)
-        nearest = self._nearest(asked, left)
+        nearest = self._nearest(request, left)
         if nearest is None:
-            return Verdict(diverged=_told("extra_call", asked, lane, why="no call of this name is left"))
+            return Verdict(diverged=_divergence("extra_call", request, lane, why="no call of this name is left"))
         self.used.add(nearest.number)
-        return Verdict(nearest, self._changed(asked, nearest))
+        return Verdict(nearest, self._changed(request, nearest))
 
     # -- comparing
 
-    def _matches(self, call: RecordedCall, asked: Asked) -> bool:
+    def _matches(self, call: RecordedCall, request: CallRequest) -> bool:
         """Whether two requests have the same digest."""
-        return (call.kind, call.name) == (asked.kind, asked.name) and self._digest(call) == asked.body.digest
+        return (call.kind, call.name) == (request.kind, request.name) and self._digest(call) == request.body.digest
 
-    def _same(self, call: RecordedCall, asked: Asked) -> bool:
+    def _same(self, call: RecordedCall, request: CallRequest) -> bool:
         """Whether two requests say the same; the names in a list of objects may come in another order."""
-        if self._matches(call, asked):
+        if self._matches(call, request):
             return True
-        if (call.kind, call.name) != (asked.kind, asked.name):
+        if (call.kind, call.name) != (request.kind, request.name):
             return False
-        recorded, given = self._comparable(call, asked.body)
+        recorded, given = self._comparable(call, request.body)
         return bool(recorded == given) and not changes_between(recorded, given)
 
     def _digest(self, call: RecordedCall) -> str:
@@ -310,14 +310,14 @@ class Cursor:
         normaliser = self._reader.normaliser
         return normaliser(call.request(), {}), normaliser(body.values(), {})
 
-    def _nearest(self, asked: Asked, calls: Iterable[RecordedCall]) -> RecordedCall | None:
+    def _nearest(self, request: CallRequest, calls: Iterable[RecordedCall]) -> RecordedCall | None:
         """Return the recorded call that is most like the one made."""
-        same = [call for call in calls if (call.kind, call.name) == (asked.kind, asked.name)]
-        return max(same[:_LOOKED_AT], key=lambda call: (self._alike(asked, call), -call.number), default=None)
+        same = [call for call in calls if (call.kind, call.name) == (request.kind, request.name)]
+        return max(same[:_LOOKED_AT], key=lambda call: (self._alike(request, call), -call.number), default=None)
 
-    def _alike(self, asked: Asked, call: RecordedCall) -> float:
+    def _alike(self, request: CallRequest, call: RecordedCall) -> float:
         """Return how much of two requests is the same, from 0 to 1: what they say, in whichever order."""
-        recorded, given = (_leaves(request) for request in self._comparable(call, asked.body))
+        recorded, given = (_leaves(side) for side in self._comparable(call, request.body))
         every = sum(recorded.values()) + sum(given.values())
         common = sum(min(count, given.get(leaf, 0)) for leaf, count in recorded.items())
         return 1.0 if every == 0 else 2 * common / every
@@ -351,19 +351,21 @@ def missing(call: RecordedCall, why: str) -> Divergence:
     return recorded_divergence("missing_call", call, why=why)
 
 
-def _told(
+def _divergence(
     kind: str,
-    asked: Asked,
+    request: CallRequest,
     lane: Lane,
     *,
     why: str,
     nearest: RecordedCall | None = None,
     expected: RecordedCall | None = None,
 ) -> Divergence:
-    made = Divergence(kind=kind, call=asked.kind, name=asked.name, lane=lane.bound or lane.path, n=lane.calls, why=why)
+    divergence = Divergence(
+        kind=kind, call=request.kind, name=request.name, lane=lane.bound or lane.path, n=lane.calls, why=why
+    )
     facts: dict[str, Any] = {}
     if nearest is not None:
         facts["nearest"] = nearest.seq
     if expected is not None:
         facts |= {"seq": expected.seq, "number": expected.number}
-    return structs.replace(made, **facts) if facts else made
+    return structs.replace(divergence, **facts) if facts else divergence

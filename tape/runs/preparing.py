@@ -96,7 +96,7 @@ def prepare(chat: Tape, plan: Plan, into: Tape | None, base: Tape | None) -> Pre
     run = plan.run if into is None else _run_id(plan.id)
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=into is not None)
     journal.copies = into is not None and plan.live_from is None
-    journal.explain = lambda told, call, body: with_sources(told, call, body, chat)
+    journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
     opening = []
     if into is not None:
         data: dict[str, Any] = {"name": plan.name or recording.info.name, "input": recording.info.input}
@@ -128,7 +128,7 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
     settings = Settings(writes_allowed=True)
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=True)
     journal.tape = chat.id
-    journal.explain = lambda told, call, body: with_sources(told, call, body, chat)
+    journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
     resumed = Fact("run.resumed", {"run": run, "calls": len(recording.calls)}, key_of(run, "resumed", new_id()))
     return Prepared(journal, recording, info.input, [resumed], ends=info.ends, started=info.seq)
 

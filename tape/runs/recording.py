@@ -161,13 +161,13 @@ class _Bodies:
 
     def _build(self, seq: int) -> dict[str, Any]:
         request: dict[str, Any] = {}
-        for name, kept in self._stored[seq].items():
-            if "of" in kept:
-                request[name] = applied(kept, self._built[kept["of"]].get(kept.get("field", name)))
-            elif "context" in kept:
-                request[name] = rendered_field(self._recall(kept["context"]), kept["api"])
+        for name, stored in self._stored[seq].items():
+            if "of" in stored:
+                request[name] = applied(stored, self._built[stored["of"]].get(stored.get("field", name)))
+            elif "context" in stored:
+                request[name] = rendered_field(self._recall(stored["context"]), stored["api"])
             else:
-                request[name] = kept.get("is")
+                request[name] = stored.get("is")
         return request
 
     def _recall(self, place: list[Any]) -> Any:

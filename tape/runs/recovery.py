@@ -80,13 +80,13 @@ def _recover(chat: Tape, run: str | None) -> list[CallState]:
     else:
         ids = [run]
     calls = [call for id in ids for call in read_recording(chat, id).calls if call.run == id]
-    asked = _unsettled(chat.messages())
+    unsettled = _unsettled(chat.messages())
     matched: dict[int, tuple[str, str]] = {}
     states: list[CallState] = []
-    for message, call in asked:
-        made = _made(call, message, [one for one in calls if one.seq not in matched])
-        if made is not None:
-            matched[made.seq] = (call.id, message.id)
+    for message, call in unsettled:
+        dispatched = _dispatched(call, message, [recorded for recorded in calls if recorded.seq not in matched])
+        if dispatched is not None:
+            matched[dispatched.seq] = (call.id, message.id)
         elif run is None:
             arguments = _arguments(call)
             states.append(
@@ -146,12 +146,16 @@ def _arguments(call: shapes.Call) -> Any:
         return call.arguments
 
 
-def _made(call: shapes.Call, message: Message, calls: list[RecordedCall]) -> RecordedCall | None:
+def _dispatched(call: shapes.Call, message: Message, calls: list[RecordedCall]) -> RecordedCall | None:
     """Return the recorded call that a tool call of a message became.
 
     One of the same tool with other arguments counts, too, where there is none with the same: a wrapper may add to them,
     and a call that ran must not look as if it had not.
     """
-    later = [one for one in calls if one.kind == "tool" and one.name == call.name and one.seq > message.seq]
+    later = [
+        recorded
+        for recorded in calls
+        if recorded.kind == "tool" and recorded.name == call.name and recorded.seq > message.seq
+    ]
     arguments = _arguments(call)
-    return next((one for one in later if one.request() == arguments), later[0] if later else None)
+    return next((recorded for recorded in later if recorded.request() == arguments), later[0] if later else None)

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["with_sources"]
 
 
-def with_sources(told: Divergence, call: RecordedCall | None, body: Body, chat: Tape) -> Divergence:
+def with_sources(divergence: Divergence, call: RecordedCall | None, body: Body, chat: Tape) -> Divergence:
     """Return a divergence with the entries that the two values came from, where they are messages of the tape.
 
     The recorded value is looked for in the tape as it was when the call was made, the given one in the tape as it is.
     """
-    if call is None or told.path is None or told.kind != "request_changed":
-        return told
-    parts = told.path.split("/")[1:]
+    if call is None or divergence.path is None or divergence.kind != "request_changed":
+        return divergence
+    parts = divergence.path.split("/")[1:]
     if len(parts) < 2 or not parts[1].isdigit():
-        return told
+        return divergence
     name, index = parts[0], int(parts[1])
     recorded, given = _element(call.request().get(name), index), _element(body.values().get(name), index)
     source = _source(recorded, chat.at(call.seq).messages())
     given_source = _source(given, chat.messages())
-    return structs.replace(told, source=source, given_source=given_source)
+    return structs.replace(divergence, source=source, given_source=given_source)
 
 
 def _element(items: Any, index: int) -> Any:

@@ -57,26 +57,28 @@ class Calls:
         if not callable(fn):
             raise InvalidEntry("fn", f"must be a function, not a {type(fn).__name__}")
         if _is(inspect.isasyncgenfunction, fn):
-            made: Callable[..., Any] = self._async_generator(wrapped)
+            wrapper: Callable[..., Any] = self._async_generator(wrapped)
         elif _is(inspect.iscoroutinefunction, fn):
-            made = self._coroutine(wrapped)
+            wrapper = self._coroutine(wrapped)
         elif _is(inspect.isgeneratorfunction, fn):
-            made = self._async_generator(wrapped) if self._port.waits else self._generator(wrapped)
+            wrapper = self._async_generator(wrapped) if self._port.waits else self._generator(wrapped)
         elif self._port.waits:
-            made = self._coroutine(wrapped)
+            wrapper = self._coroutine(wrapped)
         else:
-            made = self._plain(wrapped)
+            wrapper = self._plain(wrapped)
         for name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
             if hasattr(fn, name):
-                setattr(made, name, getattr(fn, name))
+                setattr(wrapper, name, getattr(fn, name))
         with contextlib.suppress(TypeError, ValueError):
             # Frameworks make the schema of a tool of this. The effect is handed over by the run.
             signature = inspect.signature(fn)
-            shown = [
-                each for each in signature.parameters.values() if each.name != "effect" or not wrapped.wants_effect
+            parameters = [
+                parameter
+                for parameter in signature.parameters.values()
+                if parameter.name != "effect" or not wrapped.wants_effect
             ]
-            made.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-        return made
+            wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return wrapper
 
     def _plain(self, wrapped: Wrapped) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -243,14 +245,14 @@ class Calls:
             return done.value
 
     def _do(self, operation: Operation) -> Any:
-        what, about = operation
-        if what == "write":
+        verb, about = operation
+        if verb == "write":
             return None if about is None else self._port.write(about)
-        if what == "find":
+        if verb == "find":
             return self._port.find(about)
-        if what == "probe":
+        if verb == "probe":
             return about.wrapped.on_unknown(about.effect)
-        if what == "drain":
+        if verb == "drain":
             step, source = about
             step.streams = True
             with self._journal.lanes.entered(step.inner):
@@ -262,19 +264,19 @@ class Calls:
             return step.wrapped.fn(*args, **kwargs)
 
     async def _do_async(self, operation: Operation) -> Any:
-        what, about = operation
-        if what == "await":
+        verb, about = operation
+        if verb == "await":
             step, awaitable = about
             with self._journal.lanes.entered(step.inner):
                 return await awaitable
-        if what == "drain" and isinstance(about[1], AsyncIterator):
+        if verb == "drain" and isinstance(about[1], AsyncIterator):
             step, source = about
             step.streams = True
             with self._journal.lanes.entered(step.inner):
                 async for chunk in source:
                     self._journal.chunk(step, chunk)
             return None
-        if what == "invoke":
+        if verb == "invoke":
             step, args, kwargs = about
             fn = step.wrapped.fn
             with self._journal.lanes.entered(step.inner):

@@ -62,8 +62,8 @@ def _message(step: Message) -> Composed:
     message, beside = own_id_apart(step)
     options = message_options(step, beside)
     intent = add_message(message, None, UNSET, options["id"], step.key, None, _no_id)
-    said = meta.encode(options["meta"], step.at)
-    return Composed(step.line, step.key, step.lane, intent, step.parent, options["actor"], said)
+    stored_meta = meta.encode(options["meta"], step.at)
+    return Composed(step.line, step.key, step.lane, intent, step.parent, options["actor"], stored_meta)
 
 
 def _event(step: Event) -> Composed:

@@ -32,8 +32,8 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[Path, 
 
     The conversation of a subagent comes behind those of sessions, so that it finds the one that it belongs to.
     """
-    for given in paths:
-        path = Path(given).expanduser()
+    for named in paths:
+        path = Path(named).expanduser()
         if not path.is_dir():
             yield path, True
             continue
@@ -167,7 +167,7 @@ def _of_messages(value: dict[str, Any]) -> str | None:
     if isinstance(value.get("messages"), list):
         if isinstance(value.get("system"), str | list) and "max_tokens" in value:
             return "anthropic"
-        formats = {_of_messages(one) for one in value["messages"] if isinstance(one, dict)} - {None}
+        formats = {_of_messages(message) for message in value["messages"] if isinstance(message, dict)} - {None}
         return "anthropic" if "anthropic" in formats else "langgraph" if formats == {"langgraph"} else "openai"
     if isinstance(value.get("choices"), list) or isinstance(value.get("output"), list) or "input" in value:
         return "openai" if value.keys() & {"model", "choices", "object", "usage"} else None
@@ -175,6 +175,6 @@ def _of_messages(value: dict[str, Any]) -> str | None:
         content = value.get("content")
         blocks = content if isinstance(content, list) else []
         kinds = {str(block.get("type")) for block in blocks if isinstance(block, dict)}
-        told = value.get("type") == "message" or kinds & {"tool_use", "tool_result", "thinking"}
-        return "anthropic" if told and not kinds & {"input_text", "output_text"} else "openai"
+        in_blocks = value.get("type") == "message" or kinds & {"tool_use", "tool_result", "thinking"}
+        return "anthropic" if in_blocks and not kinds & {"input_text", "output_text"} else "openai"
     return "openai" if str(value.get("type")).endswith(("_call", "_call_output")) else None

@@ -139,20 +139,20 @@ class Prepared(Struct):
         return writer.done(), reading.problems
 
 
-def write_prepared(store: Store, prepared: Prepared, work: Callable[[Store], R]) -> R:
-    """Run ``work``, which writes a file, in a transaction: once more, from the file, if a step is refused."""
+def write_prepared(store: Store, prepared: Prepared, write: Callable[[Store], R]) -> R:
+    """Run ``write``, which writes a file, in a transaction: once more, from the file, if a step is refused."""
     try:
-        return store.transaction(work)
+        return store.transaction(write)
     except Refused:
         prepared.kept = None
-        return store.transaction(work)
+        return store.transaction(write)
 
 
 def prepare(path: Path, format: str, options: Options, known: Known | None = None) -> Prepared:
     """Read a file without writing anything; raises ImportFailed unless it is a transcript of that format."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        kept: list[Step | Composed] | None = [] if size <= _KEPT else None
+        steps: list[Step | Composed] | None = [] if size <= _KEPT else None
         begins: list[Beginning] = []
         reading = options.reading(format)
         lines = _Lines(file, size, 0, options.progress, reading, known)
@@ -161,14 +161,14 @@ def prepare(path: Path, format: str, options: Options, known: Known | None = Non
                 begins.append(Beginning())
             elif not isinstance(step, Branch):
                 begins[-1].take(step.key, step.message if isinstance(step, Message) and not step.lane else None)
-            if kept is not None:
+            if steps is not None:
                 # Whether it is known already shows only when all that may be was read.
-                kept.append(step if known is not None else _composed(step))
+                steps.append(step if known is not None else _composed(step))
     if not begins:
         raise ImportFailed(1, "is empty")
     lines_known = known.lines if known is not None and lines.known_digest == known.digest else 0
-    if known is not None and kept is not None:
-        kept = [step if step.line <= lines_known else _composed(step) for step in kept]
+    if known is not None and steps is not None:
+        steps = [step if step.line <= lines_known else _composed(step) for step in steps]
     return Prepared(
         path,
         format,
@@ -176,7 +176,7 @@ def prepare(path: Path, format: str, options: Options, known: Known | None = Non
         size,
         begins,
         reading.problems,
-        kept,
+        steps,
         lines.digest.hexdigest(),
         lines.complete,
         lines_known,

@@ -57,9 +57,9 @@ class ClaudeMirror:
             line = _line_of(entry)
             if line is None:
                 continue
-            kept = isinstance(entry.payload, payloads.Event) and entry.payload.name == _ASIDE
+            aside = isinstance(entry.payload, payloads.Event) and entry.payload.name == _ASIDE
             for step in self._reader.steps(0, _storable(line), entry.key.removeprefix(PREFIX)):
-                if not kept:
+                if not aside:
                     self._note(step)
                 elif isinstance(step, Message):
                     self._reader.leave_out()
@@ -76,17 +76,17 @@ class ClaudeMirror:
                         aside = step.lane != ""
         if aside and self._leaf is not None:
             # A side conversation is a branch. It wrote last, but it is not where the conversation stands.
-            self._told(tape.switch(self._leaf))
+            self._advance(tape.switch(self._leaf))
 
     def _take(self, tape: Tape, step: Step, line: Line, key: str) -> bool:
         """Write one step; tell whether it is what it seems."""
         if isinstance(step, Start | Branch):
             return False
         try:
-            self._told(_write(tape, step))
+            self._advance(_write(tape, step))
         except (InvalidEntry, UnknownMessage, ProvenanceConflict):
             if isinstance(step, Message | Event | Restart):
-                self._told(_keep_aside(tape, line, PREFIX + key))
+                self._advance(_keep_aside(tape, line, PREFIX + key))
             # Otherwise it is a name or usage, which the line tells, too, and that is kept.
             if isinstance(step, Message):
                 self._reader.leave_out()
@@ -98,7 +98,7 @@ class ClaudeMirror:
         if isinstance(step, Message) and not step.lane:
             self._leaf = step.id
 
-    def _told(self, receipt: Receipt) -> None:
+    def _advance(self, receipt: Receipt) -> None:
         if receipt.seq > self._seq:
             self._seq, self._hash = receipt.seq, receipt.hash
 

@@ -305,16 +305,16 @@ class Writer:
             tape = self._store.get(id)
         except TapeNotFound:
             return False
-        made = (tape.info().meta or {}).get("imported")
-        if not isinstance(made, dict) or made.get("format") != self._format:
+        imported = (tape.info().meta or {}).get("imported")
+        if not isinstance(imported, dict) or imported.get("format") != self._format:
             return False
-        found = Beginning()
+        beginning = Beginning()
         for entry in tape.entries():
             if entry.key.startswith(f"{self._format}:"):
-                found.take(entry.key, getattr(entry.payload, "message", None))
-            if found.asked is not None:
+                beginning.take(entry.key, getattr(entry.payload, "message", None))
+            if beginning.asked is not None:
                 break
-        return found.matches(begin)
+        return beginning.matches(begin)
 
     def _open(self, id: str, main: str | None, start: Start, branch: Branch | None) -> Tape:
         """Return a tape, made if it is not there: a side conversation is a fork of the main one, if that is there."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 import tape
 from tape.web.addresses import reference
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 
 __all__ = ["ACTIONS", "Act", "act", "body_of"]
 
@@ -32,29 +32,29 @@ class Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove: list[str] = []
 
 
-def _fork(chat: tape.Tape, asked: Act) -> dict[str, Any]:
-    child = chat.fork(at=asked.at, name=asked.name, actor="inspector")
-    return {"tape": child.id, "ref": reference(child.id), "name": asked.name}
+def _fork(chat: tape.Tape, action: Act) -> dict[str, Any]:
+    child = chat.fork(at=action.at, name=action.name, actor="inspector")
+    return {"tape": child.id, "ref": reference(child.id), "name": action.name}
 
 
-def _retract(chat: tape.Tape, asked: Act) -> dict[str, Any]:
-    return _receipt(chat.retract(_message(asked), reason=asked.reason, actor="inspector"))
+def _retract(chat: tape.Tape, action: Act) -> dict[str, Any]:
+    return _receipt(chat.retract(_message(action), reason=action.reason, actor="inspector"))
 
 
-def _restore(chat: tape.Tape, asked: Act) -> dict[str, Any]:
-    return _receipt(chat.restore(_message(asked), actor="inspector"))
+def _restore(chat: tape.Tape, action: Act) -> dict[str, Any]:
+    return _receipt(chat.restore(_message(action), actor="inspector"))
 
 
-def _handoff(chat: tape.Tape, asked: Act) -> dict[str, Any]:
+def _handoff(chat: tape.Tape, action: Act) -> dict[str, Any]:
     return _receipt(
         chat.handoff(
-            asked.name or "handoff", summary=asked.summary or "", next_steps=asked.next_steps, actor="inspector"
+            action.name or "handoff", summary=action.summary or "", next_steps=action.next_steps, actor="inspector"
         )
     )
 
 
-def _label(chat: tape.Tape, asked: Act) -> dict[str, Any]:
-    return _receipt(chat.label(*asked.add, remove=asked.remove, actor="inspector"))
+def _label(chat: tape.Tape, action: Act) -> dict[str, Any]:
+    return _receipt(chat.label(*action.add, remove=action.remove, actor="inspector"))
 
 
 ACTIONS: dict[str, Callable[[tape.Tape, Act], dict[str, Any]]] = {
@@ -66,10 +66,10 @@ ACTIONS: dict[str, Callable[[tape.Tape, Act], dict[str, Any]]] = {
 }
 
 
-def _message(asked: Act) -> str:
-    if not asked.message:
+def _message(action: Act) -> str:
+    if not action.message:
         raise tape.InvalidEntry("message", "name the message")
-    return asked.message
+    return action.message
 
 
 def _receipt(receipt: Any) -> dict[str, Any]:
@@ -92,9 +92,9 @@ async def body_of(request: Request) -> Act:
         raise NotThere(f"that is nothing to do: {error}") from error
 
 
-def act(asked: Asked, wanted: Act) -> dict[str, Any]:
+def act(request: PageRequest, action: Act) -> dict[str, Any]:
     """Do what a page asks, and return the receipt."""
-    action = ACTIONS.get(wanted.do)
-    if action is None:
-        raise NotThere(f"there is nothing called {wanted.do!r} to do")
-    return {"did": wanted.do, "receipt": action(asked.chat(), wanted)}
+    do = ACTIONS.get(action.do)
+    if do is None:
+        raise NotThere(f"there is nothing called {action.do!r} to do")
+    return {"did": action.do, "receipt": do(request.chat(), action)}

@@ -18,14 +18,14 @@ from starlette.routing import BaseRoute, Route
 import tape
 from tape.web import acting, live
 from tape.web.addresses import split
-from tape.web.asked import Asked, NotThere
 from tape.web.guard import Access, Guard
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.pages import context, conversation, diff, entry, graph, health, log, search, tapes, usage
 from tape.web.stores import Served
 
 __all__ = ["inspector"]
 
-Page = Callable[[Asked], dict[str, Any]]
+Page = Callable[[PageRequest], dict[str, Any]]
 
 _PAGES: dict[str, tuple[str, Page]] = {
     "/": ("tapes", tapes.tapes),
@@ -67,7 +67,7 @@ def inspector(stores: Sequence[Served], access: Access) -> Guard:
     return Guard(Starlette(routes=routes, exception_handlers=handlers), access)
 
 
-def _asked(stores: dict[str, Served], request: Request) -> tuple[Served, Asked]:
+def _page_request(stores: dict[str, Served], request: Request) -> tuple[Served, PageRequest]:
     """Return what a request asks for. Raises NotThere for an address that leads nowhere."""
     name = request.path_params.get("store")
     served = next(iter(stores.values())) if name is None else stores.get(name)
@@ -79,7 +79,7 @@ def _asked(stores: dict[str, Served], request: Request) -> tuple[Served, Asked]:
         id, point = ("", None) if ref is None else split(ref)
     except ValueError as error:
         raise NotThere("there is no such tape") from error
-    return served, Asked(store, dict(request.query_params), id, point if seq is None else seq)
+    return served, PageRequest(store, dict(request.query_params), id, point if seq is None else seq)
 
 
 def _wants_json(request: Request) -> bool:
@@ -88,14 +88,14 @@ def _wants_json(request: Request) -> bool:
 
 
 async def _page(stores: dict[str, Served], access: Access, name: str, page: Page, request: Request) -> Response:
-    served, asked = _asked(stores, request)
-    data = await run_in_threadpool(page, asked)
-    shown = {"page": name, "store": served.name, "base": served.base, "write": access.write, **data}
+    served, page_request = _page_request(stores, request)
+    data = await run_in_threadpool(page, page_request)
+    content = {"page": name, "store": served.name, "base": served.base, "write": access.write, **data}
     if _wants_json(request):
-        return Response(msgspec.json.encode(shown), media_type="application/json", headers={"vary": "accept"})
-    shown["stores"] = [{"name": one.name, "title": one.title, "base": one.base} for one in stores.values()]
+        return Response(msgspec.json.encode(content), media_type="application/json", headers={"vary": "accept"})
+    content["stores"] = [{"name": other.name, "title": other.title, "base": other.base} for other in stores.values()]
     # In a data block only "</script" and "<!--" mean anything, and neither is left.
-    block = msgspec.json.encode(shown).decode().replace("<", "\\u003c")
+    block = msgspec.json.encode(content).decode().replace("<", "\\u003c")
     html = _TEMPLATES.get_template("page.html").render(
         title=data["title"], base=served.base, store=served, block=block, csrf=access.csrf if access.write else None
     )
@@ -103,26 +103,26 @@ async def _page(stores: dict[str, Served], access: Access, name: str, page: Page
 
 
 async def _raw(stores: dict[str, Served], request: Request) -> Response:
-    _, asked = _asked(stores, request)
-    body = await run_in_threadpool(entry.whole, asked)
-    headers = {"content-disposition": f'attachment; filename="entry-{asked.point}.json"'}
+    _, page_request = _page_request(stores, request)
+    body = await run_in_threadpool(entry.whole, page_request)
+    headers = {"content-disposition": f'attachment; filename="entry-{page_request.point}.json"'}
     return Response(body, media_type="application/json", headers=headers)
 
 
 async def _live(stores: dict[str, Served], request: Request) -> Response:
-    _, asked = _asked(stores, request)
-    return await live.heads(asked, request)
+    _, page_request = _page_request(stores, request)
+    return await live.heads(page_request, request)
 
 
 async def _examined(stores: dict[str, Served], request: Request) -> Response:
-    served, asked = _asked(stores, request)
-    return await live.findings(served, asked, request)
+    served, page_request = _page_request(stores, request)
+    return await live.findings(served, page_request, request)
 
 
 async def _act(stores: dict[str, Served], request: Request) -> Response:
-    _, asked = _asked(stores, request)
+    _, page_request = _page_request(stores, request)
     body = await acting.body_of(request)
-    receipt = await run_in_threadpool(acting.act, asked, body)
+    receipt = await run_in_threadpool(acting.act, page_request, body)
     return Response(msgspec.json.encode(receipt), media_type="application/json")
 
 

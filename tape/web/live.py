@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import tape
-from tape.web.asked import Asked
+from tape.web.page_request import PageRequest
 from tape.web.stores import Served
 
 __all__ = ["findings", "heads"]
@@ -29,10 +29,10 @@ def _event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {msgspec.json.encode(data).decode()}\n\n".encode()
 
 
-async def heads(asked: Asked, request: Request) -> Response:
+async def heads(page_request: PageRequest, request: Request) -> Response:
     """Send the head of a tape whenever it has moved."""
-    chat = await run_in_threadpool(asked.chat)
-    after = asked.number("after", 0, 0, 2**53)
+    chat = await run_in_threadpool(page_request.chat)
+    after = page_request.number("after", 0, 0, 2**53)
     return _stream(_heads(chat, after, request))
 
 
@@ -62,12 +62,12 @@ async def _heads(chat: tape.Tape, after: int, request: Request) -> AsyncIterator
         await asyncio.sleep(_PAUSE)
 
 
-async def findings(served: Served, asked: Asked, request: Request) -> Response:
+async def findings(served: Served, page_request: PageRequest, request: Request) -> Response:
     """Examine the store and send every finding and how far the check is."""
-    return _stream(_findings(served, asked))
+    return _stream(_findings(served, page_request))
 
 
-async def _findings(served: Served, asked: Asked) -> AsyncIterator[bytes]:
+async def _findings(served: Served, page_request: PageRequest) -> AsyncIterator[bytes]:
     loop, events = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
     def send(event: bytes | None) -> None:
@@ -78,21 +78,21 @@ async def _findings(served: Served, asked: Asked) -> AsyncIterator[bytes]:
 
     def examine() -> None:
         try:
-            if served.examine is not None and asked.store.owner is None:
+            if served.examine is not None and page_request.store.owner is None:
                 for finding in served.examine(progress):
-                    shown = {name: getattr(finding, name) for name in ("check", "level", "what", "mend")}
-                    send(_event("finding", shown))
+                    fields = {name: getattr(finding, name) for name in ("check", "level", "what", "mend")}
+                    send(_event("finding", fields))
             else:
-                _verify(asked.store, progress, send)
+                _verify(page_request.store, progress, send)
         except tape.TapeError as error:
             send(_event("finding", {"check": "store", "level": "error", "what": str(error), "mend": None}))
         finally:
             send(None)
 
-    work = asyncio.ensure_future(run_in_threadpool(examine))
+    examining = asyncio.ensure_future(run_in_threadpool(examine))
     while (event := await events.get()) is not None:
         yield event
-    await work
+    await examining
     yield _event("end", {})
 
 
@@ -102,5 +102,5 @@ def _verify(store: tape.Store, progress: Any, send: Any) -> None:
     if report.ok:
         send(_event("finding", {"check": "chain", "level": "ok", "what": f"{checked} are intact", "mend": None}))
     for problem in report.problems[:50]:
-        what = f"{problem.tape}:{problem.seq} {problem.what}"
-        send(_event("finding", {"check": "chain", "level": "error", "what": what, "mend": "tape doctor"}))
+        problem_text = f"{problem.tape}:{problem.seq} {problem.what}"
+        send(_event("finding", {"check": "chain", "level": "error", "what": problem_text, "mend": "tape doctor"}))

@@ -75,11 +75,11 @@ def _part(part: shapes.Part) -> tuple[dict[str, Any], str]:
 
 
 def _thought(part: dict[str, Any]) -> str:
-    said = part.get("thinking") or part.get("text") or part.get("summary") or part.get("content")
-    if isinstance(said, list):
-        texts = [piece.get("text") for piece in said if isinstance(piece, dict)]
-        said = "\n\n".join(text for text in texts if isinstance(text, str))
-    return said if isinstance(said, str) and said else _pretty(part)
+    content = part.get("thinking") or part.get("text") or part.get("summary") or part.get("content")
+    if isinstance(content, list):
+        texts = [piece.get("text") for piece in content if isinstance(piece, dict)]
+        content = "\n\n".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) and content else _pretty(part)
 
 
 def _read(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
@@ -118,8 +118,8 @@ def failed(entry: tape.Entry) -> bool:
     if entry.kind in ("append", "revise"):
         return any(result.error for result in shapes.read(payload.message).results)
     if entry.kind == "event":
-        said = f"{payload.name} {payload.data.get('status', '') if isinstance(payload.data, dict) else ''}".lower()
-        return any(word in said for word in ("error", "fail", "denied", "exception"))
+        words = f"{payload.name} {payload.data.get('status', '') if isinstance(payload.data, dict) else ''}".lower()
+        return any(word in words for word in ("error", "fail", "denied", "exception"))
     return entry.kind == "discard" or (entry.kind == "status" and payload.status in ("abandoned", "ended"))
 
 

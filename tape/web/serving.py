@@ -34,13 +34,13 @@ def serve(
     that is not the one of its scheme), which a proxy may ask for.
     """
     with socket.create_server((host, port)) as bound:
-        taken = bound.getsockname()[1]
-        hosts = {f"{name}:{taken}" for name in {*_NAMES, host}} | {name.lower() for name in names}
+        own_port = bound.getsockname()[1]
+        hosts = {f"{name}:{own_port}" for name in {*_NAMES, host}} | {name.lower() for name in names}
         access = Access(
-            hosts=frozenset(hosts), write=write, proxy=proxy, owner_header=owner_header, cookie=f"tape_{taken}"
+            hosts=frozenset(hosts), write=write, proxy=proxy, owner_header=owner_header, cookie=f"tape_{own_port}"
         )
         app = inspector(stores, access)
-        listening(f"http://{host}:{taken}", None if proxy else access.token)
+        listening(f"http://{host}:{own_port}", None if proxy else access.token)
         config = uvicorn.Config(
             app,
             log_level="warning",

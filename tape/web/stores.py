@@ -31,12 +31,12 @@ class Served(Struct, frozen=True):
 
 def named(titles: Iterable[str]) -> list[tuple[str, str]]:
     """Return for each title the name of its store and where its pages begin; no name comes twice."""
-    taken: dict[str, str] = {}
+    bases: dict[str, str] = {}
     for title in titles:
         stem = re.sub(r"\.\w+$", "", title.rstrip("/").rsplit("/", 1)[-1])
         plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "store"
         name, again = plain, 1
-        while name in taken:
+        while name in bases:
             name, again = f"{plain}-{again + 1}", again + 1
-        taken[name] = f"/s/{name}" if taken else ""
-    return list(taken.items())
+        bases[name] = f"/s/{name}" if bases else ""
+    return list(bases.items())

@@ -109,7 +109,7 @@ class Standard(Struct, frozen=True):
         """
         if budget is None or (gap is None and tokens_of(items) <= budget):
             return Shaped(items, [])
-        starts = [0] if one_turn else turn_starts([reading.said for reading in readings_of(items)])
+        starts = [0] if one_turn else turn_starts([reading.facts for reading in readings_of(items)])
         turns = list(zip(starts, [*starts[1:], len(items)], strict=True))
         last = turns[-1][0] if turns else 0
         if tokens_of(items[last:]) > budget:
@@ -117,8 +117,8 @@ class Standard(Struct, frozen=True):
             items, gone = [*items[:last], *shown], {*range(last), *(last + index for index in gone)}
         else:
             items, gone = self._without_turns(items, turns, budget, cost, gap)
-        kept = [item for index, item in enumerate(items) if index not in gone]
-        return Shaped(kept, _left_out(items, gone, gap, "over budget"))
+        remaining = [item for index, item in enumerate(items) if index not in gone]
+        return Shaped(remaining, _left_out(items, gone, gap, "over budget"))
 
     def _without_turns(
         self,
@@ -151,7 +151,7 @@ class Standard(Struct, frozen=True):
 
     def shortest(self, item: Item, cost: Callable[[Message], int], limit: int = 0) -> Item:
         """Return an item of the last turn with its tool outputs cut to a limit, or to marks that say where they are."""
-        if item.read().plain or not item.read().said.results:
+        if item.read().plain or not item.read().facts.results:
             return item
         tape, seq = item.entry
         short = _altered(
@@ -172,7 +172,7 @@ class _LastTurn:
         self.total = tokens_of(items)
         readings = readings_of(items)
         self.step = steps(readings)
-        begins = [index for index, reading in enumerate(readings) if reading.said.begins]
+        begins = [index for index, reading in enumerate(readings) if reading.facts.begins]
         self.request = begins[-1] if begins else None
         """The index of what the turn answers: what a user said last, or a summary."""
         self.last = [index for index, step in enumerate(self.step) if step == self.step[-1]]
@@ -199,10 +199,10 @@ class _LastTurn:
 
     def _limits(self) -> list[int]:
         """Return how many characters are left of an output that must be cut, in the order in which they are tried."""
-        found = [max(self.policy.tool_chars, 100)]
-        while found[-1] < 4 * self.budget:
-            found.append(found[-1] * 2)
-        return found[::-1]
+        limits = [max(self.policy.tool_chars, 100)]
+        while limits[-1] < 4 * self.budget:
+            limits.append(limits[-1] * 2)
+        return limits[::-1]
 
     def _cut_older(self) -> None:
         """Cut the outputs of all steps but the last to marks, the oldest first; of the newest one keep what fits."""
@@ -230,11 +230,11 @@ class _LastTurn:
     def _drop_older(self) -> set[int]:
         """Drop steps, the oldest first, but neither the last nor what the turn answers."""
         gone: set[int] = set()
-        kept = {self.step[-1], self.step[self.request] if self.request is not None else self.step[-1]}
+        guarded = {self.step[-1], self.step[self.request] if self.request is not None else self.step[-1]}
         members: dict[int, list[int]] = {}
         for index, step in enumerate(self.step):
             members.setdefault(step, []).append(index)
-        for step in sorted(members.keys() - kept):
+        for step in sorted(members.keys() - guarded):
             if self.total <= self.budget:
                 break
             for index in members[step]:
@@ -267,19 +267,19 @@ def check_policy(policy: Any) -> Policy:
         type(value) is int and value >= 0 for value in (policy.head, policy.recent, policy.tool_chars)
     ):
         raise InvalidEntry("policy", "head, recent and tool_chars must be whole numbers of at least 0")
-    found: Policy = policy
-    return found
+    checked: Policy = policy
+    return checked
 
 
 def readings_of(items: Sequence[Item]) -> list[Reading]:
     """Return what is known of the messages that these items show now."""
-    found = []
+    readings = []
     for item in items:
         reading, data = item.reading, item.message.data
         if reading is None or reading.data is not data:
             reading = item.reading = Reading(data, is_plain(data))
-        found.append(reading)
-    return found
+        readings.append(reading)
+    return readings
 
 
 def tokens_of(items: Sequence[Item]) -> int:
@@ -289,17 +289,17 @@ def tokens_of(items: Sequence[Item]) -> int:
 
 def _left_out(items: Sequence[Item], gone: set[int], gap: int | None, why: str) -> list[Excluded]:
     """Return the items at these indexes as ranges: along a branch, each message was placed after the one before."""
-    found: list[Excluded] = []
+    ranges: list[Excluded] = []
     before = -1
     for index in sorted(gone):
         message = items[index].message
-        made, joined = message.id.startswith(RESERVED), False
-        if found and before == index - 1 and index != gap and not made:
-            last = found[-1]
+        generated, joined = message.id.startswith(RESERVED), False
+        if ranges and before == index - 1 and index != gap and not generated:
+            last = ranges[-1]
             joined = last.tape == message.tape and not items[before].message.id.startswith(RESERVED)
             if joined:
-                found[-1] = Excluded(last.tape, last.first, message.seq, why)
+                ranges[-1] = Excluded(last.tape, last.first, message.seq, why)
         if not joined:
-            found.append(Excluded(message.tape, message.seq, message.seq, why))
+            ranges.append(Excluded(message.tape, message.seq, message.seq, why))
         before = index
-    return found
+    return ranges

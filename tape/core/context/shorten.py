@@ -82,7 +82,7 @@ def _shorten(value: Any, limit: int, address: str) -> Any:
         short = [_shorten(item, max(80, limit // min(len(value), 10)), address) for item in value]
         return value if all(a is b for a, b in zip(short, value, strict=True)) else short
     if isinstance(value, dict) and value:
-        each = max(80, limit // min(len(value), 10))
-        cut = {name: _shorten(item, each, address) for name, item in value.items()}
+        share = max(80, limit // min(len(value), 10))
+        cut = {name: _shorten(item, share, address) for name, item in value.items()}
         return value if all(cut[name] is value[name] for name in value) else cut
     return value

@@ -16,10 +16,10 @@ from msgspec import Struct
 from tape.core.context.shorten import shorten
 from tape.core.messages import shapes
 
-__all__ = ["Reading", "Said", "said", "steps", "turn_starts"]
+__all__ = ["Reading", "TurnFacts", "turn_facts", "steps", "turn_starts"]
 
 
-class Said(Struct, frozen=True, gc=False):
+class TurnFacts(Struct, frozen=True, gc=False):
     """The facts of a message that decide turns: whether it begins one, the calls it makes, the calls it answers."""
 
     begins: bool
@@ -28,20 +28,20 @@ class Said(Struct, frozen=True, gc=False):
 
 
 _NONE: frozenset[str] = frozenset()
-_BEGINS, _GOES_ON = Said(True, _NONE, _NONE), Said(False, _NONE, _NONE)
+_BEGINS, _GOES_ON = TurnFacts(True, _NONE, _NONE), TurnFacts(False, _NONE, _NONE)
 
 
-def said(data: dict[str, Any]) -> Said:
+def turn_facts(data: dict[str, Any]) -> TurnFacts:
     """Return the facts of a message that decide turns."""
-    return _said(shapes.read(data))
+    return _facts_of(shapes.read(data))
 
 
-def _said(neutral: shapes.Neutral) -> Said:
+def _facts_of(neutral: shapes.Neutral) -> TurnFacts:
     user = neutral.role == "user"
     for part in neutral.parts:
         if isinstance(part, shapes.BOUND):
             results = frozenset([result.id for result in neutral.results])
-            return Said(user and not results, frozenset([call.id for call in neutral.calls]), results)
+            return TurnFacts(user and not results, frozenset([call.id for call in neutral.calls]), results)
     return _BEGINS if user else _GOES_ON
 
 
@@ -54,7 +54,7 @@ class Reading(Struct, eq=False, gc=False):
     alone: int = -1
     """Its cost without any other message; -1 before it was weighed."""
     _neutral: shapes.Neutral | None = None
-    _said: Said | None = None
+    _facts: TurnFacts | None = None
     _short: tuple[int, str, dict[str, Any]] | None = None
 
     @property
@@ -66,24 +66,24 @@ class Reading(Struct, eq=False, gc=False):
         return neutral
 
     @property
-    def said(self) -> Said:
+    def facts(self) -> TurnFacts:
         """The facts that decide turns."""
-        facts = self._said
-        if facts is None:
+        known = self._facts
+        if known is None:
             if self.plain:
                 role = self.data.get("role")
-                facts = _BEGINS if role == "user" or not isinstance(role, str) else _GOES_ON
+                known = _BEGINS if role == "user" or not isinstance(role, str) else _GOES_ON
             else:
-                facts = _said(self.neutral)
-            self._said = facts
-        return facts
+                known = _facts_of(self.neutral)
+            self._facts = known
+        return known
 
     @property
     def leads(self) -> bool:
         """Whether the next message belongs to the same step: it makes calls, or is reasoning that must be followed."""
-        if self.plain or self.said.begins or self.said.results:
+        if self.plain or self.facts.begins or self.facts.results:
             return False
-        return bool(self.said.calls) or any(isinstance(part, shapes.Other) for part in self.neutral.parts)
+        return bool(self.facts.calls) or any(isinstance(part, shapes.Other) for part in self.neutral.parts)
 
     def shortened(self, limit: int, where: str = "") -> dict[str, Any]:
         """Return the message with its tool results cut to about ``limit`` characters each, or as it is."""
@@ -95,7 +95,7 @@ class Reading(Struct, eq=False, gc=False):
 
 
 def turn_starts(
-    messages: Sequence[Said], *, whole: bool = True, made: Callable[[str], bool] = lambda call: False
+    messages: Sequence[TurnFacts], *, whole: bool = True, made: Callable[[str], bool] = lambda call: False
 ) -> list[int]:
     """Return the indexes at which turns begin.
 
@@ -139,9 +139,9 @@ def steps(
     own: list[int] = []
     for index, message in enumerate(messages):
         if index:
-            own.append(own[-1] if messages[index - 1].leads and not message.said.begins else index)
+            own.append(own[-1] if messages[index - 1].leads and not message.facts.begins else index)
         else:
-            own.append(0 if whole or message.said.begins else -1)
+            own.append(0 if whole or message.facts.begins else -1)
     joined: dict[int, int] = {}
 
     def first(step: int) -> int:
@@ -152,10 +152,10 @@ def steps(
     waiting: dict[str, list[int]] = {}
     makers: dict[str, int] = {}
     for index, message in enumerate(messages):
-        for call in message.said.calls:
+        for call in message.facts.calls:
             waiting.setdefault(call, []).append(own[index])
             makers.setdefault(call, own[index])
-        for call in message.said.results:
+        for call in message.facts.results:
             if waiting.get(call):
                 maker = waiting[call].pop()
             else:

@@ -212,7 +212,7 @@ class Scale:
             rates = self._rates[type(sample)] = [
                 (a - (b - a), b - a - inside) for a, b in zip(single, double, strict=True)
             ]
-        return [base + number * each for base, each in rates]
+        return [base + number * per_part for base, per_part in rates]
 
 
 _SAMPLE = "{}"

@@ -16,7 +16,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from tape.core.context.policy import Item, Standard, readings_of
-from tape.core.context.turns import Said, steps, turn_starts
+from tape.core.context.turns import TurnFacts, steps, turn_starts
 from tape.core.records import Message
 
 __all__ = ["Reached", "Spot", "Unbounded", "Window", "reach"]
@@ -38,9 +38,9 @@ class Spot(Struct, gc=False):
     """What it costs as part of a last turn that must be cut."""
 
     @property
-    def said(self) -> Said:
+    def facts(self) -> TurnFacts:
         """The facts that decide turns; not computed when everything fits."""
-        return self.item.read().said
+        return self.item.read().facts
 
 
 class Unbounded(Exception):
@@ -130,7 +130,7 @@ class _Reading:
         if self.window.whole() or len(tail) < recent or uncut <= budget:
             # Everything may fit, or older messages may be among those that are never cut.
             return None
-        starts = turn_starts(_said(tail), whole=False, made=self.window.made)
+        starts = turn_starts(_facts_of(tail), whole=False, made=self.window.made)
         last = tail[starts[-1] :] if starts else tail
         final = _tokens(last)
         if final > budget:
@@ -172,7 +172,7 @@ class _Reading:
         complete = [spot for spot, first in zip(tail, step, strict=True) if first >= 0]
         if step[-1] < 0 or sum(map(self._shortest, complete)) <= self.budget:
             return None
-        request = None if any(spot.said.begins for spot in tail) else self.window.request()
+        request = None if any(spot.facts.begins for spot in tail) else self.window.request()
         self.head += self.window.oldest(1)
         if self.window.whole():
             return None
@@ -191,17 +191,17 @@ class _Reading:
         When it cannot, it is not read further, because everything but the last turn is dropped. None when both ends
         met, so that the whole window was read.
         """
-        wanted = self.policy.head
-        while wanted > 0:
-            if len(self.head) >= wanted:
-                starts = turn_starts(_said(self.head))
+        needed = self.policy.head
+        while needed > 0:
+            if len(self.head) >= needed:
+                starts = turn_starts(_facts_of(self.head))
                 for start in starts:
-                    if start >= wanted and not self._answered_after(start):
+                    if start >= needed and not self._answered_after(start):
                         return self.head[:start], True
-                begin = max(start for start in starts if start < wanted)
+                begin = max(start for start in starts if start < needed)
                 if sum(map(self._cut, self.head[begin:])) > room:
                     return [], False
-            more = self.window.oldest(max(HEAD_STRETCH, wanted - len(self.head), len(self.head) // 2))
+            more = self.window.oldest(max(HEAD_STRETCH, needed - len(self.head), len(self.head) // 2))
             self.head += more
             if self.window.whole():
                 return None
@@ -209,15 +209,15 @@ class _Reading:
 
     def _answered_after(self, start: int) -> bool:
         """Whether a call made before this message of the head is answered by it or after it."""
-        makers = [spot for spot in self.head[:start] if spot.said.calls]
+        makers = [spot for spot in self.head[:start] if spot.facts.calls]
         if not makers:
             return False
-        calls = frozenset().union(*(spot.said.calls for spot in makers))
+        calls = frozenset().union(*(spot.facts.calls for spot in makers))
         if "" in calls:
             # Nothing is recorded of calls without an id.
             raise Unbounded
         later = self.window.answers(makers, self.head[start].depth - 1)
-        return any(spot.said.results & calls for spot in later)
+        return any(spot.facts.results & calls for spot in later)
 
     def _cut(self, spot: Spot) -> int:
         if spot.cut is None:
@@ -230,8 +230,8 @@ class _Reading:
         return spot.shortest
 
 
-def _said(spots: Sequence[Spot]) -> list[Said]:
-    return [reading.said for reading in readings_of([spot.item for spot in spots])]
+def _facts_of(spots: Sequence[Spot]) -> list[TurnFacts]:
+    return [reading.facts for reading in readings_of([spot.item for spot in spots])]
 
 
 def _tokens(spots: Sequence[Spot]) -> int:

@@ -48,12 +48,12 @@ class Append(Payload):
 
     def content(self) -> dict[str, Any]:
         """Return the message, with its id and its parent if those were given."""
-        given: dict[str, Any] = {"kind": self.kind, "message": apart(decoded(self.message), self.id)}
+        fields: dict[str, Any] = {"kind": self.kind, "message": apart(decoded(self.message), self.id)}
         if not self.generated:
-            given["id"] = self.id
+            fields["id"] = self.id
         if self.parent is not UNSET:
-            given["parent"] = self.parent
-        return given
+            fields["parent"] = self.parent
+        return fields
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Open its row, and its lane if it begins one; note the calls it makes and answers."""
@@ -263,4 +263,7 @@ def _show(head: Head, seq: int, shows: list[Reopened]) -> list[Op]:
 
 
 def _loosen(seq: int, loosens: list[Loosened]) -> list[Op]:
-    return [f.CompactRow(one.seq, one.tape, seq, None, 0, one.gone, one.revised, one.loose) for one in loosens]
+    return [
+        f.CompactRow(loosened.seq, loosened.tape, seq, None, 0, loosened.gone, loosened.revised, loosened.loose)
+        for loosened in loosens
+    ]

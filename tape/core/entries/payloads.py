@@ -132,9 +132,9 @@ def recordable(payload: Payload) -> bytes:
             finally:
                 payload.message = message
         else:
-            found = decoder(raw)
+            decoded_again = decoder(raw)
             # Neither alone would do: 1 equals 1.0, and NaN is written like null.
-            same = found == payload and encode(found) == raw
+            same = decoded_again == payload and encode(decoded_again) == raw
     except (msgspec.MsgspecError, UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidEntry(payload.kind, f"cannot be recorded: {error}") from error
     if not same:

@@ -144,12 +144,12 @@ class Label(Payload):
 
     def content(self) -> dict[str, Any]:
         """Return the labels as given, and the name, or whether the tape is hidden and why, if that was given."""
-        given: dict[str, Any] = {"kind": self.kind, "add": self.add, "remove": self.remove}
+        fields: dict[str, Any] = {"kind": self.kind, "add": self.add, "remove": self.remove}
         if self.name is not UNSET:
-            given["name"] = self.name
+            fields["name"] = self.name
         if self.hidden is not UNSET:
-            given |= {"hidden": self.hidden, "reason": self.reason}
-        return given
+            fields |= {"hidden": self.hidden, "reason": self.reason}
+        return fields
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Give the tape its name or its labels, hide it or show it."""

@@ -23,7 +23,7 @@ __all__ = ["checked_clock", "counting", "declared_blocks", "declared_slots"]
 
 def declared_slots(slots: Any) -> dict[str, Slot]:
     """Return the declared slots by name."""
-    found: dict[str, Slot] = {}
+    by_name: dict[str, Slot] = {}
     for slot in strict.listed(slots, "slots"):
         if not isinstance(slot, Slot):
             raise InvalidEntry("slots", f"must be Slots, not {shown(slot)}")
@@ -39,14 +39,14 @@ def declared_slots(slots: Any) -> dict[str, Slot]:
                 msgspec.json.Decoder(slot.type)
             except Exception as error:
                 raise InvalidEntry("slots.type", f"{shown(slot.type)} is no type of values: {error}") from error
-        found[slot.name] = slot
-    return found
+        by_name[slot.name] = slot
+    return by_name
 
 
 def declared_blocks(blocks: Any) -> list[BlockSpec]:
     """Return the declared blocks in their order."""
-    found: list[BlockSpec] = strict.listed(blocks, "blocks")
-    for block in found:
+    specs: list[BlockSpec] = strict.listed(blocks, "blocks")
+    for block in specs:
         if not isinstance(block, BlockSpec):
             raise InvalidEntry("blocks", f"must be BlockSpecs, not {shown(block)}")
         strict.identifier(block.label, "blocks.label")
@@ -58,14 +58,14 @@ def declared_blocks(blocks: Any) -> list[BlockSpec]:
         strict.text(block.default, "blocks.default", empty=True)
         if block.provider is not None and not isinstance(block.provider, Provider):
             raise InvalidEntry("blocks.provider", f"must have list() and load(key), not {shown(block.provider)}")
-    _check_apart(found)
-    return found
+    _check_apart(specs)
+    return specs
 
 
 def _check_apart(blocks: list[BlockSpec]) -> None:
     """Refuse labels of which one could be that of another's document."""
     for block in blocks:
-        other = provider_of(block.label, [one for one in blocks if one is not block])
+        other = provider_of(block.label, [candidate for candidate in blocks if candidate is not block])
         if other is not None:
             raise InvalidEntry("blocks.label", f"{block.label!r} could be a document of {other.label!r}")
 

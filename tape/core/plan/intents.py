@@ -138,9 +138,9 @@ class Relabel(Intent, kw_only=True):
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Settle which labels the tape has afterwards, so that the fold need not ask."""
-        kept = [label for label in look.labels() if label not in self.remove]
-        new = [label for label in self.add if label not in kept]
-        return Planned(payloads.Label(add=self.add, remove=self.remove, labels=kept + new), head.place)
+        remaining = [label for label in look.labels() if label not in self.remove]
+        new = [label for label in self.add if label not in remaining]
+        return Planned(payloads.Label(add=self.add, remove=self.remove, labels=remaining + new), head.place)
 
     def content(self) -> Any:
         """Return the labels as given."""
@@ -194,9 +194,9 @@ class ChooseHead(Intent, kw_only=True):
         return Planned(payloads.Switch(id=self.id, lo=lo, tip=tip == place.ordinal), place, self.id)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Whether two values are the same JSON: keys in any order, but 1, 1.0 and true all different."""
-    return canonical(one) == canonical(other)
+    return canonical(value) == canonical(other)
 
 
 canonical = msgspec.json.Encoder(order="deterministic").encode

@@ -97,10 +97,10 @@ class Lookup(Protocol):
     def compactions_on(self, end: Place) -> list[Compaction]:
         """Return the compactions on the path to ``end``, after its latest anchor and any clear."""
 
-    def covers(self, one: Compaction) -> list[str]:
+    def covers(self, compaction: Compaction) -> list[str]:
         """Return the ids of the messages that a compaction covers."""
 
-    def summary(self, one: Compaction) -> Any:
+    def summary(self, compaction: Compaction) -> Any:
         """Return a compaction as readers see it."""
 
     def anchor_depth(self, end: Place) -> int:
@@ -132,10 +132,10 @@ def visible_place(look: Lookup, head: Head, message_id: str) -> tuple[Place, Sta
 
 def known_place(look: Lookup, message_id: str) -> tuple[Place, int, Standing]:
     """Return where a message is, the entry that placed it, and how it stands; raises UnknownMessage for any other."""
-    found = look.place(message_id)
-    if found is None:
+    placement = look.place(message_id)
+    if placement is None:
         raise UnknownMessage(look.tape, message_id)
-    return *found, look.standing(found[0])
+    return *placement, look.standing(placement[0])
 
 
 def waiting(body: Body) -> list[str]:

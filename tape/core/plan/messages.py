@@ -74,21 +74,21 @@ class AddMessage(Intent, kw_only=True, gc=False):
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
-        given: dict[str, Any] = {"kind": "append", "message": apart(msgspec.json.decode(self.raw), self.id)}
+        content: dict[str, Any] = {"kind": "append", "message": apart(msgspec.json.decode(self.raw), self.id)}
         if not self.generated:
-            given["id"] = self.id
+            content["id"] = self.id
         if self.parent is None or isinstance(self.parent, str):
-            given["parent"] = self.parent
-        return given
+            content["parent"] = self.parent
+        return content
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the parent's place and put the message behind it."""
         aliased = self.key.origin is GIVEN
         if not self.generated and (aliased or head.aliased or look.forked):
             # Before all else, as with every key: a retry is told what it wrote, whatever became of its parent.
-            taken = look.place(self.id)
-            if taken is not None:
-                raise Taken(taken[1], taken[0].tape)
+            placement = look.place(self.id)
+            if placement is not None:
+                raise Taken(placement[1], placement[0].tape)
         parent: str | UnsetType | None = UNSET
         lane = head.place.lane
         if self.parent is HEAD or (self.parent is CHAIN and (previous is None or previous == head.place)):
@@ -223,26 +223,26 @@ def add_message(
     if type(message) is not dict or role is not None or content is not UNSET:
         message = _whole(message, role, content, field)
     raw, message = strict.encoded(message, field)
-    role, given = message.get("role"), message.get("id") if id is None else id
+    role, own_id = message.get("role"), message.get("id") if id is None else id
     if role is not None and type(role) is not str:
         raise InvalidEntry(f"{field}.role", f"must be a string, not {type(role).__name__}")
-    if given is not None:
-        given = strict.identifier(given, f"{field}.id" if id is None else "id")
+    if own_id is not None:
+        own_id = strict.identifier(own_id, f"{field}.id" if id is None else "id")
     if parent is not HEAD and parent is not CHAIN and parent is not None:
         parent = strict.identifier(parent, "parent")
     calls, answers = toolcalls.find(message)
     tokens = message_tokens(message)
-    chosen = given or new_id()
+    chosen = own_id or new_id()
     if key is not None:
         named = Key(strict.identifier(key, "key"), GIVEN)
-    elif given is None:
+    elif own_id is None:
         named = Key(ids.MESSAGE + chosen, RANDOM)
     else:
-        named = Key(ids.message_key(given), DERIVED)
+        named = Key(ids.message_key(own_id), DERIVED)
     return AddMessage(
         key=named,
         id=chosen,
-        generated=given is None,
+        generated=own_id is None,
         raw=raw,
         calls=calls,
         answers=answers,
@@ -288,22 +288,22 @@ def message_intents(
     if key is not None:
         key = strict.identifier(key, "key")
     intents: list[AddMessage] = []
-    given = strict.listed(messages, "messages")
-    beside = matching(message_ids, len(given), "ids")
-    met: set[str] = set()
-    for index, (message, id) in enumerate(zip(given, beside, strict=True)):
+    listed = strict.listed(messages, "messages")
+    beside = matching(message_ids, len(listed), "ids")
+    seen: set[str] = set()
+    for index, (message, id) in enumerate(zip(listed, beside, strict=True)):
         field = f"messages[{index}]"
         intent = add_message(message, None, UNSET, id, None, CHAIN if index else parent, new_id, field=field)
-        if intent.id in met:
+        if intent.id in seen:
             raise InvalidEntry(
                 f"{field}.id" if id is None else f"ids[{index}]",
                 f"{intent.id!r} is the id of a message before it in the batch; "
                 "pass ids= to keep the messages' own ids as data",
             )
-        met.add(intent.id)
+        seen.add(intent.id)
         if key is not None:
             intent.key = Key(ids.batch_key(key, index), GIVEN)
-            intent.batch = (index, len(given))
+            intent.batch = (index, len(listed))
         intents.append(intent)
     return intents
 
@@ -312,10 +312,10 @@ def matching(values: Any, length: int, field: str) -> list[Any]:
     """Return what stands beside each message of a batch; without any, as many times None."""
     if values is None:
         return [None] * length
-    found = strict.listed(values, field)
-    if len(found) != length:
-        raise InvalidEntry(field, f"has {len(found)} elements for {length} messages")
-    return found
+    listed = strict.listed(values, field)
+    if len(listed) != length:
+        raise InvalidEntry(field, f"has {len(listed)} elements for {length} messages")
+    return listed
 
 
 def renew(intent: AddMessage, message_id: str) -> None:
@@ -335,18 +335,18 @@ def renewed_id(key: str, index: int) -> str:
     return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
 
 
-def _revised(message_id: str, held: dict[str, Any], message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
+def _revised(message_id: str, current: dict[str, Any], message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
     """Return the message after a revision: never another role, nor another id where that is the message's own."""
     if message is None:
-        return {**held, "content": content}
-    role = held.get("role")
+        return {**current, "content": content}
+    role = current.get("role")
     if message.get("role", role) != role:
         raise InvalidEntry("message.role", f"a revision keeps the role {role!r}; append a new message instead")
-    kept: dict[str, Any] = {}
-    if held.get("id") == message_id:
+    fixed: dict[str, Any] = {}
+    if current.get("id") == message_id:
         if message.get("id", message_id) != message_id:
             raise InvalidEntry("message.id", f"a revision keeps the id {message_id!r}; append a new message instead")
-        kept["id"] = message_id
-    if "role" in held:
-        kept["role"] = role
-    return {**kept, **message}
+        fixed["id"] = message_id
+    if "role" in current:
+        fixed["role"] = role
+    return {**fixed, **message}

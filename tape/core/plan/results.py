@@ -51,13 +51,13 @@ def settle(look: Lookup, changed: Changes, cleared: int) -> tuple[list[Place], l
             standing = look.standing(place)
             if standing.out(cleared):
                 continue
-            wanted = any(makes(look, changed, answer, cleared) for answer in look.bindings(place, standing.placed))
-            if wanted == standing.visible(cleared):
+            called = any(makes(look, changed, answer, cleared) for answer in look.bindings(place, standing.placed))
+            if called == standing.visible(cleared):
                 continue
-            if wanted:
+            if called:
                 shows.append(Reopened(place, standing.placed, standing.body, 0, standing.of))
             else:
                 hides.append(place)
-            changed[place] = (wanted, frozenset(look.body(standing.body, standing.of).calls if wanted else ()))
+            changed[place] = (called, frozenset(look.body(standing.body, standing.of).calls if called else ()))
             queue.append(place)
     return hides, shows

@@ -218,7 +218,7 @@ class PathWindow:
         ):
             if ordinal <= self._high:
                 maker = self._shown(self._view.place_at(lane, ordinal, of or tape))
-                if maker is not None and call in maker.said.calls:
+                if maker is not None and call in maker.facts.calls:
                     return True
         return False
 
@@ -263,7 +263,7 @@ class PathWindow:
                 last, lo = self._lanes.at(depth)
                 floor = max(lo, self._low if run is None else max(run.hi, self._low), depth - _SPAN)
                 spots, depth = self._unbound(Place(last.lane, depth, last.tape), floor), floor
-            begun = [spot for spot in spots if spot.said.begins]
+            begun = [spot for spot in spots if spot.facts.begins]
             if begun:
                 price([begun[-1].item], self._scale)
                 return begun[-1]
@@ -286,7 +286,7 @@ class PathWindow:
                 low -= 1
             rows = paths.rows(view, Place(end.lane, high, end.tape), low)
             spots = [Spot(item, row.ordinal) for item, row in zip(plain_items(view, rows), rows, strict=True)]
-            if any(spot.said.begins for spot in spots):
+            if any(spot.facts.begins for spot in spots):
                 return spots
             high = low
         return []
@@ -312,7 +312,7 @@ class PathWindow:
                     held.append(Span(now.since, asof + 1))
                 blind += [(number, end, start) for (_, end), (start, _) in pairwise(held)]
                 if len(held) > 1:
-                    for call in maker.said.calls:
+                    for call in maker.facts.calls:
                         first = view.tx.value(sql.first_made, (number, call_key(call), *at))
                         blind.append((number, message.seq, asof + 1 if first is None else first))
                 break

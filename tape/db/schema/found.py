@@ -35,15 +35,15 @@ def found_version(run: Run, tables: Tables, known: tuple[str, ...]) -> str | Non
         raise TablesTaken([version], schemas=tables.postgres)
     # A per cent sign in the name of the schema is no place of a parameter.
     where = in_schema(tables.schema).replace("%", "%%")
-    found = next(
-        (str(revision) for (revision,) in run(f"SELECT version_num FROM {where}{version}", ()).fetchall()), None
+    revision = next(
+        (str(number) for (number,) in run(f"SELECT version_num FROM {where}{version}", ()).fetchall()), None
     )
     columns = _columns(run, tables, entries)
     if columns and not columns >= _ENTRY:
         raise TablesTaken([entries], schemas=tables.postgres)
-    if found is not None and found not in known and not columns:
+    if revision is not None and revision not in known and not columns:
         raise TablesTaken([version], schemas=tables.postgres)
-    return found
+    return revision
 
 
 def _columns(run: Run, tables: Tables, name: str) -> set[str]:
@@ -58,8 +58,8 @@ def _columns(run: Run, tables: Tables, name: str) -> set[str]:
 
 def is_sharded(run: Run, schema: str | None) -> bool:
     """Whether PostgreSQL is the coordinator of a Citus cluster, and the schema is one that lives on a worker."""
-    (there,) = run("SELECT to_regclass('pg_catalog.pg_dist_schema') IS NOT NULL", ()).fetchone()
-    if not there:
+    (has_citus,) = run("SELECT to_regclass('pg_catalog.pg_dist_schema') IS NOT NULL", ()).fetchone()
+    if not has_citus:
         return False
     query = "SELECT count(*) > 0 FROM pg_catalog.pg_dist_schema JOIN pg_catalog.pg_namespace n ON n.oid = schemaid"
     (sharded,) = run(f"{query} WHERE nspname = coalesce(%s, current_schema())", (schema,)).fetchone()
@@ -68,13 +68,13 @@ def is_sharded(run: Run, schema: str | None) -> bool:
 
 def taken_names(run: Run, tables: Tables) -> list[str]:
     """Return the names that a new store would need and something else in the database has."""
-    made = tables.metadata.sorted_tables
-    wanted = {table.name for table in made} | {str(index.name) for table in made for index in table.indexes}
+    own_tables = tables.metadata.sorted_tables
+    names = {table.name for table in own_tables} | {str(index.name) for table in own_tables for index in table.indexes}
     if not tables.postgres:
         rows = run("SELECT lower(name) FROM sqlite_master", ())
-        wanted.add(tables.words)
+        names.add(tables.words)
     else:
-        wanted.add(tables.named("tape_entries_guard"))
+        names.add(tables.named("tape_entries_guard"))
         rows = run(
             "SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE nspname = coalesce(%s, current_schema()) "
@@ -82,4 +82,4 @@ def taken_names(run: Run, tables: Tables) -> list[str]:
             "WHERE pronargs = 0 AND nspname = coalesce(%s, current_schema())",
             (tables.schema, tables.schema),
         )
-    return sorted(wanted & {name for (name,) in rows.fetchall()})
+    return sorted(names & {name for (name,) in rows.fetchall()})

@@ -91,4 +91,4 @@ def renamed(ddl: str, prefix: str) -> str:
 
     Every word that begins with ``tape_`` is such a name, but for the column ``tape_id``.
     """
-    return ddl if prefix == PREFIX else _NAME.sub(lambda found: found[0] if found[0][0] == '"' else prefix, ddl)
+    return ddl if prefix == PREFIX else _NAME.sub(lambda match: match[0] if match[0][0] == '"' else prefix, ddl)

@@ -53,17 +53,17 @@ def schema_version(connection: sa.Connection, database: Database) -> str | None:
 def require(database: Database) -> None:
     """Raise unless the database holds a store that this release reads as it is; writes nothing."""
     try:
-        found = database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN))
+        revision = database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN))
     except StoreFailed as error:
         if (getattr(error.__cause__, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_NOTADB:
             raise NotAStore(f"{database.engine.url.database!r} is not a store: {error.__cause__}") from error.__cause__
         raise
-    if found is None:
+    if revision is None:
         where = database.engine.url.render_as_string(hide_password=True) if database.postgres else ""
         raise NotAStore(f"there is no store in {where or database.engine.url.database!r}")
-    _check(found)
-    if found != REVISION:
-        raise SchemaTooOld(found, REVISION)
+    _check(revision)
+    if revision != REVISION:
+        raise SchemaTooOld(revision, REVISION)
 
 
 def migrate(database: Database) -> str | None:
@@ -71,17 +71,17 @@ def migrate(database: Database) -> str | None:
     engine = database.engine
     try:
         with engine.connect() as connection:
-            found = schema_version(connection, database)
-            _check(found)
-            if found == REVISION:
+            revision = schema_version(connection, database)
+            _check(revision)
+            if revision == REVISION:
                 return None
             connection.rollback()
             _lock(connection, database)
-            found = schema_version(connection, database)
-            _check(found)
-            if found == REVISION:
+            revision = schema_version(connection, database)
+            _check(revision)
+            if revision == REVISION:
                 return None
-            if found is None:
+            if revision is None:
                 _create(connection, database)
             else:
                 upgrade(connection, database.tables.schema, REVISION, database.tables.prefix)
@@ -96,13 +96,13 @@ def migrate(database: Database) -> str | None:
         if code & 0xFF == sqlite3.SQLITE_READONLY or getattr(error.orig, "sqlstate", "") in READ_ONLY_STATES:
             raise ReadOnly(f"the store can only be read ({error.orig}): open it with read_only=True") from error
         raise StoreFailed(f"cannot open the store: {error.orig}") from error
-    log.info("tape.migrated", found=found, now=REVISION)
-    return found or ""
+    log.info("tape.migrated", found=revision, now=REVISION)
+    return revision or ""
 
 
-def _check(found: str | None) -> None:
-    if found is not None and found not in KNOWN:
-        raise SchemaTooNew(found, REVISION)
+def _check(revision: str | None) -> None:
+    if revision is not None and revision not in KNOWN:
+        raise SchemaTooNew(revision, REVISION)
 
 
 def _lock(connection: sa.Connection, database: Database) -> None:
@@ -131,16 +131,16 @@ def _settle(connection: sa.Connection, database: Database) -> None:
 
 def _has_schema(connection: sa.Connection, schema: str) -> bool:
     """Whether the schema is there: Citus takes one for its own that is created once more, with IF NOT EXISTS."""
-    found = connection.exec_driver_sql("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
-    return found.first() is not None
+    rows = connection.exec_driver_sql("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
+    return rows.first() is not None
 
 
 def _create(connection: sa.Connection, database: Database) -> None:
     """Create today's tables directly; a test holds the result equal to running every revision."""
     tables = database.tables
-    taken = taken_names(connection.exec_driver_sql, tables)
-    if taken:
-        raise TablesTaken(taken, schemas=tables.postgres)
+    taken_by_others = taken_names(connection.exec_driver_sql, tables)
+    if taken_by_others:
+        raise TablesTaken(taken_by_others, schemas=tables.postgres)
     allow_guards(connection, tables.schema)
     tables.metadata.create_all(connection, checkfirst=False)
     for ddl in guards(connection.dialect.name, tables.schema, tables.prefix):

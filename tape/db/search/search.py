@@ -266,7 +266,7 @@ class Searcher:
         before = (_END, _END)
         page = max(_FIRST_PAGE, limit)
         while True:
-            rows = tx.all(self._sql.found, (query, *before, page))
+            rows = tx.all(self._sql.matches, (query, *before, page))
             for hit in self._hits(tx, request, self._in_view(tx, request, sight, rows, plain=plain), limit):
                 hits.append(hit)
                 if len(hits) == limit:

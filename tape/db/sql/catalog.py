@@ -28,13 +28,13 @@ class Catalog(Compiler):
         They are the hidden ones, those that are not, or (None) both. One statement per set of filters, so that each can
         use the index that serves it.
         """
-        asked = filters, order, hidden
-        if asked not in self._listings:
-            query = self._listing(*asked)
+        variant = filters, order, hidden
+        if variant not in self._listings:
+            query = self._listing(*variant)
             moment = ["moment"] if "cursor" in filters and order == "updated" else []
             params = [*sorted(filters), *moment, "most"]
-            self._listings[asked] = Statement("listing", query, self.dialect, params, ListedRow.of)
-        return self._listings[asked]
+            self._listings[variant] = Statement("listing", query, self.dialect, params, ListedRow.of)
+        return self._listings[variant]
 
     def _listing(self, filters: frozenset[str], order: str, hidden: bool | None) -> Any:
         t = self.tables

@@ -56,9 +56,9 @@ def _makers(row: Any) -> tuple[Callable[[Any], Any] | None, Callable[[Iterable[A
     if row is None:
         return None, None
     if isinstance(row, type) and issubclass(row, Struct):
-        return lambda values: row(*values), lambda found: list(starmap(row, found))
+        return lambda values: row(*values), lambda rows: list(starmap(row, rows))
     make = getattr(row, "_make", row)
-    return make, lambda found: list(map(make, found))
+    return make, lambda rows: list(map(make, rows))
 
 
 class Statement(Generic[R]):
@@ -80,10 +80,10 @@ class Statement(Generic[R]):
         self.row: Callable[[Any], R] | None
         self.rows: Callable[[Iterable[Any]], list[R]] | None
         self.row, self.rows = _makers(row)
-        wanted = list(getattr(compiled, "positiontup", None) or ())
-        if not set(wanted) <= set(params):
-            raise AssertionError(f"{name} takes {sorted(set(wanted))}, not {sorted(params)}")
-        order = tuple(params.index(one) for one in wanted)
+        positions = list(getattr(compiled, "positiontup", None) or ())
+        if not set(positions) <= set(params):
+            raise AssertionError(f"{name} takes {sorted(set(positions))}, not {sorted(params)}")
+        order = tuple(params.index(position) for position in positions)
         self.order = None if order == tuple(range(len(params))) else order
         """Which parameter stands at each position of the text; None when they are passed as they are."""
 
@@ -140,9 +140,9 @@ def _renamed(value: Any, before: str, after: str) -> Any:
     if isinstance(value, str):
         return value.replace(before, after)
     if isinstance(value, list):
-        return [_renamed(one, before, after) for one in value]
+        return [_renamed(item, before, after) for item in value]
     if isinstance(value, dict):
-        return {name: _renamed(one, before, after) for name, one in value.items()}
+        return {name: _renamed(item, before, after) for name, item in value.items()}
     return value
 
 
@@ -177,8 +177,10 @@ class derived(Generic[R]):  # noqa: N801
 def _declared(build: Callable[..., Any], columns: Sequence[str], row: Any, owner: Any) -> Any:
     names = [*columns, *list(inspect.signature(build).parameters)[2 if columns else 1 :]]
     params = {name: param(name, type_=_TYPES.get(name)) for name in names}
-    given = [params[name] for name in names[len(columns) :]]
-    construct = build(owner, {name: params[name] for name in columns}, *given) if columns else build(owner, *given)
+    arguments = [params[name] for name in names[len(columns) :]]
+    construct = (
+        build(owner, {name: params[name] for name in columns}, *arguments) if columns else build(owner, *arguments)
+    )
     return Statement(build.__name__, construct, owner.dialect, names, row)
 
 
@@ -242,8 +244,8 @@ class Compiler:
         With ``drawn`` the database gives each row a number.
         """
         names = names or [column.name for column in table.c]
-        given: dict[str, Any] = {name: param(name) for name in names}
-        one, several = sa.insert(table).values({**given, **further(given)}), None
+        values: dict[str, Any] = {name: param(name) for name in names}
+        single, several = sa.insert(table).values({**values, **further(values)}), None
         types = [table.c[name].type.python_type for name in names]
         if self.postgres and not (drawn and self.sharded):
             new = self._unnested(table, names)
@@ -251,7 +253,7 @@ class Compiler:
             # Rows are numbered for the feed as they come.
             rows = sa.select(*columns.values()).select_from(new).order_by(new.c.nth)
             several = sa.insert(table).from_select(list(columns), rows)
-        return Insert(f"insert_{table.name}", one, self.dialect, names, several, types)
+        return Insert(f"insert_{table.name}", single, self.dialect, names, several, types)
 
     def _unnested(self, table: sa.Table, names: Sequence[str], prefix: str = "") -> Any:
         """Return rows that PostgreSQL makes of arrays, one of each column, and their order as ``nth``."""
@@ -281,7 +283,7 @@ class Compiler:
             .cte("walk", recursive=True)
         )
         lanes = self.tables.lanes.alias("following")
-        following, on = self._each(
+        following, on = self._index_join(
             lanes,
             ("tape_id", "lane", "base_tape", "base_lane", "base_ordinal"),
             (lanes.c.tape_id == walk.c.up_tape, lanes.c.lane == walk.c.up),
@@ -308,7 +310,7 @@ class Compiler:
         r, body = rows.c, (e.kind, e.version, e.payload, e.stamp)
         return [r.ordinal, r.placed, r.body, *body, r.lane, e.key, e.meta]
 
-    def _each(self, table: sa.FromClause, names: Sequence[str], where: Sequence[Any]) -> tuple[Any, Any]:
+    def _index_join(self, table: sa.FromClause, names: Sequence[str], where: Sequence[Any]) -> tuple[Any, Any]:
         """Return ``table`` to be joined, and on what, so that every row before it looks up its own by the index.
 
         PostgreSQL guesses that a tape which it has no statistics of yet has one row. Joined plainly, it may then
@@ -317,11 +319,11 @@ class Compiler:
         """
         if not self.postgres:
             return table, sa.and_(*where)
-        found = sa.select(*(table.c[name] for name in names)).where(*where)
-        return found.offset(ZERO).lateral(f"each_{table.description}"), sa.true()
+        rows = sa.select(*(table.c[name] for name in names)).where(*where)
+        return rows.offset(ZERO).lateral(f"each_{table.description}"), sa.true()
 
     def _bodies(self, rows: Any, tape: str = "tape_id") -> tuple[Any, Any]:
         """Return the entries that hold the bodies of rows of the view, to be joined with them, and on what."""
         e = self.tables.entries.c
         where = (e.tape_id == rows.c[tape], e.seq == rows.c.body)
-        return self._each(self.tables.entries, ("kind", "version", "payload", "stamp", "key", "meta"), where)
+        return self._index_join(self.tables.entries, ("kind", "version", "payload", "stamp", "key", "meta"), where)

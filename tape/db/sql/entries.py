@@ -65,7 +65,7 @@ class Entries(Heads, Lineages):
     def family_entry_by_key(self, lineage: Param, key: Param) -> Any:
         """The entry under a key, of the nearest tape of a lineage that has one."""
         lin, e = self._lineage(), self.tables.entries.c
-        keyed = lin.join(self.tables.entries, sa.and_(self._seen(lin), e.key == key))
+        keyed = lin.join(self.tables.entries, sa.and_(self._visible(lin), e.key == key))
         return only_first(sa.select(*self._entry).select_from(keyed).order_by(lin.c.n))
 
     # -- pages of entries
@@ -109,12 +109,12 @@ class Entries(Heads, Lineages):
     ) -> Any:
         """Return the entries that rows of a table stand for, within a range of seqs."""
         seq, entries = table.c.seq, self.tables.entries
-        found = sa.select(*self._entry)
+        query = sa.select(*self._entry)
         if table is not entries:
             names = [column.name for column in self._entry]
-            each, on = self._each(entries, names, (entries.c.tape_id == table.c.tape_id, entries.c.seq == seq))
-            found = sa.select(*(each.c[name] for name in names)).select_from(table.join(each, on))
-        page = found.where(table.c.tape_id == t, *named, seq > after, seq <= to)
+            rows, on = self._index_join(entries, names, (entries.c.tape_id == table.c.tape_id, entries.c.seq == seq))
+            query = sa.select(*(rows.c[name] for name in names)).select_from(table.join(rows, on))
+        page = query.where(table.c.tape_id == t, *named, seq > after, seq <= to)
         return page.order_by(seq.desc() if last else seq).limit(most).offset(ZERO)
 
     @statement
@@ -122,12 +122,12 @@ class Entries(Heads, Lineages):
         """Which tapes of a lineage have events or anchors of a name, each within its range of seqs."""
         lin = self._lineage()
 
-        def some(table: sa.Table) -> Any:
+        def any_row(table: sa.Table) -> Any:
             within = (table.c.seq > lin.c.cleared, table.c.seq <= lin.c.asof)
             rows = sa.select(table.c.seq).where(table.c.tape_id == lin.c.tape_id, table.c.name == name, *within)
             return rows.correlate(lin).exists()
 
-        return sa.select(lin.c.tape_id).where(sa.or_(some(self.tables.events), some(self.tables.anchors)))
+        return sa.select(lin.c.tape_id).where(sa.or_(any_row(self.tables.events), any_row(self.tables.anchors)))
 
     # -- one message on many tapes
 
@@ -223,8 +223,8 @@ class Entries(Heads, Lineages):
     def append_hot_forked(self) -> Statement[Any] | None:
         """The same on a fork, unless its lineage has a message of that id."""
         further = ("lineage", "own_key", "own_id")
-        taken = self._taken(*(param(name) for name in further))
-        return self._append_hot("append_hot_forked", self._new_row, taken, further) if self._whole else None
+        exists = self._id_exists(*(param(name) for name in further))
+        return self._append_hot("append_hot_forked", self._new_row, exists, further) if self._whole else None
 
     @derived
     def event_hot(self) -> Statement[Any] | None:
@@ -323,7 +323,7 @@ class Entries(Heads, Lineages):
     def hot_head_forked(self) -> Statement[Any]:
         """The same on a fork, unless its lineage has a message of that id."""
         further = ("lineage", "own_key", "own_id")
-        moved = self._moved(sa.not_(self._taken(*(param(name) for name in further))))
+        moved = self._moved(sa.not_(self._id_exists(*(param(name) for name in further))))
         return Statement("hot_head_forked", moved, self.dialect, [*_NEW_HEAD, "of", "was", "base", "since", *further])
 
     @derived

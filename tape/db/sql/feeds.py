@@ -116,9 +116,9 @@ class Feeds(Compiler):
     @query(columns=_CONSUMER)
     def put_consumer(self, new: dict[str, Param]) -> Any:
         """How far a named reader has come now."""
-        put = self.own.insert(self.tables.consumers).values(new)
-        moved = {name: put.excluded[name] for name in ("xid", "position", "version")}
-        return put.on_conflict_do_update(index_elements=["owner", "name"], set_=moved)
+        upsert = self.own.insert(self.tables.consumers).values(new)
+        moved = {name: upsert.excluded[name] for name in ("xid", "position", "version")}
+        return upsert.on_conflict_do_update(index_elements=["owner", "name"], set_=moved)
 
     @statement
     def drop_consumer(self, whose: Param, called: Param) -> Any:
@@ -130,8 +130,8 @@ class Feeds(Compiler):
     def xid_state(self, oldest: Param, following: Param) -> Any:
         """On PostgreSQL: the oldest running transaction, the newest stored, and the next one."""
         newest = sa.select(sa.func.max(self.tables.entries.c.xid)).scalar_subquery()
-        here: sa.ColumnClause[int] = sa.literal_column(_NEXT_XID)
-        behind = sa.cast(following, sa.BigInteger) if self.sharded else here
+        local: sa.ColumnClause[int] = sa.literal_column(_NEXT_XID)
+        behind = sa.cast(following, sa.BigInteger) if self.sharded else local
         return sa.select(self._oldest_running(oldest), newest, behind + self._base())
 
     @statement
@@ -139,6 +139,6 @@ class Feeds(Compiler):
         """In a restored database the ids of transactions may begin again below those that are stored."""
         t = self.tables
         newest = sa.select(sa.func.max(t.heads.c.xid)).scalar_subquery()
-        here: sa.ColumnClause[int] = sa.literal_column(_OLDEST_RUNNING)
-        running = sa.cast(oldest, sa.BigInteger) if self.sharded else here
+        local: sa.ColumnClause[int] = sa.literal_column(_OLDEST_RUNNING)
+        running = sa.cast(oldest, sa.BigInteger) if self.sharded else local
         return sa.update(t.epoch).values(base=sa.func.greatest(t.epoch.c.base, newest + ONE - running))

@@ -45,7 +45,7 @@ class Lineages(Compiler):
         """Return a JSON list of strings as a table."""
         return sa.text(_NAMES[self.dialect.name]).columns(sa.column("name", sa.Text)).cte("names")
 
-    def _seen(self, lin: sa.CTE) -> Any:
+    def _visible(self, lin: sa.CTE) -> Any:
         """Return which entries of the lineage the tape sees."""
         e = self.tables.entries.c
         return sa.and_(e.tape_id == lin.c.tape_id, e.seq <= lin.c.asof)
@@ -57,15 +57,15 @@ class Lineages(Compiler):
         """Where a message was placed, by key or by alias in one round trip; it has only one of the two."""
         lin, e, aliases = self._lineage(), self.tables.entries.c, self.tables.aliases
         columns = (e.lane, e.ordinal, e.seq, lin.c.tape_id, lin.c.n)
-        by_key = lin.join(self.tables.entries, sa.and_(self._seen(lin), e.key == key))
+        by_key = lin.join(self.tables.entries, sa.and_(self._visible(lin), e.key == key))
         named = lin.join(aliases, sa.and_(aliases.c.tape_id == lin.c.tape_id, aliases.c.id == id))
-        by_alias = named.join(self.tables.entries, sa.and_(self._seen(lin), e.seq == aliases.c.seq))
+        by_alias = named.join(self.tables.entries, sa.and_(self._visible(lin), e.seq == aliases.c.seq))
         return sa.union_all(sa.select(*columns).select_from(by_key), sa.select(*columns).select_from(by_alias))
 
-    def _taken(self, lineage: Param, own_key: Param, own_id: Param) -> Any:
+    def _id_exists(self, lineage: Param, own_key: Param, own_id: Param) -> Any:
         """Return whether a message of the lineage has an id."""
         lin, e, al = self._lineage(), self.tables.entries.c, self.tables.aliases.c
-        keyed = lin.join(self.tables.entries, sa.and_(self._seen(lin), e.key == own_key))
+        keyed = lin.join(self.tables.entries, sa.and_(self._visible(lin), e.key == own_key))
         seen = sa.and_(al.tape_id == lin.c.tape_id, al.id == own_id, al.seq <= lin.c.asof)
         aliased = lin.join(self.tables.aliases, seen)
         return sa.or_(sa.exists(sa.select(e.seq).select_from(keyed)), sa.exists(sa.select(al.seq).select_from(aliased)))
@@ -93,7 +93,7 @@ class Lineages(Compiler):
         if not self.postgres:
             listed = name.in_(sa.select(names.c.name))
             return sa.select(name).distinct().select_from(lin.join(table, sa.and_(*seen, listed)))
-        rows, on = self._each(table, (name.name,), (name == names.c.name, *seen))
+        rows, on = self._index_join(table, (name.name,), (name == names.c.name, *seen))
         return sa.select(rows.c[name.name]).distinct().select_from(lin.join(names, sa.true()).join(rows, on))
 
     # -- what forks made of inherited messages
@@ -132,11 +132,11 @@ class Lineages(Compiler):
         """What tapes of the lineage made of messages in a stretch of one ancestor's lane, with the bodies they show."""
         lin, ov = self._lineage(), self.tables.overrides.c
         stretch = (ov.origin == from_tape, ov.lane == at_lane, ov.ordinal > lo, ov.ordinal <= hi)
-        changed, there = self._each(self.tables.overrides, _OVERRIDE_COLUMNS, (self._current(lin), *stretch))
+        changed, in_stretch = self._index_join(self.tables.overrides, _OVERRIDE_COLUMNS, (self._current(lin), *stretch))
         bodies, on = self._bodies(changed, "body_tape")
         return (
             sa.select(*self._override_columns(changed, bodies), lin.c.tape_id, changed.c.body_tape)
-            .select_from(lin.join(changed, there).outerjoin(bodies, on))
+            .select_from(lin.join(changed, in_stretch).outerjoin(bodies, on))
             .order_by(lin.c.n)
         )
 
@@ -208,8 +208,8 @@ class Lineages(Compiler):
         """The bodies that hold on a path through a fork's lineage, in no order."""
         lin, walk = self._lineage(), self._walk(t, at_lane, at_ordinal, floor)
         parts = []
-        for rows in (self.tables.live, self.tables.past):
-            r = rows.c
+        for table in (self.tables.live, self.tables.past):
+            r = table.c
             where = [
                 r.tape_id == walk.c.tape_id,
                 r.lane == walk.c.lane,
@@ -218,13 +218,13 @@ class Lineages(Compiler):
                 r.since > lin.c.cleared,
                 r.since <= lin.c.asof,
             ]
-            if rows is self.tables.past:
+            if table is self.tables.past:
                 where.append(r.until > lin.c.asof)
-            held, there = self._each(rows, ("tape_id", "lane", "ordinal", "placed", "body"), where)
-            bodies, on = self._bodies(held)
+            rows, holding = self._index_join(table, ("tape_id", "lane", "ordinal", "placed", "body"), where)
+            bodies, on = self._bodies(rows)
             parts.append(
-                sa.select(*self._body_columns(held, bodies), lin.c.tape_id).select_from(
-                    walk.join(lin, lin.c.tape_id == walk.c.tape_id).join(held, there).join(bodies, on)
+                sa.select(*self._body_columns(rows, bodies), lin.c.tape_id).select_from(
+                    walk.join(lin, lin.c.tape_id == walk.c.tape_id).join(rows, holding).join(bodies, on)
                 )
             )
         return sa.union_all(*parts)
@@ -233,7 +233,7 @@ class Lineages(Compiler):
     def family_overrides(self, t: Param, at_lane: Param, at_ordinal: Param, floor: Param, lineage: Param) -> Any:
         """What tapes of the lineage made of messages on a path, nearest first, with the bodies they show."""
         lin, walk = self._lineage(), self._walk(t, at_lane, at_ordinal, floor)
-        changed, there = self._each(self.tables.overrides, _OVERRIDE_COLUMNS, (self._current(lin),))
+        changed, in_lineage = self._index_join(self.tables.overrides, _OVERRIDE_COLUMNS, (self._current(lin),))
         bodies, on = self._bodies(changed, "body_tape")
         on_path = sa.and_(
             walk.c.tape_id == changed.c.origin,
@@ -244,7 +244,7 @@ class Lineages(Compiler):
         )
         return (
             sa.select(*self._override_columns(changed, bodies), lin.c.tape_id, changed.c.body_tape)
-            .select_from(lin.join(changed, there).join(walk, on_path).outerjoin(bodies, on))
+            .select_from(lin.join(changed, in_lineage).join(walk, on_path).outerjoin(bodies, on))
             .where(lin.c.overriding == ONE)
             .order_by(lin.c.n)
         )

@@ -29,9 +29,9 @@ class Projection(Compiler):
     def keep_row(self, ended: Param, because: Param, t: Param, at_lane: Param, at_ordinal: Param) -> Any:
         """What holds at a place, among the rows that ended."""
         m = self.tables.live.c
-        kept = [m[name] for name in _PAST_COLUMNS[:-2]]
+        columns = [m[name] for name in _PAST_COLUMNS[:-2]]
         ending = [sa.cast(ended, sa.BigInteger), sa.cast(because, sa.Text)]
-        rows = sa.select(*kept, *ending).where(*self._at_place(t, at_lane, at_ordinal))
+        rows = sa.select(*columns, *ending).where(*self._at_place(t, at_lane, at_ordinal))
         return sa.insert(self.tables.past).from_select(list(_PAST_COLUMNS), rows)
 
     @statement
@@ -177,12 +177,12 @@ class Projection(Compiler):
     @derived
     def dump(self) -> dict[str, Statement[Any]]:
         """All rows of a tape in each table of the view, by the table's usual name."""
-        found: dict[str, Statement[Any]] = {}
+        statements: dict[str, Statement[Any]] = {}
         for table in self.tables.view:
             columns = [column for column in table.c if column.name != "tape_id"]
             rows = sa.select(*columns).where(table.c.tape_id == param("t"))
-            found[self.tables.usual(table)] = Statement(f"dump_{table.name}", rows, self.dialect, ["t"])
-        return found
+            statements[self.tables.usual(table)] = Statement(f"dump_{table.name}", rows, self.dialect, ["t"])
+        return statements
 
     @derived
     def wipe(self) -> list[Statement[Any]]:

@@ -53,7 +53,7 @@ class Reads(Compiler):
         """The bodies that held at a seq in a stretch of a lane, the last of them."""
         return self._rows(t, at_lane, lo, hi, cleared, at_seq, most, last=True)
 
-    def _held(self, rows: sa.Table, cleared: Param, at_seq: Param | None) -> list[Any]:
+    def _row_holds(self, rows: sa.Table, cleared: Param, at_seq: Param | None) -> list[Any]:
         """Return the conditions under which a row holds: now, or at a seq."""
         where = [rows.c.since > cleared]
         if at_seq is not None:
@@ -90,7 +90,7 @@ class Reads(Compiler):
             body = (bodies.c.version, bodies.c.payload, bodies.c.meta)
             columns = body if bodies_only else self._body_columns(rows, bodies)
             part = sa.select(*columns).select_from(rows.join(bodies, on))
-            parts.append(first(part.where(*where, *self._held(rows, cleared, at_seq)), r.ordinal))
+            parts.append(first(part.where(*where, *self._row_holds(rows, cleared, at_seq)), r.ordinal))
         if len(parts) == 1:
             return parts[0]
         # Each part by itself, or PostgreSQL would read and sort the whole lane to find a few rows at its end.
@@ -110,19 +110,19 @@ class Reads(Compiler):
 
     def _path(self, walk: sa.CTE, floor: Param, cleared: Param, at_seq: Param | None) -> Any:
         parts = []
-        for rows in self._tables(at_seq):
-            r = rows.c
+        for table in self._tables(at_seq):
+            r = table.c
             where = [
                 r.tape_id == walk.c.tape_id,
                 r.lane == walk.c.lane,
                 r.ordinal > self._lowest(walk, floor),
                 r.ordinal <= walk.c.hi,
-                *self._held(rows, cleared, at_seq),
+                *self._row_holds(table, cleared, at_seq),
             ]
-            held, there = self._each(rows, ("tape_id", "lane", "ordinal", "placed", "body"), where)
-            bodies, on = self._bodies(held)
+            rows, holding = self._index_join(table, ("tape_id", "lane", "ordinal", "placed", "body"), where)
+            bodies, on = self._bodies(rows)
             parts.append(
-                sa.select(*self._body_columns(held, bodies)).select_from(walk.join(held, there).join(bodies, on))
+                sa.select(*self._body_columns(rows, bodies)).select_from(walk.join(rows, holding).join(bodies, on))
             )
         return parts[0] if len(parts) == 1 else sa.union_all(*parts)
 
@@ -142,7 +142,7 @@ class Reads(Compiler):
     def count_then(self, t: Param, at_seq: Param, cleared: Param) -> Any:
         """How many messages of a tape's own held at a seq."""
         parts = [
-            sa.select(rows.c.ordinal).where(rows.c.tape_id == t, *self._held(rows, cleared, at_seq))
+            sa.select(rows.c.ordinal).where(rows.c.tape_id == t, *self._row_holds(rows, cleared, at_seq))
             for rows in self._tables(at_seq)
         ]
         return sa.select(sa.func.count()).select_from(sa.union_all(*parts).subquery())
@@ -179,10 +179,10 @@ class Reads(Compiler):
             an.seq > cleared,
             an.seq <= at_seq,
         ]
-        standing, there = self._each(self.tables.anchors, ("seq", "ordinal"), on_path)
+        standing, on = self._index_join(self.tables.anchors, ("seq", "ordinal"), on_path)
         anchors = sa.select(standing.c.seq, standing.c.ordinal, walk.c.tape_id, ZERO)
-        found = anchors.select_from(walk.join(standing, there))
-        return only_first(found.order_by(standing.c.ordinal.desc(), standing.c.seq.desc()))
+        query = anchors.select_from(walk.join(standing, on))
+        return only_first(query.order_by(standing.c.ordinal.desc(), standing.c.seq.desc()))
 
     @query(EntryRow)
     def anchor_list(self, t: Param, cleared: Param, before: Param, most: Param) -> Any:

@@ -67,8 +67,8 @@ class Removal(Feeds):
         """A batch of a purged tape's rows in every table that has any, also those that later revisions add."""
         t = self.tables
         # The texts of the search index go with their words, which only the index knows.
-        kept = {t.heads, t.entries, t.tombstones, t.texts}
-        tables = [table for table in t.metadata.sorted_tables if "tape_id" in table.c and table not in kept]
+        others = {t.heads, t.entries, t.tombstones, t.texts}
+        tables = [table for table in t.metadata.sorted_tables if "tape_id" in table.c and table not in others]
         return [self._purge_rows(table) for table in tables]
 
     def _purge_rows(self, table: sa.Table) -> Statement[Any]:
@@ -136,8 +136,8 @@ class Removal(Feeds):
         ar = self.tables.arrivals.c
         xid = self._own_xid() if self.postgres else ZERO
         waiting = sa.select(*(ar[name] for name in ENTRY_COLUMNS), xid).where(ar.tape_id == param("t"))
-        taken = sa.insert(self.tables.entries).from_select([*ENTRY_COLUMNS, "xid"], waiting.order_by(ar.seq))
-        return Statement("take_arrivals", taken, self.dialect, ["t"])
+        moved = sa.insert(self.tables.entries).from_select([*ENTRY_COLUMNS, "xid"], waiting.order_by(ar.seq))
+        return Statement("take_arrivals", moved, self.dialect, ["t"])
 
     @statement
     def arrivals_after(self, t: Param, after: Param, most: Param) -> Any:

@@ -118,21 +118,23 @@ class Searches(Feeds):
     # -- what has the words
 
     @query(FoundRow)
-    def found(self, query: Param, x: Param, p: Param, most: Param) -> Any:
+    def matches(self, query: Param, x: Param, p: Param, most: Param) -> Any:
         """A page of texts that have all the words, newest first, and whether each holds on its tape."""
         t = self.tables
         e, tp, h, m, ov = t.entries.c, t.tapes.c, t.heads.c, t.live.c, t.overrides.c
-        found = self._found(query, x, p, most).cte("found")
-        f = found.c
+        matches = self._matching_texts(query, x, p, most).cte("found")
+        f = matches.c
         own = sa.and_(f.origin == ZERO, m.tape_id == f.tape_id, m.lane == f.lane, m.ordinal == f.ordinal)
         over = sa.and_(f.origin != ZERO, ov.tape_id == f.tape_id, ov.origin == f.origin, ov.lane == f.lane)
-        held = sa.and_(over, ov.ordinal == f.ordinal, ov.body_tape == f.tape_id, ov.body == f.seq, ov.until.is_(None))
+        over_holds = sa.and_(
+            over, ov.ordinal == f.ordinal, ov.body_tape == f.tape_id, ov.body == f.seq, ov.until.is_(None)
+        )
         joins = (
-            found.join(t.tapes, tp.id == f.tape_id)
+            matches.join(t.tapes, tp.id == f.tape_id)
             .join(t.heads, h.tape_id == f.tape_id)
             .join(t.entries, sa.and_(e.tape_id == f.tape_id, e.seq == f.seq))
             .outerjoin(t.live, sa.and_(own, m.body == f.seq))
-            .outerjoin(t.overrides, held)
+            .outerjoin(t.overrides, over_holds)
         )
         payload = sa.case((self._small(e.payload), e.payload)).label("payload")
         meta = sa.case((self._small(e.meta), e.meta)).label("meta")
@@ -145,7 +147,7 @@ class Searches(Feeds):
             .order_by(*(column.desc() for column in self._order(f)))
         )
 
-    def _found(self, query: Param, x: Param, p: Param, most: Param) -> Any:
+    def _matching_texts(self, query: Param, x: Param, p: Param, most: Param) -> Any:
         """Return the places of texts that have the words, newest first, from a place of the feed downwards."""
         text = self.tables.texts.c
         if self.postgres:
@@ -209,9 +211,9 @@ class Searches(Feeds):
     def texts_between(self, t: Param, after: Param, upto: Param) -> Any:
         """What the index holds of a stretch of a tape; on SQLite without the words, which are found by word only."""
         x = self.tables.texts.c
-        kept: list[Any] = [x.position, x.seq, x.origin, x.lane, x.ordinal, x.excerpt]
-        kept += [x.xid, sa.func.tsvector_to_array(x.words)] if self.postgres else [ZERO, sa.null()]
-        return sa.select(*kept).where(x.tape_id == t, x.seq > after, x.seq <= upto)
+        columns: list[Any] = [x.position, x.seq, x.origin, x.lane, x.ordinal, x.excerpt]
+        columns += [x.xid, sa.func.tsvector_to_array(x.words)] if self.postgres else [ZERO, sa.null()]
+        return sa.select(*columns).where(x.tape_id == t, x.seq > after, x.seq <= upto)
 
     @statement
     def text_positions(self) -> Any:

@@ -44,8 +44,8 @@ class Strays(Compiler):
         """The rows of each table whose tape was purged to the end, by the table's name."""
         t = self.tables
         # A check may be noted of a tape that is being purged, so that one is no sign of damage.
-        kept = {t.heads, t.tombstones, t.checks}
-        return {table.name: self._remains(table) for table in self._tape_tables if table not in kept}
+        expected = {t.heads, t.tombstones, t.checks}
+        return {table.name: self._remains(table) for table in self._tape_tables if table not in expected}
 
     def _remains(self, table: sa.Table) -> Statement[Any]:
         tb = self.tables.tombstones.c

@@ -54,21 +54,21 @@ class Exporter:
 
         The tape that is named may be a ``hidden`` one only if that is said.
         """
-        read = self._whole if family else self._line
+        read = self._family if family else self._line
         parts = self._db.read(lambda tx: read(tx, tape, hidden=hidden))
         with writing(file) as write:
             digest = blake2b(digest_size=32)
 
-            def put(line: Struct) -> None:
+            def write_line(line: Struct) -> None:
                 raw = export_format.encode(line) + b"\n"
                 digest.update(raw)
                 write(raw)
 
             entries, done = sum(part.upto for part in parts), 0
             for part in parts:
-                put(TapeLine(part.tape, part.upto, part.hash, export_format.FORMAT))
+                write_line(TapeLine(part.tape, part.upto, part.hash, export_format.FORMAT))
                 for line in self._entries(part):
-                    put(line)
+                    write_line(line)
                     done += 1
                     if progress is not None and (done % _PAGE == 0 or done == entries):
                         progress(done, entries)
@@ -91,7 +91,7 @@ class Exporter:
             parts.append(_Part(layer.tape, layer.number, upto, bytes(row.hash).hex(), above.ancestry))
         return [*parts, _part(view)]
 
-    def _whole(self, tx: Transaction, tape: str, *, hidden: bool) -> list[_Part]:
+    def _family(self, tx: Transaction, tape: str, *, hidden: bool) -> list[_Part]:
         """Return the root of a family and all that descends from it, parents first, each to its end."""
         queue = [self._line(tx, tape, hidden=hidden)[0].tape]
         parts = []
@@ -100,11 +100,11 @@ class Exporter:
             parts.append(_part(view))
             # In the order in which the parent tells of them, which is the same in every store.
             children = [row.tape for row in tx.all(self._sql.forks_of, (view.number,))]
-            told = [(self._told(tx, view.number, child), child) for child in children]
-            queue += [child for _, child in sorted(told)]
+            forks = [(self._fork_seq(tx, view.number, child), child) for child in children]
+            queue += [child for _, child in sorted(forks)]
         return parts
 
-    def _told(self, tx: Transaction, number: int, child: str) -> int:
+    def _fork_seq(self, tx: Transaction, number: int, child: str) -> int:
         """Return the seq at which a tape tells of a fork; one imported without that part never does."""
         row = tx.one(self._sql.entry_by_key, (number, ids.fork_key(child)))
         return 2**63 if row is None else row.seq

@@ -27,11 +27,11 @@ def writing(file: File) -> Iterator[Callable[[bytes], object]]:
                 file.write(b"")
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
-        put = file.write
+        write_raw = file.write
 
         def pass_on(raw: bytes) -> None:
             with _failing("the file"):
-                put(raw)
+                write_raw(raw)
 
         yield pass_on
         return

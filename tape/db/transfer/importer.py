@@ -72,14 +72,14 @@ class Importer:
     def _import(self, file: File, progress: Progress | None, *, reuse: bool) -> Transfer:
         began = time.monotonic()
         with reading(file) as (source, start, size):
-            told = _Progress(progress, size)
+            reporting = _Progress(progress, size)
             refused = False
             for _ in range(3):
                 source.seek(start)
-                stored, digest = self._check(source, told.reader(0), reuse=reuse)
+                stored, digest = self._check(source, reporting.reader(0), reuse=reuse)
                 source.seek(start)
                 try:
-                    entries = self._write(source, told.reader(size), stored, digest, reuse=reuse)
+                    entries = self._write(source, reporting.reader(size), stored, digest, reuse=reuse)
                 except (Moved, Again, Lost, Stale):
                     # Whatever was written, the next check finds it.
                     continue
@@ -91,7 +91,7 @@ class Importer:
                     continue
                 for name in stored:
                     self._recorder.forget(name)
-                told.done()
+                reporting.done()
                 return Transfer(tapes=list(stored), entries=entries)
         raise StoreBusy(time.monotonic() - began)
 
@@ -175,12 +175,12 @@ class Importer:
             raise checker.wrong(f"the tape does not belong to {self._owner!r}")
         stored[tape].owner = opening.owner
         for layer in [] if opening.parent is None else opening.parent.layers:
-            here = stored.get(layer.tape)
-            if here is None:
+            ancestor = stored.get(layer.tape)
+            if ancestor is None:
                 row = self._db.read(lambda tx, layer=layer: head_row(tx, layer.tape, self._owner, hidden=True))  # type: ignore[misc]
-                here = None if row is None else _Stored(row.seq, b"", 0, row.owner)
+                ancestor = None if row is None else _Stored(row.seq, b"", 0, row.owner)
             # A fork has its parent's owner; that another's tape is there is not told.
-            if here is None or here.owner != opening.owner or max(here.seq, here.entries) < layer.asof:
+            if ancestor is None or ancestor.owner != opening.owner or max(ancestor.seq, ancestor.entries) < layer.asof:
                 raise checker.wrong(absent(layer))
             known = references.tapes.setdefault(layer.tape, KnownTape(layer.tape))
             self._learn(known, layer.asof)
@@ -219,13 +219,13 @@ class Importer:
         reuse: bool,
     ) -> int:
         """Write what is missing."""
-        missing = [one for one in stored.values() if one.seq < one.entries]
+        missing = [tape for tape in stored.values() if tape.seq < tape.entries]
         if not missing:
             return 0
         checker = Checker(digest)
         lines = _lines(source, checker, progress)
         try:
-            if sum(one.entries for one in missing) > _AT_ONCE and not any(one.seq for one in missing):
+            if sum(tape.entries for tape in missing) > _AT_ONCE and not any(tape.seq for tape in missing):
                 return self._arrive(lines, checker, stored, reuse)
             return self._db.write(next(iter(stored)), lambda tx: self._take(tx, lines, checker, stored, reuse))
         except (Collision, Corrupt, AssertionError, KeyError) as error:
@@ -261,11 +261,11 @@ class Importer:
 
     def _unmoved(self, tx: Transaction, stored: dict[str, _Stored]) -> None:
         """Raise Moved if someone wrote since the check to a tape of which something is missing."""
-        for name, one in stored.items():
-            if one.seq < one.entries:
+        for name, tape in stored.items():
+            if tape.seq < tape.entries:
                 row = tx.one(self._sql.head, (name,))
                 now = (0, b"") if row is None or row.tape_status == "purged" else (row.seq, bytes(row.hash))
-                if now != (one.seq, one.hash):
+                if now != (tape.seq, tape.hash):
                     raise Moved
 
     def _copy(
@@ -279,9 +279,9 @@ class Importer:
             if isinstance(line, TapeLine):
                 if copy is not None:
                     copy.settle()
-                one = stored[line.tape]
-                copy, have = None, one.seq
-                if one.seq < one.entries:
+                tape = stored[line.tape]
+                copy, have = None, tape.seq
+                if tape.seq < tape.entries:
                     copy = open(line.tape)
             elif isinstance(line, EntryLine) and copy is not None and line.seq > have:
                 try:
@@ -336,13 +336,13 @@ class _Progress:
 
     def reader(self, start: int) -> Callable[[int], None]:
         """Return what counts the bytes of one reading."""
-        done = told = start
+        done = reported = start
 
         def count(size: int) -> None:
-            nonlocal done, told
+            nonlocal done, reported
             done += size
-            if self._tell is not None and done - told >= 64 * 1024:
-                told = done
+            if self._tell is not None and done - reported >= 64 * 1024:
+                reported = done
                 try:
                     self._tell(done, self._total)
                 except Exception as error:

@@ -72,35 +72,35 @@ class Arriving:
 
     def lock(self, tx: Transaction, tapes: Sequence[str]) -> None:
         """Lock the tapes of the file and those that they inherit from, in the one order."""
-        names = {*tapes, *(member.tape for one in self._tapes.values() for member in one.inherited())}
+        names = {*tapes, *(member.tape for copy in self._tapes.values() for member in copy.inherited())}
         for name in sorted(names, key=lock_key):
             tx.lock(name)
 
     def show(self, tx: Transaction) -> int:
         """Make everything visible, which is locked by now; returns the number of entries."""
-        members = {member.tape: member for one in self._tapes.values() for member in one.inherited()}
+        members = {member.tape: member for copy in self._tapes.values() for member in copy.inherited()}
         for name in members.keys() - self._tapes.keys():
             row = tx.one(tx.statements.head, (name,))
             if row is None or row.tape_status == "purged" or row.number != members[name].number:
                 raise Moved
-        for name, one in self._tapes.items():
+        for name, copy in self._tapes.items():
             # As for a tape that is created: this gives the id of a purged one free.
             try:
-                kept = load(self.recorder.shared, tx, Call(name, create=payloads.Open(), reuse=self._reuse))
+                state = load(self.recorder.shared, tx, Call(name, create=payloads.Open(), reuse=self._reuse))
             except TapeExists as error:
                 raise Moved from error
-            if kept is not None:
+            if state is not None:
                 raise Moved
-            check_here(self.recorder.shared, tx, one.owner, creating=name)
-            one.show(tx)
-        return sum(one.head.seq for one in self._tapes.values())
+            check_here(self.recorder.shared, tx, copy.owner, creating=name)
+            copy.show(tx)
+        return sum(copy.head.seq for copy in self._tapes.values())
 
     def drop(self) -> None:
         """Take away what was written. If that fails, a later import does it."""
-        for one in self._tapes.values():
+        for copy in self._tapes.values():
             with contextlib.suppress(Exception):
-                if one.tape_id:
-                    _drop(self._db, one.tape_id, one.hidden, self.recorder.shared.clock())
+                if copy.tape_id:
+                    _drop(self._db, copy.tape_id, copy.hidden, self.recorder.shared.clock())
 
 
 def forsaken(database: Database, owner: str | None, now: int) -> list[HiddenTape]:

@@ -193,7 +193,7 @@ def _body_in(tape: str, row: PathRow) -> payloads.Body:
     return payloads.body_of(row.kind, row.version, row.payload, row.key, tape, row.body or 0)
 
 
-def _meta_of(tape: str, row: PathRow) -> meta.Told:
+def _meta_of(tape: str, row: PathRow) -> meta.MetaAndTime:
     """Return the meta recorded with the body in a row, and when the message occurred."""
     try:
         return meta.of_message(row.meta)

@@ -106,10 +106,10 @@ class RequestWriter(Snapshot):
         Raises LeaseHeld when somebody else has it, after waiting for it at most ``wait`` seconds. As a context manager
         it is released at the end. Its fencing ``token`` grows with every holder.
         """
-        taken = wait_for(self._services.database, self._leasing(name, seconds, holder, wait, actor))
-        if isinstance(taken, LeaseHeld):
-            raise taken
-        return taken
+        outcome = wait_for(self._services.database, self._leasing(name, seconds, holder, wait, actor))
+        if isinstance(outcome, LeaseHeld):
+            raise outcome
+        return outcome
 
     def _leasing(
         self, name: str, seconds: float, holder: str | None, wait: float, actor: str | None
@@ -117,18 +117,18 @@ class RequestWriter(Snapshot):
         name, seconds = strict.identifier(name, "name"), period(seconds)
         if len(name) > LONGEST_LABEL:
             raise InvalidEntry("name", f"must have at most {LONGEST_LABEL} characters")
-        who = self._services.new_id() if holder is None else strict.identifier(holder, "holder")
+        taker = self._services.new_id() if holder is None else strict.identifier(holder, "holder")
         if wait := strict.seconds(wait, "wait"):
             self._services.database.outside("waiting for a lease")
         call = call_of(self._id, actor=actor)
 
         def take() -> Lease | LeaseHeld:
             try:
-                return take_lease(self._services, call, name, who, seconds)
+                return take_lease(self._services, call, name, taker, seconds)
             except LeaseHeld as held:
                 return held
 
-        return Waiting(take, lambda taken: isinstance(taken, Lease), wait)
+        return Waiting(take, lambda outcome: isinstance(outcome, Lease), wait)
 
 
 class RequestLister:

@@ -24,7 +24,7 @@ def delta_of_list(seq: int, before: Sequence[bytes], after: Sequence[bytes]) -> 
     for index, raw in enumerate(before):
         places.setdefault(raw, index)
     parts: list[list[int] | slice] = []
-    kept = 0
+    reused = 0
     for index, raw in enumerate(after):
         last = parts[-1] if parts else None
         following = last[1] if isinstance(last, list) else None
@@ -38,12 +38,12 @@ def delta_of_list(seq: int, before: Sequence[bytes], after: Sequence[bytes]) -> 
             else:
                 parts.append(slice(index, index + 1))
             continue
-        kept += len(raw)
+        reused += len(raw)
         if isinstance(last, list) and last[1] == place:
             last[1] += 1
         else:
             parts.append([place, place + 1])
-    return {"of": seq, "parts": parts} if 4 * kept >= sum(len(raw) for raw in after) else None
+    return {"of": seq, "parts": parts} if 4 * reused >= sum(len(raw) for raw in after) else None
 
 
 def delta_of_text(seq: int, before: str, after: str) -> dict[str, Any] | None:

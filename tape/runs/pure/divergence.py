@@ -156,12 +156,12 @@ def pointer(path: Sequence[str | int]) -> str:
 
 def changes_between(recorded: Any, given: Any) -> list[Change]:
     """Return what differs between two JSON values, by JSON pointer, in the order of the recorded one."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for change in _differences(recorded, given, ()):
-        found.append(change)
-        if len(found) == _MOST:
+        changes.append(change)
+        if len(changes) == _MOST:
             break
-    return found
+    return changes
 
 
 def _differences(recorded: Any, given: Any, path: tuple[str | int, ...]) -> Iterator[Change]:

@@ -24,7 +24,7 @@ _CURRENT: ContextVar[Mapping[str, Lane] | None] = ContextVar("tape_lanes", defau
 """The lane of each run in this context; a thread or task that copies the context starts from it."""
 
 
-def _here() -> Any:
+def _running() -> Any:
     """Return the task that is running, or the thread where there is none."""
     # Asked for first, since current_task() raises where there is no loop, which takes longer than all the rest.
     loop = asyncio._get_running_loop()
@@ -90,16 +90,16 @@ class Lanes:
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self.root = Lane(ROOT, _here())
+        self.root = Lane(ROOT, _running())
 
     def current(self) -> Lane:
         """Return the lane of this thread or task; it is made with its first call."""
-        here = _here()
+        running = _running()
         lane = (_CURRENT.get() or {}).get(self._run)
-        if (lane or self.root).belongs_to(here):
+        if (lane or self.root).belongs_to(running):
             return lane or self.root
-        child = (lane or self.root).child(here)
-        if lane is not None or isinstance(here, asyncio.Task):
+        child = (lane or self.root).child(running)
+        if lane is not None or isinstance(running, asyncio.Task):
             self._set(child)
         # A thread that did not copy the context may be one of a pool, which does other work next: each of its calls is
         # a lane, so that no place depends on which thread was free.
@@ -107,7 +107,7 @@ class Lanes:
 
     def belong_here(self) -> None:
         """Let the first lane be that of this thread or task."""
-        self.root = Lane(ROOT, _here())
+        self.root = Lane(ROOT, _running())
 
     def begin(self) -> None:
         """Let this context, and those that are copied from it, be in the lanes of this run."""
@@ -123,11 +123,11 @@ class Lanes:
 
     def inside(self, lane: Lane, n: int) -> Lane:
         """Return the lane of what a call of ``lane`` does itself, in this thread or task."""
-        return lane.inside(n, _here())
+        return lane.inside(n, _running())
 
     def named(self, name: str) -> Lane:
         """Return a new lane of this name beside the current one."""
-        return self.current().child(_here(), name)
+        return self.current().child(_running(), name)
 
     def _set(self, lane: Lane) -> None:
         _CURRENT.set({**(_CURRENT.get() or {}), self._run: lane})

@@ -96,7 +96,7 @@ _Paths = Sequence[tuple[str, Sequence[str]]]
 
 def _without(value: Any, paths: _Paths, names: set[str], dropped: dict[str, int]) -> Any:
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    kept: list[tuple[Any, Any]] = []
+    remaining: list[tuple[Any, Any]] = []
     for name, item in items:
         part = str(name).replace("~", "~0").replace("/", "~1")
         ahead = [(pattern, path[1:]) for pattern, path in paths if path[0] in ("*", part)]
@@ -105,8 +105,8 @@ def _without(value: Any, paths: _Paths, names: set[str], dropped: dict[str, int]
             dropped[ending] = dropped.get(ending, 0) + 1
             continue
         further = isinstance(item, dict | list)
-        kept.append((name, _without(item, ahead, names, dropped) if further else item))
-    return dict(kept) if isinstance(value, dict) else [item for _, item in kept]
+        remaining.append((name, _without(item, ahead, names, dropped) if further else item))
+    return dict(remaining) if isinstance(value, dict) else [item for _, item in remaining]
 
 
 def redactor(redact: Redact | Iterable[str] | None) -> Redact | None:
@@ -176,8 +176,8 @@ class Reader:
 
     def digest_of_values(self, request: dict[str, Any]) -> str:
         """Return the digest of a request that is plain JSON."""
-        kept = self.normaliser(request, self.dropped)
-        return _joined({name: digest_of(value) for name, value in kept.items()})
+        normalised = self.normaliser(request, self.dropped)
+        return _joined({name: digest_of(value) for name, value in normalised.items()})
 
 
 def _joined(digests: Mapping[str, bytes]) -> str:

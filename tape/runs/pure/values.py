@@ -50,25 +50,25 @@ def stored(value: Any, redact: Redact | None) -> dict[str, Any]:
         except Exception as error:
             # The call was made. That it was, is recorded all the same; its value is not, since it may be a secret.
             return {"withheld": f"redact raised {type(error).__name__}"}
-    kept: dict[str, Any] = {"is": data}
+    record: dict[str, Any] = {"is": data}
     if type(value) not in _PLAIN:
-        kept["type"] = f"{type(value).__module__}:{type(value).__qualname__}"
-    if lost := [what for what in replaced if not what.startswith("value is a ")]:
-        kept["replaced"] = lost[:20]
-    return kept
+        record["type"] = f"{type(value).__module__}:{type(value).__qualname__}"
+    if lost := [note for note in replaced if not note.startswith("value is a ")]:
+        record["replaced"] = lost[:20]
+    return record
 
 
-def restored(kept: Mapping[str, Any], load: Load | None) -> Any:
+def restored(record: Mapping[str, Any], load: Load | None) -> Any:
     """Return a stored value as the program expects it. Raises InvalidEntry when ``load`` cannot make it."""
-    if "withheld" in kept:
-        raise InvalidEntry("value", f"was not recorded: {kept['withheld']}")
-    if "bytes" in kept:
-        data: Any = base64.b64decode(kept["bytes"])
+    if "withheld" in record:
+        raise InvalidEntry("value", f"was not recorded: {record['withheld']}")
+    if "bytes" in record:
+        data: Any = base64.b64decode(record["bytes"])
         return data if load is None else _loaded(load, data)
-    data = strict.copied(kept["is"])
+    data = strict.copied(record["is"])
     if load is not None:
         return _loaded(load, data)
-    name = kept.get("type")
+    name = record.get("type")
     if name is None:
         return data
     if name == "builtins:tuple":
@@ -90,10 +90,10 @@ def _loaded(load: Load, data: Any) -> Any:
 def _loaded_type(name: str) -> Any:
     """Return the type of this name if the program has it loaded already: nothing is imported for a recording."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) else None
+        value = getattr(value, part, None)
+    return value if isinstance(value, type) else None
 
 
 def _maker(kind: Any) -> Load | None:
@@ -112,14 +112,14 @@ def loader_of(fn: Any, load: Load | None) -> Load | None:
         strict.callback(load, "load")
         return _maker(load) or load
     try:
-        wanted = typing.get_type_hints(inspect.unwrap(fn)).get("return")
+        annotation = typing.get_type_hints(inspect.unwrap(fn)).get("return")
     except Exception:
         # Annotations that name what is not there are no reason to fail.
         return None
-    if (maker := _maker(wanted)) is not None:
+    if (maker := _maker(annotation)) is not None:
         return maker
-    arguments = typing.get_args(wanted)
-    if typing.get_origin(wanted) is list and len(arguments) == 1 and (maker := _maker(arguments[0])) is not None:
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is list and len(arguments) == 1 and (maker := _maker(arguments[0])) is not None:
         return lambda data: [maker(item) for item in data]
     return None
 
@@ -127,35 +127,35 @@ def loader_of(fn: Any, load: Load | None) -> Load | None:
 def stored_error(error: BaseException, redact: Redact | None) -> dict[str, Any]:
     """Return an error as it is stored: its type, its text and its arguments."""
     arguments, replaced = lenient(list(error.args))
-    kept = {
+    record = {
         "type": f"{type(error).__module__}:{type(error).__qualname__}",
         "text": lenient(str(error))[0],
         "args": arguments,
     }
     if replaced:
-        kept["replaced"] = replaced[:20]
+        record["replaced"] = replaced[:20]
     if redact is not None:
         try:
-            cleaned = redact({"text": kept["text"], "args": kept["args"]})
-            kept["text"], kept["args"] = lenient(cleaned["text"])[0], lenient(cleaned["args"])[0]
+            cleaned = redact({"text": record["text"], "args": record["args"]})
+            record["text"], record["args"] = lenient(cleaned["text"])[0], lenient(cleaned["args"])[0]
         except Exception:
-            kept["text"], kept["args"] = "[withheld]", []
-    return kept
+            record["text"], record["args"] = "[withheld]", []
+    return record
 
 
-def restored_error(kept: Mapping[str, Any]) -> BaseException:
+def restored_error(record: Mapping[str, Any]) -> BaseException:
     """Return the error to raise again: of its type where that can be made of its arguments, else RecordedError."""
-    cls = _loaded_type(kept["type"])
-    if cls is not None and issubclass(cls, BaseException) and not kept.get("replaced"):
+    cls = _loaded_type(record["type"])
+    if cls is not None and issubclass(cls, BaseException) and not record.get("replaced"):
         try:
-            error = cls(*kept["args"])
+            error = cls(*record["args"])
         except Exception:
-            return RecordedError(kept["type"], kept["text"])
-        if str(error) == kept["text"]:
+            return RecordedError(record["type"], record["text"])
+        if str(error) == record["text"]:
             return typing.cast("BaseException", error)
-    return RecordedError(kept["type"], kept["text"])
+    return RecordedError(record["type"], record["text"])
 
 
-def error_of(kept: Mapping[str, Any]) -> str:
+def error_of(record: Mapping[str, Any]) -> str:
     """Return an error in one line."""
-    return f"{kept['type'].rpartition(':')[2]}: {kept['text']}"
+    return f"{record['type'].rpartition(':')[2]}: {record['text']}"

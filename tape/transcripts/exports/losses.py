@@ -17,14 +17,14 @@ class Losses:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
-    def add(self, what: str, number: int = 1) -> None:
+    def add(self, kind: str, number: int = 1) -> None:
         """Count a number of items of a kind."""
         if number:
-            self._counts[what] = self._counts.get(what, 0) + number
+            self._counts[kind] = self._counts.get(kind, 0) + number
 
     def described(self) -> list[str]:
         """Return what was left out, in words."""
-        return [f"{number:,} {what}{'' if number == 1 else 's'}" for what, number in self._counts.items()]
+        return [f"{number:,} {kind}{'' if number == 1 else 's'}" for kind, number in self._counts.items()]
 
 
 def path_of(view: Snapshot, losses: Losses) -> list[Message]:

@@ -146,28 +146,28 @@ def each_value(
 
     One that cannot be read is kept as an event, and nothing else of it is imported.
     """
-    values = taken = 0
+    values = readable = 0
     failed: ImportFailed | None = None
     for line, value in documents(lines, reading):
         for index, item in enumerate(arranged(value) if isinstance(value, list) else [value]):
             values += 1
             where = f"[{index}]" if isinstance(value, list) else "the value"
-            made: list[Step] = []
+            item_steps: list[Step] = []
             try:
                 if not isinstance(item, dict):
                     raise ImportFailed(line, f"{where} is a {type(item).__name__}, not an object")
                 for step in steps(line, where, item):
-                    made.append(step)
-                taken += 1
+                    item_steps.append(step)
+                readable += 1
             except ImportFailed as error:
                 failed = failed or error
                 reading.problem(line, error.why)
                 reading.keep(line, "value", {"line": line, "value": item})
-                made = [step for step in made if isinstance(step, Start)]
-            yield from made
+                item_steps = [step for step in item_steps if isinstance(step, Start)]
+            yield from item_steps
     if not values:
         raise ImportFailed(1, "is empty")
-    if not taken and failed is not None:
+    if not readable and failed is not None:
         raise failed
 
 

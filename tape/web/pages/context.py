@@ -12,7 +12,7 @@ from msgspec import Struct
 import tape
 from tape.core.messages.tokens import estimate, message_tokens
 from tape.web.addresses import reference
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.pages.diff import marked
 from tape.web.parts import card, cut, instant, message_texts, message_view
 
@@ -42,22 +42,22 @@ class _Seen(Struct):
     request: bytes
 
 
-def context(asked: Asked, clean: Clean = _as_it_is) -> dict[str, Any]:
+def context(request: PageRequest, clean: Clean = _as_it_is) -> dict[str, Any]:
     """Return what the model saw at a seq: a recorded context as it was, any other as it would be built now.
 
     ``clean`` takes out of its messages what a report must not show.
     """
-    chat = asked.chat()
-    info = asked.snapshot().info()
+    chat = request.chat()
+    info = request.snapshot().info()
     seq = info.head
     steps = list(chat.entries(name=_CONTEXT, kinds=["event"], reverse=True, limit=_STEPS))
     recorded = any(step.seq == seq for step in steps) or _is_recorded(chat, seq)
-    budget = asked.number("budget", 0, 0, 2**31) or None
+    budget = request.number("budget", 0, 0, 2**31) or None
     try:
-        seen = _recalled(chat, seq, clean) if recorded else _built(asked.snapshot(), budget, clean)
+        seen = _recalled(chat, seq, clean) if recorded else _built(request.snapshot(), budget, clean)
     except (tape.BudgetExceeded, tape.InvalidEntry, tape.Corrupt) as error:
         raise NotThere(str(error)) from error
-    explained = _explained(asked, seq, seen, budget, recorded=recorded)
+    explained = _explained(request, seq, seen, budget, recorded=recorded)
     before = next(chat.entries(name=_CONTEXT, kinds=["event"], reverse=True, before=seq, limit=1), None)
     after = next(chat.entries(name=_CONTEXT, kinds=["event"], after=seq, limit=1), None)
     return {
@@ -82,11 +82,13 @@ def context(asked: Asked, clean: Clean = _as_it_is) -> dict[str, Any]:
     }
 
 
-def _explained(asked: Asked, seq: int, seen: _Seen, budget: int | None, *, recorded: bool) -> tape.Explanation | None:
+def _explained(
+    request: PageRequest, seq: int, seen: _Seen, budget: int | None, *, recorded: bool
+) -> tape.Explanation | None:
     """Return the explanation of the context, and give each region the step and the actor that put it there."""
-    view = asked.snapshot()
+    view = request.snapshot()
     try:
-        explained = asked.chat().explain(seq) if recorded else view.explain(view.context(budget=budget))
+        explained = request.chat().explain(seq) if recorded else view.explain(view.context(budget=budget))
     except tape.TapeError:
         # Without it the page still shows what the manifest tells.
         return None
@@ -176,7 +178,7 @@ def _moved(chat: tape.Tape, seq: int, seen: _Seen, clean: Clean) -> dict[str, An
         before = _recalled(chat, seq, clean)
     except tape.TapeError as error:
         return {"seq": seq, "error": str(error)}
-    kept = common(before.request, seen.request)
+    common_bytes = common(before.request, seen.request)
     place = common(before.texts, seen.texts)
     for region in seen.regions[:place]:
         region["same"] = True
@@ -184,7 +186,7 @@ def _moved(chat: tape.Tape, seq: int, seen: _Seen, clean: Clean) -> dict[str, An
     new = seen.texts[place] if place < len(seen.texts) else None
     return {
         "seq": seq,
-        "kept_bytes": kept,
+        "kept_bytes": common_bytes,
         "bytes": len(seen.request),
         "bytes_before": len(before.request),
         "kept_regions": place,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 import tape
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.parts import card, entry_row, instant, message_texts, message_view
 
 __all__ = ["BETWEEN", "conversation", "text_of"]
@@ -24,21 +24,21 @@ _PIECE = 65_536
 """Characters of a long text that one request gives."""
 
 
-def conversation(asked: Asked) -> dict[str, Any]:
+def conversation(request: PageRequest) -> dict[str, Any]:
     """Return a window of the conversation: its end, what is before or after a message, or what is around one.
 
     What a past point was counted as, and its branches, take longer the longer the tape is. A scrubber asks for what it
     shows without them (``quick``), and for all of it where it stops.
     """
-    chat = asked.snapshot()
-    now = asked.chat().info()
+    chat = request.snapshot()
+    now = request.chat().info()
     head = now.head
-    quick = asked.text("quick") == "1" and isinstance(asked.point, int)
-    info = msgspec.structs.replace(now, head=asked.point) if quick else chat.info()
+    quick = request.text("quick") == "1" and isinstance(request.point, int)
+    info = msgspec.structs.replace(now, head=request.point) if quick else chat.info()
     heads = [] if quick else chat.heads()
-    branch = _branch(asked, chat, heads)
+    branch = _branch(request, chat, heads)
     try:
-        messages, earlier, later = _window(asked, chat, branch)
+        messages, earlier, later = _window(request, chat, branch)
     except (tape.UnknownMessage, tape.InvalidEntry) as error:
         raise NotThere(str(error)) from error
     # A window that was asked for by one of its messages ends where it ends; any other shows what came last, too.
@@ -49,7 +49,7 @@ def conversation(asked: Asked) -> dict[str, Any]:
         "seq": info.head,
         "head": head,
         "quick": quick,
-        "live": info.head == head and asked.point is None and branch is None,
+        "live": info.head == head and request.point is None and branch is None,
         "branch": branch,
         "heads": [{"id": end.id, "seq": end.seq, "text": end.text[:80]} for end in heads[-50:]] if heads[1:] else [],
         "messages": _named([_shown(chat, message, many=len(heads) > 1) for message in messages]),
@@ -59,25 +59,25 @@ def conversation(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _branch(asked: Asked, chat: tape.Snapshot, heads: list[tape.Message]) -> str | None:
+def _branch(request: PageRequest, chat: tape.Snapshot, heads: list[tape.Message]) -> str | None:
     """Return the end of the branch that is asked for; of a message in the middle, that of its newest branch."""
-    wanted = asked.text("branch")
-    if wanted is None:
+    message_id = request.text("branch")
+    if message_id is None:
         return None
-    if chat.find(wanted) is None:
-        raise NotThere(f"there is no message {wanted!r}")
+    if chat.find(message_id) is None:
+        raise NotThere(f"there is no message {message_id!r}")
     for end in reversed(heads):
         try:
-            chat.messages(branch=end.id, after=wanted, limit=0)
+            chat.messages(branch=end.id, after=message_id, limit=0)
             return end.id
         except tape.InvalidEntry:
             continue
-    return wanted
+    return message_id
 
 
-def _window(asked: Asked, chat: tape.Snapshot, branch: str | None) -> tuple[list[tape.Message], bool, bool]:
+def _window(request: PageRequest, chat: tape.Snapshot, branch: str | None) -> tuple[list[tape.Message], bool, bool]:
     """Return messages, and whether there are earlier and later ones."""
-    before, after, around = asked.text("before"), asked.text("after"), asked.text("m")
+    before, after, around = request.text("before"), request.text("after"), request.text("m")
     if around is not None and before is None and after is None:
         half = _WINDOW // 2
         try:
@@ -87,7 +87,7 @@ def _window(asked: Asked, chat: tape.Snapshot, branch: str | None) -> tuple[list
             left = _page(chat, branch, before=around, limit=half)
         right = _page(chat, branch, after=around, limit=half)
         return [*left, chat.message(around), *right], left.truncated, right.truncated
-    limit = _QUICK if asked.text("quick") == "1" else _WINDOW
+    limit = _QUICK if request.text("quick") == "1" else _WINDOW
     page = _page(chat, branch, before=before, after=after, limit=limit)
     if after is not None:
         return list(page), True, page.truncated
@@ -140,15 +140,15 @@ def _between(chat: tape.Snapshot, messages: list[tape.Message], last: int, *, wh
     return [entry_row(entry) for entry in entries]
 
 
-def text_of(asked: Asked) -> dict[str, Any]:
+def text_of(request: PageRequest) -> dict[str, Any]:
     """Return a piece of one long text of an entry: of the message's part ``part``, from character ``from`` on."""
-    if not isinstance(asked.point, int):
+    if not isinstance(request.point, int):
         raise NotThere("no seq")
-    entry = asked.chat().find_entry(seq=asked.point)
+    entry = request.chat().find_entry(seq=request.point)
     message = getattr(entry.payload, "message", None) if entry is not None else None
     texts = message_texts(message) if isinstance(message, dict) else []
-    part, start = asked.number("part", 0, 0, 2**31), asked.number("from", 0, 0, 2**53)
+    part, start = request.number("part", 0, 0, 2**31), request.number("from", 0, 0, 2**53)
     if part >= len(texts):
-        raise NotThere(f"entry {asked.point} has no such part")
+        raise NotThere(f"entry {request.point} has no such part")
     text = texts[part]
     return {"title": "Text", "text": text[start : start + _PIECE], "from": start, "length": len(text)}

@@ -10,7 +10,7 @@ import tape
 from tape.core.merge.diff import says
 from tape.core.worddiff import spans
 from tape.web.addresses import reference, split
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.parts import card, message_texts, message_view
 
 __all__ = ["diff", "marked"]
@@ -21,20 +21,20 @@ _WORDS = 200_000
 Pair = tuple[tape.Message | None, tape.Message | None]
 
 
-def diff(asked: Asked) -> dict[str, Any]:
+def diff(request: PageRequest) -> dict[str, Any]:
     """Return rows of what one side, the other, or both have from the first difference on; equal runs are counted."""
-    a, b = asked.text("a"), asked.text("b")
+    a, b = request.text("a"), request.text("b")
     if a is None or b is None:
         return {"title": "Compare", "a": a, "b": b, "rows": None}
-    left, right = _side(asked, a), _side(asked, b)
+    left, right = _side(request, a), _side(request, b)
     before, after = left.messages(), right.messages()
     # Tapes that are no family have no ids in common, and are the same only in what they say.
     shared = bool({message.id for message in before} & {message.id for message in after})
     keys = ([m.id for m in before], [m.id for m in after]) if shared else ([*map(says, before)], [*map(says, after)])
     rows: list[dict[str, Any]] = []
     differing = 0
-    for what, pair in _pairs(before, after, *keys):
-        same = what == "equal" and pair[0] is not None and pair[1] is not None and says(pair[0]) == says(pair[1])
+    for change, pair in _pairs(before, after, *keys):
+        same = change == "equal" and pair[0] is not None and pair[1] is not None and says(pair[0]) == says(pair[1])
         if same and rows and "same" in rows[-1]:
             rows[-1]["same"] += 1
         elif same:
@@ -53,23 +53,23 @@ def diff(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _side(asked: Asked, named: str) -> tape.Snapshot:
+def _side(request: PageRequest, named: str) -> tape.Snapshot:
     try:
         id, point = split(named)
     except ValueError as error:
         raise NotThere(f"{named!r} names no tape") from error
-    return Asked(asked.store, id=id, point=point).snapshot()
+    return PageRequest(request.store, id=id, point=point).snapshot()
 
 
 def _pairs(
     before: Sequence[tape.Message], after: Sequence[tape.Message], old: Sequence[Any], new: Sequence[Any]
 ) -> Iterator[tuple[str, Pair]]:
     """Yield the messages of both sides in order, those that stand for each other together."""
-    for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for change, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         for place in range(max(b - a, d - c)):
             left = before[a + place] if a + place < b else None
             right = after[c + place] if c + place < d else None
-            yield what, (left, right)
+            yield change, (left, right)
 
 
 def _short(message: tape.Message | None) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.parts import card, cut, message_view, raw_entry
 
 __all__ = ["entry", "whole"]
@@ -13,19 +13,19 @@ __all__ = ["entry", "whole"]
 _SHOWN = 32_768
 
 
-def _asked_entry(asked: Asked) -> dict[str, Any]:
-    if not isinstance(asked.point, int) or asked.point < 1:
+def _stored_entry(request: PageRequest) -> dict[str, Any]:
+    if not isinstance(request.point, int) or request.point < 1:
         raise NotThere("no seq")
-    entry = asked.chat().find_entry(seq=asked.point)
+    entry = request.chat().find_entry(seq=request.point)
     if entry is None:
-        raise NotThere(f"tape {asked.id!r} has no seq {asked.point}")
+        raise NotThere(f"tape {request.id!r} has no seq {request.point}")
     return raw_entry(entry)
 
 
-def entry(asked: Asked) -> dict[str, Any]:
+def entry(request: PageRequest) -> dict[str, Any]:
     """Return an entry. A long payload is cut; ``whole`` has all of it."""
-    raw = _asked_entry(asked)
-    info = asked.chat().info()
+    raw = _stored_entry(request)
+    info = request.chat().info()
     payload = raw.pop("payload")
     message = payload.get("message") if isinstance(payload, dict) else None
     return {
@@ -39,6 +39,6 @@ def entry(asked: Asked) -> dict[str, Any]:
     }
 
 
-def whole(asked: Asked) -> bytes:
+def whole(request: PageRequest) -> bytes:
     """Return an entry as a file of JSON, however long it is."""
-    return json.dumps(_asked_entry(asked), ensure_ascii=False, indent=2).encode()
+    return json.dumps(_stored_entry(request), ensure_ascii=False, indent=2).encode()

@@ -8,8 +8,8 @@ from typing import Any
 import tape
 from tape.command.show.graph import Forked, Merged, draw
 from tape.web.addresses import reference
-from tape.web.asked import Asked
 from tape.web.draw.lanes import row_drawings
+from tape.web.page_request import PageRequest
 from tape.web.parts import card, entry_row
 
 __all__ = ["graph"]
@@ -20,11 +20,11 @@ _ANCHORS = 20
 _ROWS = 600
 
 
-def graph(asked: Asked) -> dict[str, Any]:
+def graph(request: PageRequest) -> dict[str, Any]:
     """Return the rows of the graph, newest first: a drawing, and the entry that stands there."""
-    chat = asked.chat()
-    info = asked.snapshot().info()
-    family = _Family(asked.store, chat)
+    chat = request.chat()
+    info = request.snapshot().info()
+    family = _Family(request.store, chat)
     lines = list(itertools.islice(draw(family.entries, family.forked, family.merged), _ROWS))
     drawings = row_drawings([(text, entry is not None) for text, entry in lines])
     rows = []
@@ -86,7 +86,7 @@ class _Family:
         seqs = {1, head, *(fork.seq for fork in self.forked if fork.parent == name)}
         seqs |= {merge.seq for merge in merges}
         seqs |= {anchor.seq for anchor in member.anchors(limit=_ANCHORS) if anchor.tape == name}
-        wanted = sorted((seq for seq in seqs if 0 < seq <= head), reverse=True)[:_ROWS]
-        entries = (member.find_entry(seq=seq) for seq in wanted)
+        newest = sorted((seq for seq in seqs if 0 < seq <= head), reverse=True)[:_ROWS]
+        entries = (member.find_entry(seq=seq) for seq in newest)
         # Of a merge or discard, which both tapes record, the parent's half is drawn.
         self.entries[name] = [entry for entry in entries if entry is not None and getattr(entry.payload, "into", True)]

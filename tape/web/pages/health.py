@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tape.web.addresses import reference
-from tape.web.asked import Asked
+from tape.web.page_request import PageRequest
 from tape.web.parts import instant
 
 __all__ = ["health"]
 
 
-def health(asked: Asked) -> dict[str, Any]:
+def health(request: PageRequest) -> dict[str, Any]:
     """Return the state of the database, its schema, and the newest check."""
-    state = asked.store.health()
+    state = request.store.health()
     verified = state.verified
     return {
         "title": "Health",
@@ -24,7 +24,7 @@ def health(asked: Asked) -> dict[str, Any]:
         "expected_schema": state.expected_schema,
         "latency": state.latency,
         "index_lag": state.index_lag,
-        "owner": asked.store.owner,
+        "owner": request.store.owner,
         "verified": None
         if verified is None
         else {

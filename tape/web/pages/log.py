@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tape.core.entries import payloads
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.parts import card, entry_row, failed
 
 __all__ = ["log"]
@@ -15,15 +15,15 @@ _LOOKED = 5_000
 """Entries that one request looks through for those that a filter lets pass."""
 
 
-def log(asked: Asked) -> dict[str, Any]:
+def log(request: PageRequest) -> dict[str, Any]:
     """Return a page of entries behind ``after``. With a filter, ``next`` is where to look on, and None at the end."""
-    chat = asked.snapshot()
+    chat = request.snapshot()
     info = chat.info()
-    kinds = [kind for kind in (asked.text("kinds") or "").split(",") if kind]
+    kinds = [kind for kind in (request.text("kinds") or "").split(",") if kind]
     if not set(kinds) <= set(payloads.KINDS):
         raise NotThere("there is no such kind")
-    after = asked.number("after", 0, 0, 2**53)
-    only_failed = asked.text("failed") == "1"
+    after = request.number("after", 0, 0, 2**53)
+    only_failed = request.text("failed") == "1"
     rows, looked = [], min(after + (_LOOKED if kinds or only_failed else _PAGE), info.head)
     for entry in chat.entries(after=after, before=looked + 1, kinds=kinds or None):
         if only_failed and not failed(entry):
@@ -36,7 +36,7 @@ def log(asked: Asked) -> dict[str, Any]:
         "title": f"Log of {info.name or info.id}",
         "tape": card(info),
         "seq": info.head,
-        "head": asked.chat().info().head,
+        "head": request.chat().info().head,
         "kinds": sorted(payloads.KINDS),
         "filter": {"kinds": kinds, "failed": only_failed},
         "after": after,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tape.web.addresses import reference
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.parts import card, instant
 
 __all__ = ["search"]
@@ -14,19 +14,19 @@ _MOST = 100
 _LONGEST = 10_000
 
 
-def search(asked: Asked) -> dict[str, Any]:
+def search(request: PageRequest) -> dict[str, Any]:
     """Return the messages that have all words of ``q``, newest first; of one tape with ``tape``."""
-    query, only, role = asked.query.get("q", ""), asked.text("tape"), asked.text("role")
+    query, only, role = request.query.get("q", ""), request.text("tape"), request.text("role")
     if len(query) > _LONGEST:
         raise NotThere("that is too long to search for")
-    limit = asked.number("limit", 50, 1, _MOST)
+    limit = request.number("limit", 50, 1, _MOST)
     within = None
     if only is not None:
-        chat = Asked(asked.store, id=only).chat()
+        chat = PageRequest(request.store, id=only).chat()
         within = card(chat.info())
         hits = chat.search(query, limit=limit, role=role) if query.strip() else []
     else:
-        hits = asked.store.search(query, limit=limit, role=role) if query.strip() else []
+        hits = request.store.search(query, limit=limit, role=role) if query.strip() else []
     return {
         "title": f"Search: {query}" if query else "Search",
         "q": query,

@@ -7,8 +7,8 @@ from typing import Any
 
 import tape
 from tape.web.addresses import decode
-from tape.web.asked import Asked, NotThere
 from tape.web.draw.plot import sparkline
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.parts import card
 
 __all__ = ["activity", "tapes"]
@@ -21,42 +21,42 @@ _LATELY = 120
 _FILTERS = ("owner", "agent", "status", "label", "parent")
 
 
-def tapes(asked: Asked) -> dict[str, Any]:
+def tapes(request: PageRequest) -> dict[str, Any]:
     """Return a page of tapes that meet the filters, the most recently changed first."""
-    filters: dict[str, Any] = {name: asked.text(name) for name in _FILTERS}
-    wanted = (asked.text("q") or "").casefold()
-    order = "created" if asked.text("order") == "created" else "updated"
+    filters: dict[str, Any] = {name: request.text(name) for name in _FILTERS}
+    text = (request.text("q") or "").casefold()
+    order = "created" if request.text("order") == "created" else "updated"
     cards: list[dict[str, Any]] = []
-    cursor = asked.text("cursor")
+    cursor = request.text("cursor")
     for _ in range(_LOOKED // _PAGE):
         try:
-            page = asked.store.list(**filters, limit=_PAGE, cursor=cursor, order=order)
+            page = request.store.list(**filters, limit=_PAGE, cursor=cursor, order=order)
         except tape.InvalidEntry as error:
             raise NotThere(str(error)) from error
-        cards += [card(info) for info in page if _says(info, wanted)]
+        cards += [card(info) for info in page if _mentions(info, text)]
         cursor = page.cursor if page.truncated else None
-        if cursor is None or not wanted or len(cards) >= _PAGE:
+        if cursor is None or not text or len(cards) >= _PAGE:
             break
     return {
         "title": "Tapes",
         "tapes": cards,
         "cursor": cursor,
-        "filters": filters | {"q": asked.text("q"), "order": order},
+        "filters": filters | {"q": request.text("q"), "order": order},
     }
 
 
-def _says(info: tape.TapeInfo, wanted: str) -> bool:
+def _mentions(info: tape.TapeInfo, text: str) -> bool:
     texts = (info.id, info.name, info.agent, info.owner, *info.labels)
-    return not wanted or any(wanted in text.casefold() for text in texts if text)
+    return not text or any(text in field.casefold() for field in texts if field)
 
 
-def activity(asked: Asked) -> dict[str, Any]:
+def activity(request: PageRequest) -> dict[str, Any]:
     """Return for each named tape the model it last used and a sparkline of when its last entries were recorded."""
-    refs = [ref for ref in asked.query.get("of", "").split(",") if ref][:_PAGE]
+    refs = [ref for ref in request.query.get("of", "").split(",") if ref][:_PAGE]
     lately: dict[str, Any] = {}
     for ref in refs:
         try:
-            chat = asked.store.get(decode(ref))
+            chat = request.store.get(decode(ref))
         except (ValueError, tape.TapeNotFound, tape.InvalidEntry):
             continue
         entries = list(itertools.islice(chat.entries(reverse=True, limit=_LATELY), _LATELY))

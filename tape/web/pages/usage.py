@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 import tape
-from tape.web.asked import Asked
 from tape.web.draw.plot import bars, lines
+from tape.web.page_request import PageRequest
 from tape.web.parts import card
 
 __all__ = ["usage"]
@@ -18,9 +18,9 @@ _POINTS = 400
 _MODELS = 12
 
 
-def usage(asked: Asked) -> dict[str, Any]:
+def usage(request: PageRequest) -> dict[str, Any]:
     """Return the totals of a tape, what each model used, and the plots of both."""
-    chat = asked.snapshot()
+    chat = request.snapshot()
     info, totals = chat.info(), chat.usage()
     calls = [
         entry for entry in chat.entries(after=max(0, info.head - _LOOKED), kinds=["usage", "merge"]) if _spent(entry)
@@ -32,7 +32,7 @@ def usage(asked: Asked) -> dict[str, Any]:
         "title": f"Usage of {info.name or info.id}",
         "tape": card(info),
         "seq": info.head,
-        "head": asked.chat().info().head,
+        "head": request.chat().info().head,
         "totals": {name: getattr(totals, name) for name in totals.__struct_fields__},
         "models": [{"model": name, **used} for name, used in named],
         "plots": [
@@ -70,12 +70,12 @@ def _spent(entry: tape.Entry) -> list[int]:
     return [payload.input_tokens, payload.output_tokens, payload.cached_tokens, payload.cost, 1]
 
 
-def _running(calls: list[tape.Entry], what: str) -> list[tuple[int, float]]:
+def _running(calls: list[tape.Entry], measure: str) -> list[tuple[int, float]]:
     """Return the total after each call, or after each so many of very many."""
     used: list[float] = []
     for entry in calls:
         spent_in, spent_out, _, cost, _ = _spent(entry)
-        used.append(cost / 1e6 if what == "cost" else spent_in + spent_out)
+        used.append(cost / 1e6 if measure == "cost" else spent_in + spent_out)
     points = [(entry.stamp, total) for entry, total in zip(calls, itertools.accumulate(used), strict=True)]
     step = len(points) // _POINTS + 1
     return [*points[:-1:step], *points[-1:]]

@@ -38,17 +38,17 @@ class Turns:
         payload: Any = entry.payload
         if entry.kind == "revise" and payload is not None:
             self.revisions.setdefault(payload.id, []).append(entry.seq)
-        here = (entry.head.lane, entry.head.ordinal)
-        grown = self._place is None or here in (self._place, (self._place[0], self._place[1] + 1))
+        place = (entry.head.lane, entry.head.ordinal)
+        grown = self._place is None or place in (self._place, (self._place[0], self._place[1] + 1))
         if entry.kind in _TURNING or not grown:
             self.seqs.append(entry.seq)
-        self._place = here
+        self._place = place
 
 
 def frames(chat: tape.Tape, head: int, turns: Turns, clean: Any) -> dict[str, Any]:
     """Return the paths just before each turn and at the head, newest first, and the messages that are inherited."""
     paths = _Paths(chat, turns, clean)
-    kept: list[list[Any]] = []
+    listed: list[list[Any]] = []
     ends = [head, *(seq - 1 for seq in reversed(turns.seqs[-_MOST:]))]
     first = 0 if len(turns.seqs) <= _MOST else turns.seqs[-_MOST]
     for end in ends:
@@ -58,8 +58,13 @@ def frames(chat: tape.Tape, head: int, turns: Turns, clean: Any) -> dict[str, An
         if paths.size > _LARGEST:
             first = end + 1
             break
-        kept.append([end, *paths.written(path)])
-    return {"first": first, "frames": kept, **_branches(chat.at(head) if head else chat, paths, clean), **paths.known()}
+        listed.append([end, *paths.written(path)])
+    return {
+        "first": first,
+        "frames": listed,
+        **_branches(chat.at(head) if head else chat, paths, clean),
+        **paths.known(),
+    }
 
 
 class _Paths:

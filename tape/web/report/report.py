@@ -11,7 +11,7 @@ import tape
 from tape.command.show.describe import gist
 from tape.core.entries import payloads
 from tape.web.addresses import reference, split
-from tape.web.asked import Asked, NotThere
+from tape.web.page_request import NotThere, PageRequest
 from tape.web.pages import context, conversation, graph, tapes, usage
 from tape.web.parts import card, failed, raw_entry
 from tape.web.report.bundle import document, embedded
@@ -30,11 +30,14 @@ _ADDRESSES = ("ref", "child", "other")
 def write(
     store: tape.Store,
     ids: Sequence[str],
-    put: Callable[[bytes], object],
+    write_bytes: Callable[[bytes], object],
     redaction: Redaction | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> int:
-    """Write the tapes with ``put`` and return how many entries there are. Nothing is written before it is redacted."""
+    """Write the tapes with ``write_bytes`` and return how many entries there are.
+
+    Nothing is written before it is redacted.
+    """
     clean = Redaction() if redaction is None else redaction
     chats = [store.get(id) for id in ids]
     infos = [chat.info() for chat in chats]
@@ -64,7 +67,7 @@ def write(
         yield "report", embedded({"tapes": listed, **sizes, **kinds})
 
     for text in document(f"{clean.text(', '.join(ids[:3]))} · tape report", blocks()):
-        put(text.encode())
+        write_bytes(text.encode())
     return done
 
 
@@ -104,15 +107,19 @@ def _pages(
     store: tape.Store, chat: tape.Tape, info: tape.TapeInfo, clean: Redaction, contexts: Contexts
 ) -> dict[str, Any]:
     """Return the pages that are made beforehand."""
-    asked = Asked(store, id=chat.id)
-    activity = tapes.activity(Asked(store, {"of": reference(chat.id)}))["activity"]
-    pages: dict[str, Any] = {"usage": usage.usage(asked), "graph": graph.graph(asked), "activity": [*activity.values()]}
+    request = PageRequest(store, id=chat.id)
+    activity = tapes.activity(PageRequest(store, {"of": reference(chat.id)}))["activity"]
+    pages: dict[str, Any] = {
+        "usage": usage.usage(request),
+        "graph": graph.graph(request),
+        "activity": [*activity.values()],
+    }
     for row in pages["graph"]["rows"]:
         if "entry" in row:
             entry = store.get(row.pop("id")).entry(seq=row["entry"]["seq"])
             row["entry"]["gist"] = _cleaned(entry, clean)[1]
     try:
-        page = context.context(Asked(store, id=chat.id, point=info.head or None), clean)
+        page = context.context(PageRequest(store, id=chat.id, point=info.head or None), clean)
         page["regions"] = [_named(region, chat.id, clean, contexts) for region in page["regions"]]
         pages["context"] = page
     except NotThere as error:

@@ -72,10 +72,10 @@ class Queue:
 
     def absorbed(self) -> list[Queued]:
         """Return the prompts that the model has read by now, and forget them."""
-        taken = [prompt for prompt in self._prompts if prompt.taken]
-        if taken:
+        read = [prompt for prompt in self._prompts if prompt.taken]
+        if read:
             self._prompts = [prompt for prompt in self._prompts if not prompt.taken]
-        return [prompt for prompt in taken if prompt_text(prompt.content) is not None]
+        return [prompt for prompt in read if prompt_text(prompt.content) is not None]
 
     def remaining(self) -> list[Queued]:
         """Return the prompts that are still in the queue."""

@@ -1,4 +1,4 @@
-"""What a page is asked for: a store, a tape, a point of it, and the parameters of the address."""
+"""A request for a page: a store, a tape, a point of it, and the parameters of the address."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from msgspec import Struct
 
 import tape
 
-__all__ = ["Asked", "NotThere"]
+__all__ = ["PageRequest", "NotThere"]
 
 
 class NotThere(Exception):
     """There is no such page: a tape that is not there or of another owner, a seq beyond the end, a wrong address."""
 
 
-class Asked(Struct, frozen=True):
+class PageRequest(Struct, frozen=True):
     """One request for a page, without any HTTP in it."""
 
     store: tape.Store
@@ -48,7 +48,7 @@ class Asked(Struct, frozen=True):
 
     def number(self, name: str, usual: int, least: int, most: int) -> int:
         """Return a parameter as a number within bounds; anything else is the usual one."""
-        given = self.query.get(name, "")
-        if not given.isascii() or not given.isdigit() or len(given) > 18:
+        digits = self.query.get(name, "")
+        if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
             return usual
-        return min(max(int(given), least), most)
+        return min(max(int(digits), least), most)
