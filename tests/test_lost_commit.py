@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from support import programs
-from support.backends import Backend, new_server
+from support.backends import CITUS, Backend, new_server
 from support.processes import PATIENCE, Crew, scaled
 from support.proxy import Proxy
 from support.sizes import heavy
@@ -28,8 +29,10 @@ pytestmark = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 VICTIMS = "pg_stat_activity WHERE application_name = current_setting('application_name') || ' victim'"
 """The sessions that a test of this schema ends."""
 COMMIT = "COMMIT"
-HOT = "WITH lock AS"
-"""A plain append or batch is one statement, which locks and commits by itself; all others end with COMMIT."""
+HOT = COMMIT if os.environ.get(CITUS) else "WITH lock AS"
+"""A plain append or batch is one statement, which locks and commits by itself; all others end with COMMIT.
+
+On Citus it is several that are sent together, and ends with COMMIT as well."""
 
 
 @pytest.fixture
