@@ -126,8 +126,9 @@ class _Call:
         return {_REFERENCES[name]: f"tape:{quoted(chat.id)}@{seq}" for name, seq in seqs.items()}
 
     def _count(self, chat: tape.Tape) -> None:
-        counts: Any = {name: self.attributes.get(f"gen_ai.usage.{theirs}") for name, theirs in _USED.items()}
-        if used := {name: count for name, count in counts.items() if type(count) is int and 0 < count < 2**53}:
+        counts = {name: self.attributes.get(f"gen_ai.usage.{theirs}") for name, theirs in _USED.items()}
+        used: Any = {name: count for name, count in counts.items() if type(count) is int and 0 < count < 2**53}
+        if used:
             model = self.attributes.get("gen_ai.request.model")
             named = isinstance(model, str) and short(model, 200) == model
             chat.record_usage(**used, model=model if named else None, key=f"otel/{self.trace}/{self.span}")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,12 +91,15 @@ class TestConnected:
         def stop(_: tape.Store) -> None:
             raise StopIteration
 
+        def same(number: int, _: tape.Store) -> int:
+            return number
+
         async def go() -> list[int]:
             with pytest.raises(RuntimeError, match="StopIteration"):
                 await connected.run(stop)
             gone = asyncio.ensure_future(connected.run(stop))
             gone.cancel()
-            return await asyncio.gather(*(connected.run(lambda _, n=n: n) for n in range(100)))
+            return await asyncio.gather(*(connected.run(partial(same, number)) for number in range(100)))
 
         for _ in range(2):
             # In another event loop, too.
