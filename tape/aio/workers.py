@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["ShutDown", "WorkerThreads", "run_for", "settle"]
+__all__ = ["ShutDown", "ToEnd", "WorkerThreads", "run_for", "settle"]
 
 R = TypeVar("R")
 Call = Callable[[], Callable[[], object]]
@@ -28,10 +29,11 @@ class ShutDown(RuntimeError):
     """The threads take no more calls."""
 
 
-class _ToEnd(asyncio.Future[R]):
+class ToEnd(asyncio.Future[R]):
     """A future that a task which is cancelled goes on to wait for: the cancellation reaches the task behind it."""
 
     def cancel(self, msg: Any = None) -> bool:
+        """Go on."""
         return False
 
 
@@ -53,7 +55,7 @@ class WorkerThreads:
         With ``to_end`` whoever awaits it is cancelled only when it has ended.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = _ToEnd(loop=loop) if to_end else loop.create_future()
+        future: asyncio.Future[R] = ToEnd(loop=loop) if to_end else loop.create_future()
         self._crew.add(partial(run_for, future, call))
         return future
 
@@ -69,14 +71,18 @@ class _Crew:
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
+        self._stopped = False
+        self.renew()
+        _crews.add(self)
+
+    def renew(self) -> None:
+        """Begin without threads, as a forked process has to, which has none of them."""
         # Never asked with a timeout: Python 3.11 may then wait for ever if another thread takes what it was woken for.
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         """How many threads wait and have no call coming. Too many when there were more calls than threads can be."""
-        self._stopped = False
-        _crews.add(self)
 
     def add(self, call: Call) -> None:
         with self._lock:
@@ -127,7 +133,14 @@ def _stop_all() -> None:
         thread.join()
 
 
+def _renew_all() -> None:
+    for crew in list(_crews):
+        crew.renew()
+
+
 atexit.register(_stop_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
 
 
 def run_for(future: asyncio.Future[R], call: Callable[[], R]) -> Callable[[], object]:
