@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import claude_agent_sdk as sdk
-from claude_agent_sdk import SessionKey, SessionStoreEntry, SessionSummaryEntry
+from claude_agent_sdk import SessionKey, SessionStoreEntry, SessionSummaryEntry, fold_session_summary
 
 import tape
 from tape.integrations.naming import digest, listed, opened, quoted, short
@@ -161,7 +161,7 @@ def _summarize(chat: tape.Tape, place: _Place, lines: list[Any]) -> None:
     """Keep what the SDK shows of a session in a list up to date."""
     before = chat.state(_SUMMARY)
     known: SessionSummaryEntry | None = before and {"session_id": place.session, "mtime": 0, "data": before}
-    after = sdk.fold_session_summary(known, place.key, lines)["data"]
+    after = fold_session_summary(known, place.key, lines)["data"]
     if after != before:
         chat.put(_SUMMARY, after)
 

@@ -12,7 +12,7 @@ from integrations.groups import GROUPS, HERE, told
 
 ROOT = HERE.parent.parent
 FOLDER = ROOT / "tape" / "integrations"
-SHARED = ("__init__", "histories", "langchain_messages", "naming", "opening", "pydantic_messages", "workers")
+SHARED = ("__init__", "histories", "naming", "opening", "pydantic_messages", "workers")
 """What several adapters use."""
 BESIDE = ("httpx", "seams", "temporal")
 """What records and replays runs, and the pointers of Temporal: not adapters of a framework's own store."""

@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import tape
-from tape.integrations.langchain_messages import made, role_of, taken_apart
+from tape.integrations.langchain.messages import made, role_of, taken_apart
 
 __all__ = ["are_messages", "chain", "from_tape", "is_open", "pack", "to_tape", "unpack"]
 

@@ -12,7 +12,7 @@ from langchain_core.messages import BaseMessage
 import tape
 from tape import Tape
 from tape.integrations.histories import Histories, Pair, keep, kept
-from tape.integrations.langchain_messages import made, role_of, taken_apart
+from tape.integrations.langchain.messages import made, role_of, taken_apart
 from tape.integrations.opening import StoreLike, awaited
 
 __all__ = ["TapeChatMessageHistory"]
