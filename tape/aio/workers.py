@@ -13,12 +13,12 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["ShutDown", "ToEnd", "WorkerThreads", "run_for", "settle"]
+__all__ = ["ShutDown", "WorkerThreads", "run_for", "settle", "until_ended"]
 
 R = TypeVar("R")
 Call = Callable[[], Callable[[], object]]
@@ -29,7 +29,7 @@ class ShutDown(RuntimeError):
     """The threads take no more calls."""
 
 
-class ToEnd(asyncio.Future[R]):
+class _ToEnd(asyncio.Future[R]):
     """A future that a task which is cancelled goes on to wait for: the cancellation reaches the task behind it."""
 
     def cancel(self, msg: Any = None) -> bool:
@@ -55,7 +55,7 @@ class WorkerThreads:
         With ``to_end`` whoever awaits it is cancelled only when it has ended.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = ToEnd(loop=loop) if to_end else loop.create_future()
+        future: asyncio.Future[R] = _ToEnd(loop=loop) if to_end else loop.create_future()
         self._crew.add(partial(run_for, future, call))
         return future
 
@@ -171,3 +171,10 @@ def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None
         future.set_exception(RuntimeError("a callback raised StopIteration"))
     else:
         future.set_exception(error)
+
+
+def until_ended(work: Coroutine[Any, Any, R]) -> asyncio.Future[R]:
+    """Begin what is awaited; whoever awaits the future is cancelled only when it has ended."""
+    future, task = _ToEnd[R](), asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: settle(future, None if done.exception() else done.result(), done.exception()))
+    return future

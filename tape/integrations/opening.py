@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 import tape
-from tape.integrations.workers import start, started
+from tape.aio.workers import WorkerThreads, until_ended
 
 __all__ = ["Adapter", "AsyncAdapter", "Connected", "StoreLike", "awaited", "awaited_to_end"]
 
@@ -27,6 +27,8 @@ StoreLike = tape.Store | tape.AsyncStore | str | os.PathLike[str] | sa.URL
 
 P = ParamSpec("P")
 R = TypeVar("R")
+workers = WorkerThreads(8, "tape-adapter")
+"""The threads in which async adapters call the store, the same for all of them."""
 Method = Callable[Concatenate[Any, P], R]
 Awaited = Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
 
@@ -58,15 +60,15 @@ class Connected:
         A write that has begun goes on when the waiting for it is cancelled.
         """
         if self._awaited is None:
-            return await start(functools.partial(work, self.store))
+            return await workers.start(functools.partial(work, self.store))
         return await self._awaited.run(work)
 
     async def finish(self, work: Callable[[tape.Store], R]) -> R:
         """Call ``work`` likewise, and stay until it has ended also when cancelled: what follows comes behind it."""
         if self._awaited is None:
-            working = start(functools.partial(work, self.store), to_end=True)
+            working = workers.start(functools.partial(work, self.store), to_end=True)
         else:
-            working = started(self._awaited.run(work))
+            working = until_ended(self._awaited.run(work))
         try:
             return await working
         except asyncio.CancelledError:
@@ -80,7 +82,7 @@ class Connected:
 
     async def aclose(self) -> None:
         """The same, awaited."""
-        await start(self.close)
+        await workers.start(self.close)
 
 
 class Adapter:

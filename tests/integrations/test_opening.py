@@ -16,8 +16,7 @@ import pytest
 from support.backends import Backend
 
 import tape
-from tape.integrations.opening import Connected
-from tape.integrations.workers import start
+from tape.integrations.opening import Connected, workers
 
 
 def note(store: tape.Store, text: str) -> str:
@@ -109,13 +108,13 @@ class TestConnected:
         """More calls than threads leave none behind that keeps the program; a call that was started is finished."""
         program = """
 import asyncio, threading
-from tape.integrations.workers import start
+from tape.integrations.opening import workers
 
 begun, go = threading.Event(), threading.Event()
 
 async def main():
-    assert await asyncio.gather(*(start(lambda n=n: n) for n in range(50))) == list(range(50))
-    start(lambda: (begun.set(), go.wait(30), print("finished", flush=True)))
+    assert await asyncio.gather(*(workers.start(lambda n=n: n) for n in range(50))) == list(range(50))
+    workers.start(lambda: (begun.set(), go.wait(30), print("finished", flush=True)))
     begun.wait(30)
 
 asyncio.run(main())
@@ -129,7 +128,7 @@ go.set()
         """The hop works in a process that was forked after it was used, whose threads are gone."""
 
         async def seven() -> int:
-            return await asyncio.wait_for(start(lambda: 7), 30)
+            return await asyncio.wait_for(workers.start(lambda: 7), 30)
 
         assert asyncio.run(seven()) == 7
         with warnings.catch_warnings():
