@@ -186,8 +186,8 @@ def _join(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
 def _merge(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
     """Draw a line from a merge to each fork that it merged."""
     for merge in lanes.merges:
-        next_seq = lanes.next.get(merge.child)
-        if (merge.parent, merge.seq) != (tape, seq) or next_seq is None:
+        child_entry = lanes.next.get(merge.child)
+        if (merge.parent, merge.seq) != (tape, seq) or child_entry is None:
             continue
         place = lanes.columns.index(tape)
         if merge.child not in lanes.columns:
