@@ -165,7 +165,7 @@ class AsyncTape(AsyncSnapshot):
                 raise cancelled
             return begun
         task = asyncio.current_task()
-        asked = task.cancelling() if task is not None else 0
+        cancellations = task.cancelling() if task is not None else 0
         try:
             if cancelled is not None:
                 raise cancelled
@@ -175,7 +175,11 @@ class AsyncTape(AsyncSnapshot):
             failure, again = await self._run_to_end(lambda: self._inner._fail_compaction(begun, failed))
             if isinstance(error, asyncio.CancelledError):
                 # One that nobody asked of this task is an error of the summarizer's.
-                if cancelled is not None or again is not None or (task is not None and task.cancelling() > asked):
+                if (
+                    cancelled is not None
+                    or again is not None
+                    or (task is not None and task.cancelling() > cancellations)
+                ):
                     raise
             elif again is not None:
                 raise again from error

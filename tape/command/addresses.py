@@ -145,8 +145,8 @@ def within(chat: tape.Tape, seq: int) -> int:
     """Return a seq that the tape has; raises Failure for one beyond its end."""
     head = chat.info().head
     if not 0 <= seq <= head:
-        what = f"tape {chat.id!r} has no seq {seq}: it ends at {head}"
-        raise Failure(what, f"see: tape log {shlex.quote(chat.id)}", NOT_FOUND)
+        problem = f"tape {chat.id!r} has no seq {seq}: it ends at {head}"
+        raise Failure(problem, f"see: tape log {shlex.quote(chat.id)}", NOT_FOUND)
     return seq
 
 

@@ -85,12 +85,12 @@ def _explain(error: Exception) -> int:
     if isinstance(error, OSError):
         named = f" {str(error.filename)!r}" if error.filename else ""
         return _fail(f"{error.strerror or error}{named}", None, FAILED)
-    what = f"unexpected: {type(error).__name__}: {error}"
-    return _fail(what, "run it again with --debug and report what it prints", FAILED)
+    problem = f"unexpected: {type(error).__name__}: {error}"
+    return _fail(problem, "run it again with --debug and report what it prints", FAILED)
 
 
-def _fail(what: str, hint: str | None, code: int) -> int:
+def _fail(problem: str, hint: str | None, code: int) -> int:
     # An address can contain a password, and a file name can contain anything.
-    line = re.sub(r"//[^/@\s]*@", "//***@", " ".join(clean(what).split()))
+    line = re.sub(r"//[^/@\s]*@", "//***@", " ".join(clean(problem).split()))
     print(f"tape: {line}; {hint}" if hint else f"tape: {line}", file=sys.stderr)
     return code

@@ -39,8 +39,8 @@ INTERRUPTED = 130
 class Failure(Exception):
     """An error of the command's own: one line for the user, the next step, and the exit code."""
 
-    def __init__(self, what: str, hint: str | None = None, code: int = FAILED) -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, hint: str | None = None, code: int = FAILED) -> None:
+        super().__init__(problem)
         self.hint = hint
         self.code = code
 

@@ -52,10 +52,10 @@ def schema_finding(state: StoreState) -> Finding:
     if state.current:
         return Finding("schema", "ok", f"revision {REVISION}")
     if state.newer:
-        what = f"revision {state.revision} is of a newer release; this one knows up to {REVISION}"
-        return Finding("schema", "error", what, "pip install --upgrade tape-store", SCHEMA)
-    what = f"revision {state.revision}, this release needs {REVISION}"
-    return Finding("schema", "error", what, "tape backup FILE with the old release, then: tape migrate", SCHEMA)
+        problem = f"revision {state.revision} is of a newer release; this one knows up to {REVISION}"
+        return Finding("schema", "error", problem, "pip install --upgrade tape-store", SCHEMA)
+    problem = f"revision {state.revision}, this release needs {REVISION}"
+    return Finding("schema", "error", problem, "tape backup FILE with the old release, then: tape migrate", SCHEMA)
 
 
 def examine(store: tape.Store, database: Database, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
@@ -83,9 +83,9 @@ def examine(store: tape.Store, database: Database, *, quick: bool = False, progr
 def engine_finding(engine: str, version: str) -> Finding:
     """Report the version of the database, and whether it has the fault that can lose committed pages."""
     if engine == "SQLite" and version and sqlite_loses_pages(tuple(int(part) for part in version.split(".")[:3])):  # type: ignore[arg-type]
-        what = f"SQLite {version} can lose pages when two programs write and checkpoint at once"
+        problem = f"SQLite {version} can lose pages when two programs write and checkpoint at once"
         mend = "use a Python with SQLite 3.51.3, 3.50.7 or 3.44.6; until then let no other program write the file"
-        return Finding("engine", "warning", what, mend)
+        return Finding("engine", "warning", problem, mend)
     return Finding("engine", "ok", f"{engine} {version}")
 
 
@@ -93,8 +93,8 @@ def wal_finding(length: int) -> Finding:
     """Report the size of the write-ahead log."""
     if length <= LONG_WAL:
         return Finding("log", "ok", f"write-ahead log of {size(length)}")
-    what = f"write-ahead log of {size(length)}: a reader keeps it from being folded into the file"
-    return Finding("log", "warning", what, "end long reads, then: tape doctor --checkpoint")
+    problem = f"write-ahead log of {size(length)}: a reader keeps it from being folded into the file"
+    return Finding("log", "warning", problem, "end long reads, then: tape doctor --checkpoint")
 
 
 def guards_finding(missing: list[str]) -> Finding:
@@ -109,15 +109,17 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
     if oldest is None or oldest.seconds < LONG_TRANSACTION:
         return Finding("transactions", "ok", "none is open for long")
     if oldest.prepared is not None:
-        where = f"in {oldest.application!r} for {oldest.seconds:,.0f} s"
-        what = f"{oldest.prepared!r} stands prepared {where}; the feed waits for it"
+        place = f"in {oldest.application!r} for {oldest.seconds:,.0f} s"
+        problem = f"{oldest.prepared!r} stands prepared {place}; the feed waits for it"
         name = oldest.prepared.replace("'", "''")
         return Finding(
-            "transactions", "warning", what, f"psql -d {oldest.application} -c \"ROLLBACK PREPARED '{name}'\""
+            "transactions", "warning", problem, f"psql -d {oldest.application} -c \"ROLLBACK PREPARED '{name}'\""
         )
     by = f" of {oldest.application!r}" if oldest.application else ""
-    what = f"process {oldest.pid}{by} has one open for {oldest.seconds:,.0f} s ({oldest.state}); the feed waits for it"
-    return Finding("transactions", "warning", what, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
+    problem = (
+        f"process {oldest.pid}{by} has one open for {oldest.seconds:,.0f} s ({oldest.state}); the feed waits for it"
+    )
+    return Finding("transactions", "warning", problem, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
 
 
 def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
@@ -127,13 +129,13 @@ def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
     if not unfinished and not dead:
         yield Finding("purges", "ok", "of purged tapes nothing is left")
     if dead:
-        what = f"an import died and left rows of {count(dead, 'tape')}, which nobody sees"
-        yield Finding("purges", "warning", what, FINISH)
+        problem = f"an import died and left rows of {count(dead, 'tape')}, which nobody sees"
+        yield Finding("purges", "warning", problem, FINISH)
     for _, name, _, _ in unfinished[:_MOST]:
-        what = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
+        problem = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
         # When the id is in use again, purging it would purge the new tape. FINISH purges no tape at all.
         mend = FINISH if _exists(store, name) else f"tape purge {name}"
-        yield Finding("purges", "warning", what, mend)
+        yield Finding("purges", "warning", problem, mend)
 
 
 def _exists(store: tape.Store, name: str) -> bool:
@@ -156,8 +158,8 @@ def integrity_finding(problems: list[str]) -> Finding:
     if not problems:
         return Finding("integrity", "ok", "every page and index is sound")
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-    what = " ".join(problems[0].split())
-    return Finding("integrity", "error", f"{what}{more}", "restore the file from a backup", DAMAGED)
+    problem = " ".join(problems[0].split())
+    return Finding("integrity", "error", f"{problem}{more}", "restore the file from a backup", DAMAGED)
 
 
 def report_findings(report: tape.Report) -> Iterator[Finding]:

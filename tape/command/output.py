@@ -181,11 +181,11 @@ def moment(at: datetime | None, *, exact: bool = False) -> str:
     return f"{text if exact else text[:-7]}Z"
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, noun: str) -> str:
     """Return ``1 entry``, ``2 entries``."""
     if number == 1:
-        return f"1 {what}"
-    return f"{number:,} {what[:-1]}ies" if what.endswith("y") else f"{number:,} {what}s"
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
 
 
 def size(number: int) -> str:
@@ -315,10 +315,10 @@ class Out:
         (self._pager or sys.stdout).write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _colored(wanted: str | None, terminal: bool) -> bool:
+def _colored(option: str | None, terminal: bool) -> bool:
     """Whether to print in colour: as the option says, else as the environment does, else on terminals."""
-    if wanted in ("always", "never"):
-        return wanted == "always"
+    if option in ("always", "never"):
+        return option == "always"
     if os.environ.get("NO_COLOR"):
         return False
     if forced := os.environ.get("FORCE_COLOR"):
@@ -327,7 +327,7 @@ def _colored(wanted: str | None, terminal: bool) -> bool:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+def progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on stderr during the work; without a terminal, show nothing."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None
@@ -335,7 +335,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+    parts = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -143,8 +143,8 @@ _LOOK = ("color", "no_pager")
 """The options for the look of the output."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked_for: bool) -> None:
+    if asked_for:
         typer.echo(f"tape {tape.__version__}")
         raise typer.Exit
 
@@ -231,17 +231,17 @@ def _check_numbers(arguments: dict[str, Any]) -> None:
             raise Failure(f"{shown} is no number that can be used", "give a smaller one", USAGE)
 
 
-def _carry_out(session: Session, work: Callable[[], None]) -> None:
+def _carry_out(session: Session, run: Callable[[], None]) -> None:
     """Run a command. Errors become a Failure with the next step. In every case it waits for the pager."""
     try:
-        work()
+        run()
         session.out.flush()
     except Failure as error:
-        error.hint = error.hint and session.here(error.hint)
+        error.hint = error.hint and session.with_store_options(error.hint)
         raise
     except tape.TapeError as error:
         code, hint = judge(error)
-        raise Failure(words(error), hint and session.here(hint), code) from error
+        raise Failure(words(error), hint and session.with_store_options(hint), code) from error
     except BrokenPipeError as error:
         raise ReaderGone from error
     finally:
@@ -257,12 +257,12 @@ def command(
     one may go to the pager. ``writes`` names the options of ``_WRITING`` that it gets, as ``options``.
     """
 
-    def declare(work: Callable[..., None]) -> Callable[..., None]:
-        called = name or work.__name__.rstrip("_")
-        session_name, *_ = inspect.signature(work).parameters
+    def declare(function: Callable[..., None]) -> Callable[..., None]:
+        command_name = name or function.__name__.rstrip("_")
+        session_name, *_ = inspect.signature(function).parameters
         # The class is imported for type checking only, so that help does not load the store.
-        del work.__annotations__[session_name]
-        signature = inspect.signature(work, eval_str=True)
+        del function.__annotations__[session_name]
+        signature = inspect.signature(function, eval_str=True)
         _, *parameters = signature.parameters.values()
         parameters = [
             inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
@@ -271,7 +271,7 @@ def command(
             *(parameter for parameter in _SHARED if data or parameter.name != "as_json"),
         ]
 
-        @functools.wraps(work)
+        @functools.wraps(function)
         def run(context: typer.Context, **arguments: Any) -> None:
             from tape.command.session import Session
 
@@ -289,12 +289,12 @@ def command(
                 arguments["options"] = options | {"meta": json_object(options["meta"], "--meta")}
             session = Session(**{**picked, "no_pager": bool(picked["no_pager"])}, as_json=as_json)
             session.out.pageable = paged
-            _carry_out(session, lambda: work(session, **arguments))
+            _carry_out(session, lambda: function(session, **arguments))
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         del run.__wrapped__
-        _declared[called] = _Declared(run, examples)
-        return work
+        _declared[command_name] = _Declared(run, examples)
+        return function
 
     return declare

@@ -61,7 +61,7 @@ class Session:
         """The store as it may be printed: a URL without its password."""
         return self.url.render_as_string(hide_password=True) if "://" in self.named else self.named
 
-    def here(self, hint: str) -> str:
+    def with_store_options(self, hint: str) -> str:
         """Return a hint whose command, if it ends with one, has the store options that this command was given."""
         if not re.search(r"(^|: )tape [a-z]+[^:]*$", hint) or hint.endswith("--help"):
             return hint
@@ -93,8 +93,8 @@ class Session:
         if path.exists() and not path.is_file():
             raise Failure(f"{self.shown!r} is not a file", "name another with --store or TAPE_STORE", USAGE)
         if path.is_symlink() and not path.exists():
-            what = f"there is no store at {self.shown!r}: it is a link to {os.readlink(path)!r}, which is not there"
-            raise Failure(what, "mend the link, or remove it", NOT_FOUND)
+            problem = f"there is no store at {self.shown!r}: it is a link to {os.readlink(path)!r}, which is not there"
+            raise Failure(problem, "mend the link, or remove it", NOT_FOUND)
         if not path.exists() and not path.resolve().parent.is_dir():
             raise Failure(f"there is no store at {self.shown!r}, nor its folder", "create the folder first", NOT_FOUND)
 
@@ -117,8 +117,8 @@ class Session:
                 yield store
             return
         if not state.current:
-            what = f"the store has schema {state.revision}, this release needs {REVISION}"
-            raise Failure(what, "take a backup, then run: tape migrate", SCHEMA)
+            problem = f"the store has schema {state.revision}, this release needs {REVISION}"
+            raise Failure(problem, "take a backup, then run: tape migrate", SCHEMA)
         with tape.open(
             self.url, owner=self.owner, schema=self.schema, prefix=self.prefix, read_only=read_only
         ) as store:

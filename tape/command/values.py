@@ -15,10 +15,10 @@ __all__ = ["PlainCommand", "PlainGroup"]
 
 def _accept_plain_values(param: Any, annotation: Any) -> None:
     """Let a parameter accept strings, integers and missing values without Pydantic."""
-    wanted, declared = get_args(annotation) or (None, None)
+    type_, declared = get_args(annotation) or (None, None)
     many = param.multiple or param.nargs == -1
-    texts, numbers = wanted in (str, str | None), wanted in (int, int | None)
-    lists = wanted in (list[str], list[str] | None)
+    texts, numbers = type_ in (str, str | None), type_ in (int, int | None)
+    lists = type_ in (list[str], list[str] | None)
     convert = param.process_value
 
     def fits(value: Any) -> bool:

@@ -197,7 +197,7 @@ def encoded(value: Any, field: str) -> tuple[bytes, Any]:
             # Most messages. Texts by name are read back as they were given, if they can be written at all.
             return _encode(value), value
     except ValueError:
-        # It cannot be written, which is told below.
+        # It cannot be written, which is reported below.
         pass
     try:
         return encode(value, field), value

@@ -1,4 +1,4 @@
-"""The feeds of all databases as one: every entry once, the entries of a tape in order, also when its owner is moved."""
+"""The feeds of all databases as one: every entry once, those of a tape in order, also when its owner is moved."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class _Lane:
 
 
 class FeedReader:
-    """Reads all feeds; the waiting is the sync or the async face's."""
+    """Reads all feeds. The sync or the async feed around it does the waiting."""
 
     def __init__(
         self, open: Callable[[str], Store], names: list[str], positions: Mapping[str, int], timeout: float | None
     ) -> None:
         self._open = open
         self._lanes = {name: _Lane(name, positions.get(name, 0)) for name in names}
-        # A database that was taken out of the pool: its entries were read from it, and are not wanted as copies.
+        # Databases that were taken out of the pool. Their entries were read there, so copies of them are left out.
         self._others = {name: position for name, position in positions.items() if name not in self._lanes}
         self._pauses = Pauses(timeout)
         self._turn = 0
@@ -101,7 +101,7 @@ class FeedReader:
         return other is not None and other.position < position
 
     def _must_wait(self, lane: _Lane, entry: Entry) -> bool:
-        """Take in what a record says; tells whether another database must be read further before this one goes on."""
+        """Read a record; returns whether another database must be read further before this one goes on."""
         if not isinstance(entry.payload, payloads.Event):
             return False
         data = entry.payload.data
@@ -117,7 +117,7 @@ class FeedReader:
         return origin is not None and (origin in self._lanes or origin in self._others)
 
     def fill(self) -> bool:
-        """Read the next page of every database that has nothing at hand; tells whether there was something."""
+        """Read the next page of every database that has no entries pending; returns whether any had one."""
         filled = False
         now = time.monotonic()
         for lane in self._lanes.values():

@@ -181,7 +181,7 @@ def rerun(chat: Tape, info: RunInfo, agent: Agent, **options: Any) -> Checked:
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"
         status = "same" if info.error == error else "failed"
-    # A recording that cannot be read leaves no run to tell of.
+    # A recording that cannot be read leaves no run to report.
     report = run.report if run.begun else RunReport(run=info.id)
     if report.first is not None:
         status = "diverged"

@@ -46,7 +46,7 @@ class ClaudeMirror:
         """The last message of the conversation itself."""
 
     def catch_up(self, tape: Tape) -> bool:
-        """Read what was recorded since, by whomever; False if the tape is not the one that was read before."""
+        """Read what any process has recorded since; False if the tape is not the one that was read before."""
         entries = iter(tape.entries(after=max(0, self._seq - 1)))
         if self._seq:
             last = next(entries, None)

@@ -50,7 +50,7 @@ class ImportedFile(Struct, frozen=True):
 
 
 class _State(Struct):
-    """What a slot tells of a file."""
+    """What a slot says about a file."""
 
     path: str
     size: int
@@ -188,7 +188,7 @@ def _look(
 
 
 def _state(store: Store, candidate: _Candidate, tape: str | None) -> _State | None:
-    """Return what the tape that a file was imported to tells of it, if there is one."""
+    """Return what a file's tape says about it, if it was imported before."""
     ids = [tape] if tape is not None else _tape_ids(candidate)
     for id in ids:
         try:

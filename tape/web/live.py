@@ -62,7 +62,7 @@ async def _heads(chat: tape.Tape, after: int, request: Request) -> AsyncIterator
         await asyncio.sleep(_PAUSE)
 
 
-async def findings(served: Served, page_request: PageRequest, request: Request) -> Response:
+async def findings(served: Served, page_request: PageRequest) -> Response:
     """Examine the store and send every finding and how far the check is."""
     return _stream(_findings(served, page_request))
 

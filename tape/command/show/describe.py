@@ -98,9 +98,9 @@ def gist(entry: tape.Entry, most: int, look: Look = PLAIN) -> str:
         case payloads.Fork():
             return cut(f"{label(payload.child, payload.name)} at {payload.at}", most)
         case payloads.Merge():
-            taken = f", {count(len(payload.messages), 'message')}" if payload.into else ""
+            merged = f", {count(len(payload.messages), 'message')}" if payload.into else ""
             return cut(
-                f"{'of' if payload.into else 'into'} {_called(payload.tape, names)} by {payload.strategy}{taken}", most
+                f"{'of' if payload.into else 'into'} {_called(payload.tape, names)} by {payload.strategy}{merged}", most
             )
         case payloads.Discard():
             return cut(

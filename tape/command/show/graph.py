@@ -186,8 +186,8 @@ def _join(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
 def _merge(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
     """Draw a line from a merge to each fork that it merged."""
     for merge in lanes.merges:
-        taken = lanes.next.get(merge.child)
-        if (merge.parent, merge.seq) != (tape, seq) or taken is None:
+        child_entry = lanes.next.get(merge.child)
+        if (merge.parent, merge.seq) != (tape, seq) or child_entry is None:
             continue
         place = lanes.columns.index(tape)
         if merge.child not in lanes.columns:
@@ -197,11 +197,11 @@ def _merge(lanes: _Lanes, tape: str, seq: int) -> Iterator[tuple[str, None]]:
             lanes.columns.insert(place + 1, merge.child)
             lanes.begun.add(merge.child)
             continue
-        there = lanes.columns.index(merge.child)
+        fork_column = lanes.columns.index(merge.child)
         drawn = list("".join(f"{lanes.mark(lane)} " for lane in lanes.columns))
-        for gap in range(2 * place + 1, 2 * there - 1, 2):
+        for gap in range(2 * place + 1, 2 * fork_column - 1, 2):
             drawn[gap] = "_"
-        drawn[2 * there - 1] = "\\"
+        drawn[2 * fork_column - 1] = "\\"
         yield "".join(drawn).rstrip(), None
 
 

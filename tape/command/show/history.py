@@ -66,7 +66,7 @@ def recent(entries: Iterable[tape.Entry], after: datetime | None) -> Iterator[ta
 def drawn(
     store: tape.Store,
     chat: tape.Tape,
-    wanted: Callable[[tape.Entry], bool] = lambda _: True,
+    is_chosen: Callable[[tape.Entry], bool] = lambda _: True,
     after: datetime | None = None,
 ) -> tuple[Iterator[tuple[str, tape.Entry | None]], dict[str, str]]:
     """Return the lines of the graph of a tape, its ancestors and all its forks, and the label of each of them."""
@@ -90,7 +90,7 @@ def drawn(
         names[name] = label(name, about.name)
         head = ends.get(name, about.head)
         young = recent(backwards(member, head), after)
-        entries[name] = (entry for entry in young if _shown(entry) and (entry.kind in _STRUCTURE or wanted(entry)))
+        entries[name] = (entry for entry in young if _shown(entry) and (entry.kind in _STRUCTURE or is_chosen(entry)))
         merged += [graph.Merged(name, m.seq, m.child, m.child_head) for m in member.lineage().merges if m.seq <= head]
         if name in points:
             forked.append(graph.Forked(name, *_fork_point(store, name, *points[name])))

@@ -125,10 +125,10 @@ def _report(session: Session, path: str, problems: list[ImportProblem]) -> None:
 
 
 def _summary(files: list[ImportedFile]) -> str:
-    taken = [file for file in files if file.tapes]
-    added = sum(done.added for file in taken for done in file.tapes)
+    imported = [file for file in files if file.tapes]
+    added = sum(done.added for file in imported for done in file.tapes)
     unchanged = sum(file.unchanged for file in files)
-    summary = f"{count(added, 'entry')} added from {count(len(taken), 'file')}"
+    summary = f"{count(added, 'entry')} added from {count(len(imported), 'file')}"
     summary += f", {unchanged:,} unchanged" if unchanged else ""
     lines = sum(len(file.problems) for file in files)
     return summary + (f", {count(lines, 'line')} reported" if lines else "")

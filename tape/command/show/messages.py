@@ -102,10 +102,10 @@ def body(data: dict[str, Any], calls: Mapping[str, str] | None = None) -> str:
 def message_line(data: dict[str, Any], most: int = SHOWN, calls: Mapping[str, str] | None = None) -> str:
     """Return a message on one line: who says it, and how it begins. Thinking only if there is nothing else."""
     blocks = list(_blocks(data, calls or {}, brief=True))
-    said = [block for block in blocks if block.kind != "thinking"]
-    said = said or [block._replace(title="thinking") for block in blocks]
+    spoken = [block for block in blocks if block.kind != "thinking"]
+    spoken = spoken or [block._replace(title="thinking") for block in blocks]
     who = cut(speaker(data), 20)
-    texts = (f"{title}{': ' if title and text else ''}{text[: 8 * most]}" for _, title, text in said)
+    texts = (f"{title}{': ' if title and text else ''}{text[: 8 * most]}" for _, title, text in spoken)
     return f"{who}: {cut(' '.join(texts), max(most - len(who) - 2, 8))}"
 
 
@@ -149,8 +149,8 @@ def _blocks(
             case shapes.Call() if pretty:
                 yield Block("call", f"calls {part.name}", _arguments(part.arguments))
             case shapes.Call():
-                given = _brief(part.arguments) if brief else _short(part.arguments)
-                yield Block("call", f"calls {part.name}({given})", "")
+                arguments = _brief(part.arguments) if brief else _short(part.arguments)
+                yield Block("call", f"calls {part.name}({arguments})", "")
             case shapes.Result():
                 text, wrong = _output(part)
                 name = part.name or calls.get(part.id) or part.id
@@ -182,8 +182,12 @@ def _brief(arguments: Any) -> str:
     value = _decoded(arguments)
     if not isinstance(value, dict):
         return _short(value)
-    plain = {name: " ".join(given) if _is_command(given) else _short(given) for name, given in value.items()}
-    return ", ".join([*plain.values()] if len(plain) == 1 else [f"{name}={given}" for name, given in plain.items()])
+    plain = {
+        name: " ".join(argument) if _is_command(argument) else _short(argument) for name, argument in value.items()
+    }
+    return ", ".join(
+        [*plain.values()] if len(plain) == 1 else [f"{name}={argument}" for name, argument in plain.items()]
+    )
 
 
 def _is_command(value: Any) -> bool:

@@ -61,12 +61,12 @@ def _footer(steps: Steps, columns: int) -> Cells:
 
 def _list_row(steps: Steps, seq: int, columns: int) -> Cells:
     entry = steps.reading.entry(seq)
-    here = seq == steps.seq
+    current = seq == steps.seq
     digits = len(str(steps.last))
-    style = "here" if here else "bad" if entry_failed(entry) else ""
+    style = "here" if current else "bad" if entry_failed(entry) else ""
     text = _short(entry, columns - digits - 2, Look(calls=steps.reading.calls))
-    row: Line = [(f"{'>' if here else ' '}{seq:>{digits}} ", style or "seq"), (text, style)]
-    return _fit(row, columns, "here" if here else "")
+    row: Line = [(f"{'>' if current else ' '}{seq:>{digits}} ", style or "seq"), (text, style)]
+    return _fit(row, columns, "here" if current else "")
 
 
 def _short(entry: tape.Entry, room: int, look: Look) -> str:

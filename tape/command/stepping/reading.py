@@ -57,7 +57,7 @@ class Reading:
             entries = self.chat.entries(after=seq, kinds=kinds, limit=1)
         return next((entry.seq for entry in entries), None)
 
-    def scan(self, seq: int, wanted: Callable[[tape.Entry], bool], *, back: bool) -> Iterator[tuple[int, bool]]:
+    def scan(self, seq: int, matches: Callable[[tape.Entry], bool], *, back: bool) -> Iterator[tuple[int, bool]]:
         """Yield how far a search has come, page by page, and last the entry that is wanted, with True."""
         while True:
             if back:
@@ -65,7 +65,7 @@ class Reading:
             else:
                 page = list(self.chat.entries(after=seq, limit=_PAGE))
             for entry in with_tools(self.chat, page, self.calls):
-                if wanted(entry):
+                if matches(entry):
                     yield entry.seq, True
                     return
             if len(page) < _PAGE:
@@ -73,17 +73,17 @@ class Reading:
             seq = page[-1].seq
             yield seq, False
 
-    def _pane(self, seq: int, what: str, columns: int) -> list[Line]:
+    def _pane(self, seq: int, pane: str, columns: int) -> list[Line]:
         """Return the pane beside the list: the entry, the view, the context or the diff."""
         look = Look(columns, self.calls)
         entry = self.entry(seq)
-        if what == "view":
+        if pane == "view":
             return list(view_lines(self.chat, seq, look, _LAST))
-        if what == "context":
+        if pane == "context":
             return list(self._context(seq, look))
         changed = effect(self.chat, entry)
         lines = list(changes(changed, look, color=self._color))
-        if what == "diff":
+        if pane == "diff":
             return lines or ["this entry changed no message"]
         message = message_of(entry)
         if message is not None and not (changed.revised or changed.retracted or changed.left):

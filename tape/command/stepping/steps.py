@@ -124,9 +124,9 @@ class Steps:
             self.seq = seq
             self._turn_to(self.pane)
 
-    def _arrive(self, seq: int | None, what: str) -> None:
+    def _arrive(self, seq: int | None, name: str) -> None:
         if seq is None or not self.first <= seq <= self.last:
-            self.said = f"there is no other {what} that way"
+            self.said = f"there is no other {name} that way"
         else:
             self._move(seq)
 
@@ -170,16 +170,16 @@ class Steps:
         look = Look(calls=self.reading.calls)
         self._seek(lambda entry: sought.search(entry_text(entry, look)) is not None, "match", back=back)
 
-    def _seek(self, wanted: Callable[[tape.Entry], bool], what: str, *, back: bool) -> None:
-        self._search, self._seeking = self.reading.scan(self.seq, wanted, back=back), what
+    def _seek(self, matches: Callable[[tape.Entry], bool], name: str, *, back: bool) -> None:
+        self._search, self._seeking = self.reading.scan(self.seq, matches, back=back), name
         self.advance()
 
     def advance(self) -> None:
         """Search one more page."""
         if self._search is None:
             return
-        seq, there = next(self._search, (None, True))
-        if there:
+        seq, finished = next(self._search, (None, True))
+        if finished:
             self._search = None
             self.said = ""
             self._arrive(seq, self._seeking)

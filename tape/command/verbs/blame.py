@@ -70,12 +70,12 @@ def blame(
 
 
 def _lines(explanation: tape.Explanation) -> Iterator[Line]:
-    what = f"recorded at {explanation.recorded}" if explanation.recorded is not None else f"head {explanation.head}"
+    origin = f"recorded at {explanation.recorded}" if explanation.recorded is not None else f"head {explanation.head}"
     limits = "no budget" if explanation.budget is None else f"budget {explanation.budget}"
     parts = f"{count(len(explanation.regions), 'part')}, about {explanation.tokens} tokens"
     yield [
         ("blame ", "head"),
-        f"{clean(explanation.tape)}, {what}: {parts}; {flat(explanation.policy)} {explanation.version}, {limits}",
+        f"{clean(explanation.tape)}, {origin}: {parts}; {flat(explanation.policy)} {explanation.version}, {limits}",
     ]
     rows = [
         (
@@ -83,7 +83,7 @@ def _lines(explanation: tape.Explanation) -> Iterator[Line]:
             _address(region.tape, region.seq),
             region.entry_kind or "-",
             region.actor or "-",
-            _what(region),
+            _subject(region),
             region.step,
         )
         for region in explanation.regions
@@ -100,7 +100,7 @@ def _lines(explanation: tape.Explanation) -> Iterator[Line]:
         yield from _moved(explanation.against, explanation.difference)
 
 
-def _what(region: tape.Region) -> str:
+def _subject(region: tape.Region) -> str:
     if region.kind != "message":
         return region.kind
     return " ".join(filter(None, (region.role, region.message_id and cut(region.message_id, 16))))

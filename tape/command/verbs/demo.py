@@ -36,13 +36,13 @@ def help(
 
     group: Any = get_command(app)
     if name is None:
-        wanted, parent = group, None
+        chosen, parent = group, None
     elif name in group.commands:
-        wanted, parent = group.commands[name], group.make_context("tape", [], resilient_parsing=True)
+        chosen, parent = group.commands[name], group.make_context("tape", [], resilient_parsing=True)
     else:
         raise Failure(f"{name!r} is no command", "see: tape help", USAGE)
-    with wanted.make_context(name or "tape", [], parent=parent, resilient_parsing=True) as about:
-        session.out.line(wanted.get_help(about))
+    with chosen.make_context(name or "tape", [], parent=parent, resilient_parsing=True) as about:
+        session.out.line(chosen.get_help(about))
 
 
 @command("tape demo", "tape demo lisbon.db && tape --store lisbon.db log Lisbon --graph", data=False)

@@ -59,6 +59,6 @@ def doctor(
                 [(f"{finding.level:<8}", styles[finding.level]), f"{finding.check:<13}", flat(finding.what)]
             )
             if finding.mend is not None:
-                session.out.line([" " * 21, ("mend: ", "head"), clean(session.here(finding.mend))])
+                session.out.line([" " * 21, ("mend: ", "head"), clean(session.with_store_options(finding.mend))])
     if worst:
         raise typer.Exit(worst)

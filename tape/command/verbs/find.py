@@ -105,7 +105,7 @@ def ls(
     styles = ["seq", *[""] * (len(facts) - 2), "quiet"]
     session.out.lines(columns([*facts], rows, styles, most=session.out.columns, shrink=(1,)))
     if page.cursor is not None:
-        session.out.note(session.here(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
+        session.out.note(session.with_store_options(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
 
 
 def _short_ids(ids: list[str], most: int | None) -> dict[str, str]:

@@ -131,16 +131,16 @@ def report(
     try:
         clean = Redaction(redact or (), redact_field or (), tool_outputs=not tool_output)
     except re.error as error:
-        what = f"--redact {error.pattern!r} is no pattern: {error}"
-        raise Failure(what, "write it as Python's re module reads it", USAGE) from None
+        problem = f"--redact {error.pattern!r} is no pattern: {error}"
+        raise Failure(problem, "write it as Python's re module reads it", USAGE) from None
     with session.open(read_only=True) as store:
         ids = [session.find(store, named).id for named in tapes]
         if output == "-":
             write(store, ids, sys.stdout.buffer.write, clean)
             return
         target = check_target(output or f"{encode(ids[0])}.html", force)
-        with progress("writing") as bar, writing(target) as put:
-            entries = write(store, ids, put, clean, bar)
+        with progress("writing") as bar, writing(target) as write_bytes:
+            entries = write(store, ids, write_bytes, clean, bar)
     session.out.line(f"wrote {count(entries, 'entry')} of {count(len(ids), 'tape')} to {clean_text(str(target))}")
 
 
@@ -158,11 +158,11 @@ def _served(session: Session, others: list[str], write: bool) -> Iterator[list[S
     from tape.web.stores import Served, named
 
     sessions = [session, *(type(session)(other, session.schema, session.owner, session.prefix) for other in others)]
-    names = named(each.shown for each in sessions)
+    names = named(opener.shown for opener in sessions)
     with contextlib.ExitStack() as opened:
         yield [
-            Served(name, each.shown, opened.enter_context(each.open(read_only=not write)), base, _examine(each))
-            for each, (name, base) in zip(sessions, names, strict=True)
+            Served(name, opener.shown, opened.enter_context(opener.open(read_only=not write)), base, _examine(opener))
+            for opener, (name, base) in zip(sessions, names, strict=True)
         ]
 
 

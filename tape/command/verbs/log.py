@@ -48,7 +48,7 @@ def known_kinds(kinds: list[str] | None) -> frozenset[str] | None:
     return frozenset(kinds) if kinds else None
 
 
-class _Wanted(NamedTuple):
+class _Filter(NamedTuple):
     """Which entries are shown."""
 
     kinds: frozenset[str] | None
@@ -121,17 +121,17 @@ def log(
         raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
     after = None if since is None else at_moment(since, "--since")
     before = None if until is None else at_moment(until, "--until")
-    wanted = _Wanted(known_kinds(kind), after, before, _pattern(grep), actor, tool, errors, not no_events)
+    filter = _Filter(known_kinds(kind), after, before, _pattern(grep), actor, tool, errors, not no_events)
     calls: dict[str, str] = {}
     with session.open(read_only=True) as store:
         named = session.address(store, tape_)
         if graphed:
             if named.point is not None:
                 raise Failure("--graph draws the family as it is now", "name the tape without a point", USAGE)
-            rows, names = drawn(store, named.chat, lambda entry: wanted.takes(entry, calls), after)
+            rows, names = drawn(store, named.chat, lambda entry: filter.takes(entry, calls), after)
             _print_graph(session, rows, Look(session.out.columns, calls, names), limit)
             return
-        chosen = _chosen(named.chat, own_seq(named), wanted, calls, limit, reverse=reverse)
+        chosen = _chosen(named.chat, own_seq(named), filter, calls, limit, reverse=reverse)
         if session.out.as_json:
             session.out.array(json_shapes.entry(entry) for entry in chosen)
             return
@@ -141,14 +141,14 @@ def log(
 
 
 def _chosen(
-    chat: tape.Tape, head: int, wanted: _Wanted, calls: dict[str, str], limit: int | None, *, reverse: bool
+    chat: tape.Tape, head: int, filter: _Filter, calls: dict[str, str], limit: int | None, *, reverse: bool
 ) -> Iterator[tape.Entry]:
     """Yield the entries that are wanted, read page by page in the order in which they are shown."""
     if reverse and limit is None:
         entries: Iterable[tape.Entry] = chat.entries(before=head + 1)
     else:
-        entries = recent(backwards(chat, head), wanted.after)
-    chosen = (entry for entry in with_tools(chat, entries, calls) if wanted.takes(entry, calls))
+        entries = recent(backwards(chat, head), filter.after)
+    chosen = (entry for entry in with_tools(chat, entries, calls) if filter.takes(entry, calls))
     if not reverse or limit is None:
         return itertools.islice(chosen, limit)
     return reversed(collections.deque(itertools.islice(chosen, limit)))

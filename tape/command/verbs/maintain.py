@@ -75,7 +75,7 @@ def verify(
         session.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {verdict}")
     if not report.ok:
         if not session.out.as_json:
-            session.out.note(session.here(_advice(report)))
+            session.out.note(session.with_store_options(_advice(report)))
         raise typer.Exit(DAMAGED)
 
 
@@ -132,15 +132,15 @@ def purge(
         try:
             chat = store.get(tape_)
             also = chat.lineage().descendants if forks else []
-            what = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
-            _confirm(f"Purge {what}, {count(chat.info().entry_count, 'entry')}?", yes)
+            subject = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
+            _confirm(f"Purge {subject}, {count(chat.info().entry_count, 'entry')}?", yes)
         except tape.TapeHidden:
             _confirm(f"Purge tape {tape_!r}, which is hidden{', and its forks' if forks else ''}?", yes)
         except tape.TapeNotFound:
             # The rest of an interrupted purge is invisible to every reader already, so it is finished without asking.
             pass
-        done = store.purge(tape_, forks=forks)
-    _print_purged(session, done)
+        purged = store.purge(tape_, forks=forks)
+    _print_purged(session, purged)
 
 
 @command("tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")

@@ -150,7 +150,7 @@ def context(
 ) -> None:
     """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
     check_choice(format, _FORMATS, "--format")
-    if recorded is not None and (manifest or any(one is not None for one in (at, budget, branch, format))):
+    if recorded is not None and (manifest or any(option is not None for option in (at, budget, branch, format))):
         raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
     if manifest and format is not None:
         raise Failure("--manifest has no --format", "leave out one of them", USAGE)
@@ -175,8 +175,8 @@ def context(
                 "prompt": built.prompt,
                 "prompt_stale": built.prompt_stale,
                 "anchor": None if built.anchor is None else json_shapes.anchor(built.anchor),
-                "summaries": [json_shapes.summary(one) for one in built.summaries],
-                "messages": [json_shapes.message(one) for one in built.messages],
+                "summaries": [json_shapes.summary(summary) for summary in built.summaries],
+                "messages": [json_shapes.message(message) for message in built.messages],
                 "manifest": built.manifest.hash,
             }
         )
@@ -193,8 +193,8 @@ def _print_manifest(session: Session, manifest: tape.Manifest) -> None:
     limits += f", about {manifest.tokens} tokens, head {manifest.head}"
     session.out.line(f"{manifest.policy} {manifest.version}, {limits}")
     for part in manifest.included:
-        what = _range(*part) if isinstance(part, list) else "a message made or altered for the context"
-        session.out.line([("+ ", "add"), what])
+        label = _range(*part) if isinstance(part, list) else "a message made or altered for the context"
+        session.out.line([("+ ", "add"), label])
     for out in manifest.excluded:
         session.out.line([("- ", "remove"), f"{_range(out.tape, out.first, out.last)}  {out.why}"])
     for repair in manifest.repairs:

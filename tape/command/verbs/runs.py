@@ -228,6 +228,6 @@ def _run_of(chat: tape.Tape, run: str | None) -> tape.RunInfo:
         chosen = (info for info in infos if info.id.startswith(run) or info.name == run)
     info = next(chosen, None)
     if info is None:
-        what = "no completed run" if run is None else f"no run {run!r}"
-        raise Failure(f"tape {chat.id!r} has {what}", f"see: tape runs {chat.id}", NOT_FOUND)
+        problem = "no completed run" if run is None else f"no run {run!r}"
+        raise Failure(f"tape {chat.id!r} has {problem}", f"see: tape runs {chat.id}", NOT_FOUND)
     return info

@@ -85,7 +85,7 @@ class AddMessage(Intent, kw_only=True, gc=False):
         """Find the parent's place and put the message behind it."""
         aliased = self.key.origin is GIVEN
         if not self.generated and (aliased or head.aliased or look.forked):
-            # Before all else, as with every key: a retry is told what it wrote, whatever became of its parent.
+            # First, as with every key: a retry gets the receipt of what it wrote, whatever became of its parent.
             placement = look.place(self.id)
             if placement is not None:
                 raise Taken(placement[1], placement[0].tape)

@@ -49,7 +49,7 @@ class RestoreMessages(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Open the last body of each message, and of the results that went with it."""
         if not self.ids:
-            return Planned(self._undo(head, look), head.place)
+            return Planned(self._undo(look), head.place)
         clears = look.clears()
         named: dict[Place, Reopened] = {}
         for message_id in self.ids:
@@ -79,7 +79,7 @@ class RestoreMessages(Intent, kw_only=True):
         payload = payloads.Restore(ids=self.ids, shows=shows, marks=marks, loosens=loosens)
         return Planned(payload, head.place, self.ids[0] if len(self.ids) == 1 else None)
 
-    def _undo(self, head: Head, look: Lookup) -> payloads.Restore:
+    def _undo(self, look: Lookup) -> payloads.Restore:
         clears = look.clears()
         if not clears:
             raise InvalidEntry("ids", "there is no clear to undo; name the messages to restore")

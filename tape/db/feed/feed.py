@@ -51,7 +51,7 @@ class Feed:
         return self._db
 
     def at(self, position: int) -> tuple[int, int]:
-        """Return a position as the statements take it."""
+        """Return a position as the parameters of a statement."""
         return split_position(self._db.postgres, position)
 
     def page(self, after: int, most: int = _PAGE) -> tuple[list[Entry], int, bool]:
@@ -138,7 +138,7 @@ class Feed:
 
 
 class Following:
-    """Where a follower is and how long it should wait; the waiting itself is the sync or the async face's."""
+    """Where a follower is and how long it should wait. The sync or the async loop around it does the waiting."""
 
     def __init__(self, feed: Feed, after: int, timeout: float | None) -> None:
         self._feed = feed

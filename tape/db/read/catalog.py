@@ -162,7 +162,7 @@ class Catalog:
 
         try:
             schema, head, check = self._db.read(look)
-            # The index is one for all owners: how far it is behind would tell of the others.
+            # All owners share one index, so its lag would reveal the writes of others.
             lag = self._index.lag() if self._owner is None else None
         except (StoreFailed, StoreBusy):
             took = time.monotonic() - began

@@ -63,7 +63,7 @@ class EntryFilter(Struct, frozen=True):
 
 
 class Listed(NamedTuple):
-    """An entry's row and its tape, to be decoded by whoever wants it."""
+    """An entry's row and its tape; the caller decodes it if it needs the entry."""
 
     tape: str
     row: EntryRow
@@ -95,11 +95,11 @@ def bound(value: int | Entry | tuple[str, int], field: str) -> Bound:
 
 
 def page(view: TapeView, filter: EntryFilter, most: int) -> list[Listed]:
-    """Return a page of entries as rows: whoever wants few of them decodes few."""
+    """Return a page of entries as rows, so that a caller decodes only those that it needs."""
     listed: list[Listed] = []
     spans = _spans(view, filter)
     if filter.name is not None and len(spans) > 1:
-        # A deep family is asked at once which of its tapes have the name.
+        # One query for a deep family: which of its tapes have the name.
         ranges = msgspec.json.encode([(span.number, span.to, span.after, 0) for span in spans]).decode()
         having = {number for (number,) in view.tx.all(view.sql.family_named, (ranges, filter.name))}
         spans = [span for span in spans if span.number in having]

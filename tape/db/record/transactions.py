@@ -35,12 +35,12 @@ def run_transaction(recorder: Recorder, function: Callable[[Transacting], R]) ->
         return _Runs(recorder, function).until_committed()
     except _Raised as raised:
         error = raised.error
-    # Out here, so that the error tells of nothing but what led to it.
+    # Raised out here, so that its traceback and context show only what led to it.
     raise error
 
 
 class _Raised(BaseException):
-    """Carries what the caller's function raised past those who judge errors of the database."""
+    """Carries what the caller's function raised past the code that handles errors of the database."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -112,7 +112,7 @@ class _Runs(Generic[R]):
             result = self._function(joined)
         except BaseException as error:
             if isinstance(joined.doomed, Undone) and isinstance(error, Exception):
-                # Whatever the function made of it.
+                # Whatever error the function raised instead.
                 raise joined.doomed from error
             raise _Raised(error) from error
         if joined.doomed is not None:

@@ -51,7 +51,7 @@ class Indexed(NamedTuple):
 
 
 class Excerpt(Struct, frozen=True, array_like=True):
-    """The beginning of a long text, with what else a hit tells of its message."""
+    """The beginning of a long text, with the other fields of a hit."""
 
     id: str
     role: str | None
@@ -128,7 +128,7 @@ class Index:
             body = payloads.body_of(row.kind, row.version, raw, row.key)
             text, more = text_of(body.message), meta_text(tx, row.tape_id, row.seq, body, row.meta)
         except Corrupt:
-            # What cannot be read cannot be found; verify names it.
+            # A message that cannot be read is not indexed; verify names it.
             return None
         excerpt, words = _excerpt(body, text), _words(text + more, row.tape_id, row.owner)
         return Indexed(row.position, row.xid, row.tape_id, row.seq, origin, lane, ordinal, excerpt, words)
@@ -175,7 +175,7 @@ class Index:
         log.info("tape.index_remade")
 
     def mend(self, error: Broken | Collision, *, patience: float | None = None) -> None:
-        """Make the index anew after an error that tells of damage to it."""
+        """Make the index anew after an error that means that it is damaged."""
         log.warning("tape.index_broken", error=str(error))
         self.remake(spoilt=isinstance(error, Broken) and error.spoilt, patience=patience)
 
@@ -221,7 +221,7 @@ class Index:
                         body = payloads.body_of(stored.kind, stored.version, stored.payload, stored.key)
                         text = text_of(body.message) + meta_text(tx, tape_id, row.seq, body, stored.meta)
                     except Corrupt as error:
-                        # What the index holds of it cannot be told any more, so the index is made anew without it.
+                        # Its words cannot be worked out any more, so the index is made anew without it.
                         raise Broken(error.what) from error
                     tx.run(self._sql.drop_words, (row.position, " ".join(_words(text, tape_id, stored.owner))))
             tx.run(self._sql.drop_text, (tape_id, row.seq))

@@ -1,7 +1,7 @@
 """The statements that read all tapes at once, in the order in which their entries became final.
 
 On SQLite there is one writer at a time, so the order of rowids is the order of commits. On PostgreSQL a number is
-drawn long before its transaction commits, so a reader that goes by numbers passes over what commits late. There the
+drawn long before its transaction commits, so a reader that follows the numbers misses what commits late. There the
 order is (transaction id, number), and nothing is shown whose transaction id is not below that of every transaction
 still running: gate and rows are read in one statement, hence from one snapshot. A place of the feed is therefore two
 parameters, ``x`` and ``p``; on SQLite the first is not used.

@@ -196,7 +196,7 @@ class Searches(Feeds):
 
     @statement
     def drop_words(self, position: Param, text: Param) -> Any:
-        """On SQLite: a contentless table forgets a row when it is told again what was in it."""
+        """On SQLite: a row is deleted from a contentless table by passing its words again."""
         delete: sa.ColumnClause[str] = sa.literal_column("'delete'")
         return sa.insert(self._words).values({self.tables.words: delete, "rowid": position, "words": text})
 

@@ -98,14 +98,14 @@ class Exporter:
         for name in queue:
             view = view_of(tx, name, self._owner, hidden=True)
             parts.append(_part(view))
-            # In the order in which the parent tells of them, which is the same in every store.
+            # In the order of the parent's entries about them, which is the same in every store.
             children = [row.tape for row in tx.all(self._sql.forks_of, (view.number,))]
             forks = [(self._fork_seq(tx, view.number, child), child) for child in children]
             queue += [child for _, child in sorted(forks)]
         return parts
 
     def _fork_seq(self, tx: Transaction, number: int, child: str) -> int:
-        """Return the seq at which a tape tells of a fork; one imported without that part never does."""
+        """Return the seq of a tape's entry about a fork; a tape imported without that part has none."""
         row = tx.one(self._sql.entry_by_key, (number, ids.fork_key(child)))
         return 2**63 if row is None else row.seq
 

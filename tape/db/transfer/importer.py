@@ -84,7 +84,7 @@ class Importer:
                     # Whatever was written, the next check finds it.
                     continue
                 except ImportFailed:
-                    # The file was found sound: it does not fit what is stored, which may have changed since the check.
+                    # The file passed its check, but does not fit what is stored, which may have changed since.
                     if refused:
                         raise
                     refused = True
@@ -179,7 +179,7 @@ class Importer:
             if ancestor is None:
                 row = self._db.read(lambda tx, layer=layer: head_row(tx, layer.tape, self._owner, hidden=True))  # type: ignore[misc]
                 ancestor = None if row is None else _Stored(row.seq, b"", 0, row.owner)
-            # A fork has its parent's owner; that another's tape is there is not told.
+            # A fork has its parent's owner. The error does not reveal that another owner's tape exists.
             if ancestor is None or ancestor.owner != opening.owner or max(ancestor.seq, ancestor.entries) < layer.asof:
                 raise checker.wrong(absent(layer))
             known = references.tapes.setdefault(layer.tape, KnownTape(layer.tape))
@@ -287,7 +287,7 @@ class Importer:
                 try:
                     copy.take(line, payloads.decode(line.kind, line.version, bytes(line.payload), key=line.key))
                 except (OverflowError, TypeError, ValueError, IndexError, AttributeError) as error:
-                    # Caught here and not around it all: what the caller's file and progress raise is theirs.
+                    # Caught here only: errors from the caller's file and progress must reach the caller unchanged.
                     raise checker.wrong(f"the entry cannot be stored: {error}") from error
                 count += 1
         if copy is not None:

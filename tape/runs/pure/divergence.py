@@ -1,4 +1,4 @@
-"""Divergences: where a run that is run again differs from its recording, and how that is told. Pure."""
+"""Divergences: where a run that is run again differs from its recording, and how that is reported. Pure."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _chunks(chat: tape.Tape, head: int, clean: Redaction, readers: Sequence[Turn
 
 
 def _cleaned(entry: tape.Entry, clean: Redaction) -> tuple[dict[str, Any], str]:
-    """Return an entry without what is to be taken out, and the line that tells of it."""
+    """Return an entry without what is to be taken out, and its one-line description."""
     raw = raw_entry(entry)
     if not clean:
         return raw, gist(entry, _LINE)
