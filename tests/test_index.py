@@ -31,13 +31,13 @@ class TestRemaking:
     def test_s7_a_search_beside_it_finds_everything(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """A search that began before the index was emptied goes on with the index as it was."""
         store, other = filled(backend), backend.open()
-        found = store._searcher._found
+        found = store._searcher._indexed_hits
 
         def late(*args: Any) -> list[tape.Hit]:
             other._searcher.index.remake()
             return found(*args)
 
-        monkeypatch.setattr(store._searcher, "_found", late)
+        monkeypatch.setattr(store._searcher, "_indexed_hits", late)
         assert len(store.search("zebra")) == 10
 
     @pytest.mark.parametrize("spoilt", [False, True])
@@ -111,7 +111,7 @@ class TestFaults:
         def refused(*args: Any, **options: Any) -> None:
             raise tape.StoreFailed("too much")
 
-        monkeypatch.setattr(store._searcher, "_found", refused)
+        monkeypatch.setattr(store._searcher, "_indexed_hits", refused)
         monkeypatch.setattr(store._searcher.index, "remake", refused)
         assert len(store.search("zebra")) == 10
 

@@ -21,7 +21,7 @@ from tape.core.search.occurrences import Phrase
 from tape.core.search.query import FIRST_WORDS, parse
 from tape.core.search.snippet import MARKS, WIDTH, snippet
 from tape.core.search.tokenizer import Word
-from tape.db.search.search import Asked
+from tape.db.search.search import SearchRequest
 
 
 def occurrences(phrase: Phrase, text: list[Word]) -> list[tuple[int, int]]:
@@ -223,7 +223,7 @@ class TestLargeTexts:
             [{"role": "tool", "content": f"w{n} filler " * (size // 11) + f"zebra {n}"} for n in range(count)]
         )
         searcher = store._searcher
-        asked = Asked(parse("zebra"), None, count, None, None, 0, 2**62)
+        asked = SearchRequest(parse("zebra"), None, count, None, None, 0, 2**62)
         for work in (
             lambda: searcher._ask(asked, None, None, indexed=False),
             searcher.index.catch_up,
@@ -246,7 +246,7 @@ class TestLargeTexts:
         searcher.index.catch_up()
         for query in ("zebra", "zebra w", "zeb*", '"zebra crossing"', "crossing zebra", "cafe zebra", "東京 w", "x1"):
             for role in (None, "tool"):
-                asked = Asked(parse(query), None, 50, None, role, 0, 2**62)
+                asked = SearchRequest(parse(query), None, 50, None, role, 0, 2**62)
                 hits = searcher._ask(asked, None, None, indexed=True)
                 assert hits == searcher._ask(asked, None, None, indexed=False), query
                 assert hits or query == "x1"
@@ -260,13 +260,13 @@ class TestLargeTexts:
             chat.append(role="tool", content=f"zebra {n} " + "filler " * 10_000)
         assert len(store.search("zebra")) == 3
         read: list[int] = []
-        finds = Asked.finds
+        finds = SearchRequest.finds
 
-        def reading(asked: Asked, tx: Any, row: Any, raw: bytes, *, indexed: bool = False) -> Any:
+        def reading(asked: SearchRequest, tx: Any, row: Any, raw: bytes, *, indexed: bool = False) -> Any:
             read.append(row.seq)
             return finds(asked, tx, row, raw, indexed=indexed)
 
-        monkeypatch.setattr(Asked, "finds", reading)
+        monkeypatch.setattr(SearchRequest, "finds", reading)
         hits = store.search("zebra")
         assert (len(hits), read) == (3, [])
         store._db.engine.dispose()
