@@ -21,6 +21,9 @@ __all__ = ["Histories", "Pair", "as_json", "from_json", "keep", "kept", "recorde
 _JSON = "json"
 """The one field of what could not be kept as strict JSON: its text, in which Python's json finds every value again."""
 
+_MOST_KNOWN = 10_000
+"""Conversations that an adapter remembers to be there."""
+
 R = TypeVar("R")
 Pair = tuple[dict[str, Any], dict[str, Any]]
 """A message and its meta."""
@@ -65,7 +68,8 @@ class Histories(Adapter):
                 return
         if pairs:
             self._write(name, lambda chat: chat.extend(**unzipped(pairs)))
-            self._known.add(id)
+            if self._connected.own and len(self._known) < _MOST_KNOWN:
+                self._known.add(id)
 
     def _names(self) -> Iterator[tuple[str, TapeInfo]]:
         """Yield the conversations, newest first."""

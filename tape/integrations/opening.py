@@ -54,6 +54,11 @@ class Connected:
             self._opened = _open(store, read_only)
             self.store = self._opened.store
 
+    @property
+    def own(self) -> bool:
+        """Whether the store was opened here. One that was given may be bound to what is rolled back later."""
+        return self._opened is not None
+
     async def run(self, work: Callable[[tape.Store], R]) -> R:
         """Call ``work`` with the store, in one hop to a thread.
 
