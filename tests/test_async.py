@@ -288,6 +288,11 @@ class TestClosing:
                 assert (await store.tape("chat").append(role="user", content="x")).seq == 2
 
         run(work())
+        # Those that were cancelled end by themselves, and the database goes to another test then.
+        for thread in threading.enumerate():
+            if thread.name.startswith("tape-open"):
+                thread.join(30)
+                assert not thread.is_alive()
 
 
 class Gate:

@@ -133,8 +133,11 @@ class TestControls:
     def test_a_store_that_does_not_wait_loses_the_newest(self, logger: Path, tmp_path: Path) -> None:
         """With ``durability="normal"`` the newest acknowledged entries are lost; nothing is torn or out of order."""
         history = written(logger, tmp_path, "threads", "normal")
-        made = disk.images(history.records, history.folder, tmp_path, points(history, 12), seed=SEED)
+        # Just after acknowledgements, all along: after a checkpoint there is little that could be lost.
+        moments = [at + 1 for at, _ in history.told[:: len(history.told) // 16]]
+        made = disk.images(history.records, history.folder, tmp_path, moments, seed=SEED)
         found = [fault for point, image in made for fault in faults_of(image, history, point)]
+        print("seed", SEED, "faults", len(found))
         assert len([fault for fault in found if fault.startswith("lost")]) > 20
         assert [fault for fault in found if not fault.startswith("lost")] == []
 
