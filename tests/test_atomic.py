@@ -51,6 +51,7 @@ class TestFaults:
 
     @each_verb
     @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+    @pytest.mark.alike
     def test_e12_a_failure_at_any_point_leaves_nothing(
         self, standing: Backend, guest: tape.Store, verb: Verb, warm: bool
     ) -> None:

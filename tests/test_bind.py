@@ -92,6 +92,7 @@ class TestTogether:
         assert store.verify().ok
 
     @each_verb
+    @pytest.mark.alike
     def test_e14_every_write_can_be_bound(
         self, engine: sa.Engine, store: tape.Store, backend: Backend, verb: Verb
     ) -> None:

@@ -408,6 +408,7 @@ class TestForged:
         assert [message.id for message in guest.get("sound").messages()] == ["m"]
 
     @pytest.mark.parametrize("lie", LIES)
+    @pytest.mark.alike
     def test_what_is_not_there_cannot_be_named(self, guest: tape.Store, standing: Backend, lie: str) -> None:
         """Every place, seq, body, clear and summary that an entry names is there, or its line is refused."""
         entries, heads = LIES[lie]

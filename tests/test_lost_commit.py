@@ -85,6 +85,7 @@ class TestLostReply:
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
+    @pytest.mark.alike
     def test_e1_every_verb(
         self,
         store: tape.Store,

@@ -54,6 +54,7 @@ class TestEveryTape:
     """Export, import, export is the same file, whatever callers put on a tape."""
 
     @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:30])
+    @pytest.mark.alike
     def test_what_callers_give_is_never_read_as_a_number_of_the_tape(
         self, guest: tape.Store, elsewhere: tape.Store, value: Any
     ) -> None:

@@ -104,6 +104,7 @@ class TestAllOrNothing:
         assert store.verify().problems == []
 
     @each_verb
+    @pytest.mark.alike
     def test_every_write_can_be_part_of_it(self, store: tape.Store, backend: Backend, verb: Verb) -> None:
         """Undone it leaves nothing, committed it is there, and the tape goes on behind it."""
         chat = verb.start(store)
