@@ -17,6 +17,8 @@ import tape
 from tape.core.context.explain import Piece, common_prefix, kept_of, pieces_of
 from tape.core.messages.tokens import estimate
 
+pytestmark = pytest.mark.alike
+
 TOOLS = [{"name": "look", "input_schema": {"type": "object"}}]
 SHOWN: dict[str, Any] = {"model": "small-1", "tools": TOOLS}
 

@@ -16,6 +16,8 @@ from support.backends import Backend
 import tape
 from tape.core.memory.loading import LoadBlock
 
+pytestmark = pytest.mark.alike
+
 WORDS = {"pdf": "Read it page by page.", "mail": "Be brief. Sign with the name.", "long": "word " * 400}
 
 

@@ -11,6 +11,8 @@ from support.backends import Backend
 
 import tape
 
+pytestmark = pytest.mark.alike
+
 SECRET = "xylophone"
 """A word that stands in meta only."""
 

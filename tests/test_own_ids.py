@@ -14,6 +14,8 @@ from support.backends import Backend
 import tape
 from tape.core.entries import payloads
 
+pytestmark = pytest.mark.alike
+
 OWN: list[Any] = ["__fake_id__", "msg_1", None, 7, 1.5, True, ["a"], {"b": 1}, "", "~m:x", "x" * 300, "a\0b"]
 """What a program may have under ``id``: none of it has to be an id of ours."""
 

@@ -18,6 +18,8 @@ import tape
 from tape import new_ids
 from tape.core.view.in_memory import View
 
+pytestmark = pytest.mark.alike
+
 Facts = dict[str, Any]
 
 

@@ -12,6 +12,8 @@ from support.sizes import heavy, size
 
 import tape
 
+pytestmark = pytest.mark.alike
+
 
 def fill(chat: tape.Tape, ids: str) -> None:
     chat.extend({"id": id, "role": "user", "content": f"message {id}"} for id in ids)

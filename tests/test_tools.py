@@ -16,6 +16,8 @@ import tape
 from tape import BlockSpec
 from tape.tools import Toolset
 
+pytestmark = pytest.mark.alike
+
 
 def deep(levels: int, inner: Any = 1) -> Any:
     """Return something nested so deep."""
