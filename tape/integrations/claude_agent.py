@@ -160,7 +160,9 @@ class _Place:
 def _summarize(chat: tape.Tape, place: _Place, lines: list[Any]) -> None:
     """Keep what the SDK shows of a session in a list up to date."""
     before = chat.state(_SUMMARY)
-    known: SessionSummaryEntry | None = before and {"session_id": place.session, "mtime": 0, "data": before}
+    known: SessionSummaryEntry | None = None
+    if before is not None:
+        known = {"session_id": place.session, "mtime": 0, "data": before}
     after = fold_session_summary(known, place.key, lines)["data"]
     if after != before:
         chat.put(_SUMMARY, after)

@@ -56,8 +56,11 @@ class TapeMemoryService(AsyncAdapter, BaseMemoryService):
         custom_metadata: Facts = None,
     ) -> None:
         """Remember some events."""
-        said = [event for event in events if event.content and any(part.text for part in event.content.parts or ())]
-        memories = [_remembered(event) for event in said]
+        memories = [
+            MemoryEntry(id=event.id, content=event.content, author=event.author, timestamp=_moment(event))
+            for event in events
+            if event.content and any(part.text for part in event.content.parts or ())
+        ]
         self._add(app_name, user_id, [_written(memory, custom_metadata, session_id) for memory in memories])
 
     @awaited
@@ -105,9 +108,8 @@ class TapeMemoryService(AsyncAdapter, BaseMemoryService):
             store.transaction(add)
 
 
-def _remembered(event: Event) -> MemoryEntry:
-    at = datetime.fromtimestamp(event.timestamp, UTC).isoformat()
-    return MemoryEntry(id=event.id, content=event.content, author=event.author, timestamp=at)
+def _moment(event: Event) -> str:
+    return datetime.fromtimestamp(event.timestamp, UTC).isoformat()
 
 
 def _written(memory: MemoryEntry, said: Facts, session: str | None) -> Written:
