@@ -51,7 +51,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave two of three cases of tests that are ``alike`` on PostgreSQL to the run at full size."""
+    """Leave five of six cases of tests that are ``alike`` on PostgreSQL to the run at full size."""
     seen: Counter[str] = Counter()
     left = []
     for item in items:
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "postgresql" not in engines or item.get_closest_marker("alike") is None:
             continue
         name = item.nodeid.partition("[")[0]
-        if seen[name] % 3:
+        if seen[name] % 6:
             item.add_marker(heavy)
             left.append(item)
         seen[name] += 1
