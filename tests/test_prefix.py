@@ -123,9 +123,42 @@ class TestBesideEachOther:
                 backend.open(prefix="a_", timeout=0.2).get("chat").anchor("waits")
             connection.commit()
         engine.dispose()
-        assert len({lock_key("chat", space) for space in ("", "a_", "b_")}) == 3
         channels = {store._db._channel for store in (one, two, backend.open())}  # type: ignore[attr-defined]
         assert len(channels) == 3
+
+    def test_writers_of_two_schemas_do_not_wait_for_each_other(self, store: tape.Store, backend: Backend) -> None:
+        """A transaction on one store can write to a tape of the same id in another schema of the same database."""
+        if not backend.postgres:
+            return  # A file has no schemas.
+        other = tape.open(backend.url, schema=f"{backend.schema}_other", timeout=2.0)
+        try:
+
+            def fn(inside: tape.Store) -> None:
+                inside.tape("chat").append(role="user", content="here")
+                other.tape("chat").append(role="user", content="there")
+
+            store.transaction(fn)
+            assert [len(one.get("chat").messages()) for one in (store, other)] == [1, 1]
+        finally:
+            other.close()
+            with closing(backend.raw()) as connection:
+                connection.execute(f'DROP SCHEMA "{backend.schema}_other" CASCADE')
+
+    def test_a_schema_is_the_same_however_it_is_named(self, store: tape.Store, backend: Backend) -> None:
+        """Said as an option or by the search path: its writers exclude each other, and hear each other's commits."""
+        if not backend.postgres:
+            return  # A file has no schemas.
+        url = backend.url.update_query_dict({"options": f"-csearch_path={backend.schema}"})
+        with tape.open(url, timeout=0.2) as same:
+
+            def fn(inside: tape.Store) -> None:
+                inside.tape("chat").append(role="user", content="held")
+                with pytest.raises(tape.StoreBusy):
+                    same.tape("chat").append(role="user", content="waits")
+
+            store.transaction(fn)
+            assert len(same.get("chat").messages()) == 1
+            assert same._db._channel == store._db._channel  # type: ignore[attr-defined]
 
     def test_a_follower_hears_its_own_store(self, backend: Backend) -> None:
         """Commits of another store do not come, those of its own do."""

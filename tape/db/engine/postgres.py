@@ -18,7 +18,8 @@ from tape.db.engine.failures import READ_ONLY_STATES, Again, Broken, Collision, 
 from tape.db.engine.sharing import Gate, Named, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections, lock_key
 from tape.db.engine.wakeup import watch_postgres
-from tape.db.schema.tables import PREFIX
+from tape.db.schema.found import found_home
+from tape.db.schema.tables import HOME, PREFIX
 from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import Insert
 from tape.errors import ReadOnly, StoreBusy, StoreFailed
@@ -64,10 +65,16 @@ class PostgresDatabase(Database):
         self._reset()
 
     def recognize(self) -> None:
-        """Find out whether the store is on a worker of a Citus cluster."""
-        self._shards = self.read(lambda tx: recognized(tx, self.tables.schema, self.timeout))
-        if self._shards is not None:
-            self._compile(sharded=True)
+        """Find out in which schema the store is, if that was not said, and whether it is on a worker of Citus."""
+
+        def ask(tx: Transaction) -> tuple[str, Shards | None]:
+            schema = self.tables.schema
+            home = found_home(tx.execute, self.tables) if schema is None else HOME
+            return home, recognized(tx, schema, self.timeout)
+
+        home, self._shards = self.read(ask)
+        if home != HOME or self._shards is not None:
+            self._compile(home, sharded=self._shards is not None)
 
     @property
     def local(self) -> str:
@@ -76,7 +83,7 @@ class PostgresDatabase(Database):
 
     @property
     def _channel(self) -> str:
-        number = lock_key(f"feed:{self.tables.schema}", self.tables.lock_space)
+        number = lock_key("feed", self.tables.lock_space)
         return f"tape_{number & (2**64 - 1):016x}"
 
     def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:

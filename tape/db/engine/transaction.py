@@ -24,7 +24,7 @@ from tape.db.engine import citus
 from tape.db.engine.failures import Again, Lost, Undone
 from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
-from tape.db.schema.tables import PREFIX, Tables
+from tape.db.schema.tables import HOME, PREFIX, Tables
 from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import Insert
 from tape.db.sql.rows.feed import Snapshot
@@ -265,8 +265,7 @@ def lock_key(tape: str, space: str = "") -> int:
 
     ``space`` is that of the store (``Tables.lock_space``); without it the number still tells in which order to lock.
     """
-    name = f"tape:{tape}" if not space else f"{space}\0{tape}"
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
+    return int.from_bytes(blake2b(f"{space}\0{tape}".encode(), digest_size=8).digest(), "big", signed=True)
 
 
 _ANY_SCHEMA = "tape any schema"
@@ -274,12 +273,12 @@ _ANY_SCHEMA = "tape any schema"
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(dialect: str, schema: str | None, prefix: str, sharded: bool = False) -> tuple[Tables, Statements]:
+def _compiled(dialect: str, schema: str | None, prefix: str, home: str, sharded: bool) -> tuple[Tables, Statements]:
     """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
-    tables = Tables(dialect, schema, prefix)
+    tables = Tables(dialect, schema, prefix, home)
     template = None
     if schema not in (None, _ANY_SCHEMA):
-        _, template = _compiled(dialect, _ANY_SCHEMA, prefix, sharded)
+        _, template = _compiled(dialect, _ANY_SCHEMA, prefix, home, sharded)
     return tables, Statements(dialect, tables, template, sharded=sharded)
 
 
@@ -309,10 +308,10 @@ class Database(ABC):
         self._closed = False
         _open_databases.add(self)
 
-    def _compile(self, *, sharded: bool = False) -> None:
+    def _compile(self, home: str = HOME, *, sharded: bool = False) -> None:
         """Take the statements that the database needs; they are compiled once for all stores."""
         tables = self.tables
-        self.tables, self.statements = _compiled(self.engine.dialect.name, tables.schema, tables.prefix, sharded)
+        self.tables, self.statements = _compiled(self.engine.dialect.name, tables.schema, tables.prefix, home, sharded)
 
     @abstractmethod
     def write(

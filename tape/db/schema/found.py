@@ -12,7 +12,7 @@ from tape.db.schema.guards import in_schema
 from tape.db.schema.tables import Tables
 from tape.errors import TablesTaken
 
-__all__ = ["found_version", "is_sharded", "taken_names"]
+__all__ = ["found_home", "found_version", "is_sharded", "taken_names"]
 
 Run = Callable[[str, tuple[Any, ...]], Any]
 """Runs a statement with its parameters and returns what can be fetched from."""
@@ -54,6 +54,13 @@ def _columns(run: Run, tables: Tables, name: str) -> set[str]:
         query = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
         rows = run(f"{query} AND NOT attisdropped", (f"{in_schema(tables.schema)}{name}",))
     return {column for (column,) in rows.fetchall()}
+
+
+def found_home(run: Run, tables: Tables) -> str:
+    """Return the PostgreSQL schema in which a store is that names none."""
+    query = "SELECT nspname::text FROM pg_namespace n JOIN pg_class c ON n.oid = relnamespace"
+    (home,) = run(f"{query} WHERE c.oid = to_regclass(%s)", (tables.heads.name,)).fetchone()
+    return str(home)
 
 
 def is_sharded(run: Run, schema: str | None) -> bool:

@@ -13,10 +13,12 @@ from typing import Any, overload
 import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
-__all__ = ["PREFIX", "Named", "rowid_table", "table"]
+__all__ = ["HOME", "PREFIX", "Named", "rowid_table", "table"]
 
 PREFIX = "tape_"
 """What the names of all tables, indexes, triggers and functions begin with, unless a store is given another."""
+HOME = "public"
+"""The PostgreSQL schema in which a store is that names none, unless the connection's search path says another."""
 
 _making = threading.Lock()
 """Held while a table is made, and while the process forks, so that no child inherits half a table."""
@@ -28,10 +30,10 @@ if hasattr(os, "register_at_fork"):
 class Named:
     """The schema and the names of one store, and the tables of it that were used so far."""
 
-    def __init__(self, schema: str | None, prefix: str) -> None:
+    def __init__(self, schema: str | None, prefix: str, home: str) -> None:
         self.schema = schema
         self.prefix = prefix
-        self.lock_space = "" if prefix == PREFIX else prefix
+        self.lock_space = f"{home if schema is None else schema}\0{prefix}"
         """What keeps the locks and notifications of this store apart from those of others in the same database."""
         self.made = sa.MetaData(schema=schema)
         """The tables that were used so far."""

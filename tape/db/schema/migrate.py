@@ -27,9 +27,8 @@ __all__ = ["allow_guards", "begin_changing", "migrate", "require", "schema_versi
 KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every revision this release can upgrade from, oldest first."""
 
-_LOCK = "\0schema"
-LOCK = lock_key(_LOCK)
-"""Of the stores with the usual names."""
+LOCK = lock_key("\0schema")
+"""Held by who changes the tables of a store; one for all stores of a PostgreSQL database."""
 
 
 def scripts() -> Path:
@@ -112,7 +111,7 @@ def _lock(connection: sa.Connection, database: Database) -> None:
     # Connections of the pool commit by themselves; here everything has to be one transaction.
     begin_changing(connection, database)
     tables = database.tables
-    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock_key(_LOCK, tables.lock_space))))
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
     if tables.schema is not None and not _has_schema(connection, tables.schema):
         connection.execute(sa.schema.CreateSchema(tables.schema, if_not_exists=True))
 

@@ -19,9 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
 from tape.core.entries.payloads import KINDS
-from tape.db.schema.lazy import PREFIX, Named, rowid_table, table
+from tape.db.schema.lazy import HOME, PREFIX, Named, rowid_table, table
 
-__all__ = ["PREFIX", "REVISION", "Tables"]
+__all__ = ["HOME", "PREFIX", "REVISION", "Tables"]
 
 REVISION = "0011"
 """The Alembic revision that these tables are at."""
@@ -75,8 +75,8 @@ def _words() -> list[SchemaItem]:
 class Tables(Named):
     """The tables of one store, in the given PostgreSQL schema if there is one, with names that begin as it says."""
 
-    def __init__(self, dialect: str, schema: str | None = None, prefix: str = PREFIX) -> None:
-        super().__init__(schema, prefix)
+    def __init__(self, dialect: str, schema: str | None = None, prefix: str = PREFIX, home: str = HOME) -> None:
+        super().__init__(schema, prefix, home)
         self.postgres = dialect == "postgresql"
 
     @property
