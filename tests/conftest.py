@@ -51,19 +51,20 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave five of six cases of tests that are ``alike`` on PostgreSQL to the run at full size."""
+    """Leave to the run at full size what is ``full``, and five of six cases on PostgreSQL of what is ``alike``."""
     seen: Counter[str] = Counter()
     left = []
     for item in items:
         case = getattr(item, "callspec", None)
-        engines = [] if case is None else [value for value in case.params.values() if isinstance(value, str)]
-        if "postgresql" not in engines or item.get_closest_marker("alike") is None:
-            continue
-        name = item.nodeid.partition("[")[0]
-        if seen[name] % 6:
+        values = set() if case is None else {value for value in case.params.values() if isinstance(value, str)}
+        later = any(not mark.args or mark.args[0] in values for mark in item.iter_markers("full"))
+        if "postgresql" in values and item.get_closest_marker("alike") is not None:
+            name = item.nodeid.partition("[")[0]
+            later = later or seen[name] % 6 > 0
+            seen[name] += 1
+        if later:
             item.add_marker(heavy)
             left.append(item)
-        seen[name] += 1
     if size(left, []):
         config.hook.pytest_deselected(items=left)
         gone = set(left)

@@ -117,6 +117,7 @@ class TestPlaces:
         assert suggest(many, "nobody@") == []
 
 
+@pytest.mark.alike
 class TestCommands:
     @pytest.mark.parametrize("written", ["chat:8", "chat@8", "Lisbon:8", "ch@8"])
     def test_every_reading_command_takes_it(self, shell: Shell, written: str) -> None:

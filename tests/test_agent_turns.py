@@ -65,6 +65,7 @@ def recalled(chat: tape.Tape, context: tape.Context, seq: int) -> None:
 
 
 class TestSessions:
+    @pytest.mark.alike
     @heavy
     @pytest.mark.parametrize("part", range(4))
     def test_every_long_turn_is_served(self, guest: tape.Store, standing: Backend, part: int) -> None:

@@ -376,6 +376,7 @@ class TestCancellation:
         "merge": lambda t: t.merge("child"),
     }
 
+    @pytest.mark.alike
     @pytest.mark.parametrize("write", WRITES)
     def test_cancelled_at_every_await_it_is_whole_or_absent(self, backend: Backend, write: str) -> None:
         """However many turns of the loop a write was given before it was cancelled, it left all of it or nothing."""

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from support.sizes import full
 
 import tape
 from benchmarks import __main__ as suite
@@ -55,6 +56,7 @@ def report(written: Path) -> Report:
     return msgspec.json.decode((written / "run.json").read_bytes(), type=Report)
 
 
+@full
 class TestQuickRun:
     def test_every_group_has_figures(self, report: Report) -> None:
         """Each group gave figures, with the times of its contenders; what could not run is named."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.backends import Backend
 from support.compacting import WORDS, call, result, say
-from support.sizes import heavy, size
+from support.sizes import full, heavy, size
 
 import tape
 from tape.core.context.fenced import summary_message
@@ -350,6 +350,7 @@ class TestChoice:
         assert run is not None
         assert (run.first, run.last, run.messages[0].id) == ("m1", "m9", "m3")
 
+    @full
     @pytest.mark.parametrize("shape", ["plain", "late", "nested", "open", "summaries"])
     def test_22_ten_times_the_messages_take_about_ten_times_as_long(self, shape: str) -> None:
         """Whatever ties the messages together, the time grows with their number and not with its square."""

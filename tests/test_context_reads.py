@@ -65,6 +65,7 @@ class Counted:
         return self.count - before
 
 
+@pytest.mark.alike
 class TestBounds:
     def test_what_a_context_reads_depends_on_its_budget(
         self, store: tape.Store, monkeypatch: pytest.MonkeyPatch
@@ -518,6 +519,7 @@ def accounted(chat: Any, context: tape.Context) -> None:
         assert at in shown or any(one.why == "over budget" for one in out), (at, context.manifest.excluded)
 
 
+@pytest.mark.alike
 class TestStories:
     @heavy
     @pytest.mark.parametrize("number", range(6))

@@ -78,6 +78,7 @@ class TestKill:
         nest.tell("enough")
         nest.finish()
 
+    @pytest.mark.alike
     @pytest.mark.parametrize("verb", list(programs.VERBS))
     def test_e12_killed_inside_a_write(self, backend: Backend, crew: Crew, verb: str) -> None:
         """A process that dies at any point of a write, before its commit, leaves nothing of it."""

@@ -270,6 +270,7 @@ def one_tape(standing: Backend) -> Iterator[tape.Tape]:
 class TestRoundTrip:
     """What comes back equals what went in."""
 
+    @pytest.mark.alike
     @pytest.mark.parametrize("value", FIXED, ids=lambda value: repr(value)[:20])
     def test_e15_fixed_values_come_back(self, one_tape: tape.Tape, value: Any) -> None:
         """Unicode, big integers, floats, empty strings, nulls, key order and odd keys are kept exactly."""

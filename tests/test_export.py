@@ -41,6 +41,7 @@ def everything(store: tape.Store) -> dict[str, Any]:
     return {info.id: (info, history.describe(store, info.id)) for info in store.list(limit=1000)}
 
 
+@pytest.mark.alike
 @pytest.mark.usefixtures("manner")
 class TestRoundTrip:
     @pytest.mark.parametrize("family", [False, True])
@@ -157,6 +158,7 @@ class TestRoundTrip:
         assert (caught.value.tape, caught.value.seq) == ("plan", 3)
 
 
+@pytest.mark.alike
 @pytest.mark.usefixtures("manner")
 class TestTwice:
     def test_s14_importing_twice_changes_nothing(self, backend: Backend, other: Backend) -> None:
@@ -359,6 +361,7 @@ def damaged(draw: st.DrawFn, raw: bytes) -> bytes:
     return b"".join(lines)
 
 
+@pytest.mark.alike
 @pytest.mark.usefixtures("manner")
 class TestDamage:
     @pytest.mark.parametrize("before", ["empty", "prefix", "whole"])

@@ -14,7 +14,7 @@ from support.backends import Backend
 from support.exploring import explore, steps
 from support.family import FamilyTree, Kin
 from support.family_memory import World
-from support.sizes import heavy
+from support.sizes import full, heavy
 from support.tree import Refused
 from test_family_machine import STEPS_PER_FAMILY, FamilyMachine, few_picks, numbers, picks
 
@@ -123,6 +123,7 @@ def compare_summaries(reads: tape.Snapshot, tree: FamilyTree) -> None:
     assert reads.context().summary == told
 
 
+@full("postgresql")
 @heavy
 def test_f2_summaries_of_families_in_any_order_agree_with_the_model(backend: Backend) -> None:
     """Whatever is summarised, forked, cleared, changed and merged, every tape shows what a copy would show."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.backends import Backend, MakeBackend
-from support.sizes import heavy, size
+from support.sizes import full, heavy, size
 
 SEED = int(os.environ.get("TAPE_TEST_SEED", "20261"))
 FILES = int(os.environ.get("TAPE_TEST_FILES", size(40, 600)))
@@ -43,7 +43,7 @@ def test_forged_files_are_refused_or_harmless() -> None:
     fuzz(SEED, FILES, ":memory:")
 
 
-@heavy
+@full
 def test_forged_files_are_refused_or_harmless_on_postgresql(postgresql: Backend) -> None:
     """The same files do PostgreSQL no harm either."""
     assert postgresql.schema is not None

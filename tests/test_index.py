@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.backends import Backend
 from support.processes import until
-from support.sizes import heavy, size
+from support.sizes import full, size
 
 import tape
 from tape.db.engine.file_lock import FileLock
@@ -297,7 +297,7 @@ class TestIndex:
 
         assert asyncio.run(run()) == [1, 1, 0]
 
-    @heavy
+    @full
     def test_s8_indexing_is_linear(self, backend: Backend) -> None:
         """Indexing 10 000 entries takes at most 12 times as long as the first 1 000 of them."""
         store = backend.open(durability="normal")

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from support.backends import Backend
 from support.browsing import Site, Visit, served
 from support.inspected import history
-from support.sizes import heavy, size
+from support.sizes import full, heavy, size
 from test_readme import ROOT
 
 import tape
@@ -94,6 +94,7 @@ def reading(browser: Any, plain: Site) -> Iterator[Visit]:
         yield visit
 
 
+@full("postgresql")
 class TestEngines:
     """The same on both engines."""
 
@@ -248,6 +249,7 @@ class TestPages:
         assert "entries of" in page.locator(".findings").inner_text()
 
 
+@full("postgresql")
 class TestLive:
     def test_a_writer_appends_and_the_page_keeps_scroll_folds_and_focus(
         self, browser: Any, backend: Backend, store: tape.Store
@@ -285,6 +287,7 @@ class TestLive:
             assert page.locator(".virtual").get_attribute("aria-rowcount") == "2"
 
 
+@full("postgresql")
 class TestActing:
     def test_a_reader_sees_no_action(self, visit: Visit) -> None:
         """On a read-only start there is no button that writes."""

@@ -11,7 +11,7 @@ import pytest
 from support.backends import Backend
 from support.browsing import Site, Visit, served
 from support.bulk import record
-from support.sizes import heavy, size
+from support.sizes import full, size
 
 import tape
 from tape.core.entries.payloads import Event
@@ -109,14 +109,14 @@ def best(measure: Callable[[], float], enough: float) -> float:
 
 
 class TestLongTapes:
-    @heavy
+    @full
     def test_the_first_paint_takes_less_than_a_second(self, visit: Visit) -> None:
         """Conversation, log and list of a long tape are there at once."""
         times = {path: best(lambda path=path: painted(visit, path), 1_000) for path in ("/t/long", "/t/long/log", "/")}  # type: ignore[misc]
         print(LONG, "entries, first paint in ms:", times)
         assert max(times.values()) < 1_000
 
-    @heavy
+    @full
     def test_a_scrub_takes_less_than_a_tenth_of_a_second(self, visit: Visit) -> None:
         """From the slider's move to the drawn view, in 19 of 20 moves: what server and page work, and what one waits.
 
@@ -166,7 +166,7 @@ class TestLongTapes:
         page.wait_for_function("(id) => document.querySelector('article.message').id !== `m-${id}`", arg=ids[0])
         assert page.locator("article.message").count() <= MOST_ROWS
 
-    @heavy
+    @full
     def test_ten_times_the_entries_take_no_longer(self, visit: Visit) -> None:
         """The first paint of the log and of the conversation is at most 1.2 times that of a tape a tenth as long."""
         effort = Effort(visit)

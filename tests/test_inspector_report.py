@@ -17,7 +17,7 @@ import pytest
 from support.browsing import Visit, served
 from support.inspected import history
 from support.shell import Shell
-from support.sizes import heavy, size
+from support.sizes import full, size
 from test_readme import ROOT
 
 import tape
@@ -230,6 +230,7 @@ class TestReport:
             visit.turn(file, "/t/trip-hotels")
             assert page.locator("article").get_by_text("Plan two days in Lisbon").count() == 1
 
+    @full
     def test_every_recorded_context_is_there(self, browser: Any, quick: Any, tmp_path: Path) -> None:
         """Each shows the regions, what moved and why that the server shows, however many were recorded since."""
         store = quick.open()
@@ -303,7 +304,7 @@ class TestReport:
             page.wait_for_selector("article >> text=Good. Book it.")
             assert page.locator(".branches-list li").count() == 2
 
-    @heavy
+    @full
     def test_a_long_one_opens_at_once_and_is_small(self, browser: Any, quick: Any, tmp_path: Path) -> None:
         """It opens in under two seconds, and is at most 1.3 times the gzipped export."""
         rng = random.Random(7)

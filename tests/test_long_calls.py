@@ -58,6 +58,7 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tape.St
     backend.close()
 
 
+@pytest.mark.alike
 class TestCallbacks:
     """What a callback does while a call is under way neither breaks the call nor is broken by it."""
 

@@ -143,6 +143,7 @@ class TestKeptStore:
         for (name, event), entries in named.items():
             assert list(store.tape(name).entries(name=event)) == entries
 
+    @pytest.mark.alike
     @pytest.mark.parametrize("payload", [None, b"", b"\xff{", b"[1]", b'{"name": 1}', b'{"name": "a\\u0000b"}'])
     def test_r4_an_event_that_cannot_be_read_stops_no_upgrade(self, backend: Backend, payload: bytes | None) -> None:
         """Its name is not known, so that it is found by its seq alone, and ``verify`` tells of it as before."""

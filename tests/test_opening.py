@@ -195,6 +195,7 @@ class TestOpening:
         with pytest.raises(tape.InvalidEntry, match="threads"):
             tape.open_async(":memory:", threads=threads)
 
+    @pytest.mark.alike
     @pytest.mark.blank
     @pytest.mark.parametrize("timeout", [0, 0.0001, 10**12, float("inf")])
     def test_s1_any_time_can_be_waited(self, backend: Backend, timeout: float) -> None:

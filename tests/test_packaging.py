@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.sizes import full
 
 import alembic
 import tape
@@ -102,6 +103,7 @@ class TestDistributions:
             assert files(folder, folder) <= names
         assert {"README.md", "CHANGELOG.md", "LICENSE", "alembic.ini", ".ci/run"} <= names
 
+    @full
     def test_works_in_a_clean_environment(self, wheel: Path, tmp_path: Path) -> None:
         """Installed alone it opens and upgrades stores and tells the demo; with its extra the command does so, too."""
         venv.create(tmp_path / "venv")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.servers import Server
-from support.sizes import heavy, size
+from support.sizes import full, size
 
 import tape
 
@@ -118,7 +118,7 @@ def until(condition: Any, what: str) -> None:
         time.sleep(0.01)
 
 
-@heavy
+@full
 class TestThreeServers:
     """Fifty owners, eight writers, a server that is killed, and an owner that is moved."""
 

@@ -213,6 +213,7 @@ class TestBesideEachOther:
         assert tape_command("ls", "--prefix", "A b", *place).code == 2
 
 
+@pytest.mark.alike
 class TestNames:
     """Every name begins with the prefix, and PostgreSQL keeps all of each."""
 
@@ -346,6 +347,7 @@ FOREIGN = {
 class TestForeignTables:
     """Another program has tables of our names: told, and left as they are."""
 
+    @pytest.mark.alike
     @pytest.mark.parametrize("what", FOREIGN)
     def test_they_are_refused_and_left(self, backend: Backend, what: str) -> None:
         """The error names what helps, nothing is changed, and with a prefix a store fits in beside them."""

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.sizes import heavy, size
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("tape", "tests", "benchmarks", "alembic")
@@ -36,9 +37,10 @@ class TestQuality:
         """Every module is formatted; the examples in the documents are set for reading."""
         check("ruff", "format", "--no-cache", "--check", *CODE)
 
+    @heavy
     def test_mypy_finds_nothing(self) -> None:
-        """Package, tests and benchmarks are typed, strictly."""
-        check("mypy")
+        """The package is typed, strictly; at full size also tests, benchmarks and examples."""
+        check("mypy", *size(["tape"], []))
 
 
 class TestBars:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.backends import Backend
-from support.sizes import heavy, size
+from support.sizes import full, heavy, size
 
 import tape
 from tape.core.search import tokenizer
@@ -167,6 +167,7 @@ def traced() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+@full("postgresql")
 class TestLargeTexts:
     def test_s7_large_texts_are_found_alike_on_both_engines(self, pair: list[tape.Store]) -> None:
         """Texts too large to be read by the page are found, shown and ordered as small ones are, on either engine."""

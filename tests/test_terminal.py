@@ -13,7 +13,7 @@ import pytest
 from support.agent_story import AFTER, BEFORE, agent_story
 from support.screens import Terminal
 from support.shell import Shell, tape_command
-from support.sizes import size
+from support.sizes import full, size
 
 import tape
 from tape.command.output import cut, money, plain, width, wrapped
@@ -276,7 +276,7 @@ class TestLog:
         assert [entry["seq"] for entry in shell("log", "chat@8", "--actor", "user", "--reverse", "--json").json] == [2]
         assert shell("log", "chat", "--reverse", "--json").json == shell("log", "chat", "--json").json[::-1]
 
-    @pytest.mark.heavy
+    @full
     @needs_less
     def test_the_first_screen_of_a_long_tape(self, tmp_path: Path) -> None:
         """The first screen of a tape of 100 000 entries is there as soon as that of a tape of two."""

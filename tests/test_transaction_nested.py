@@ -71,6 +71,7 @@ def act(random: Random, inside: tape.Store, survivors: list[Step], depth: int) -
         raise ZeroDivisionError
 
 
+@pytest.mark.alike
 class TestNested:
     """A transaction inside another is a part of it."""
 

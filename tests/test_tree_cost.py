@@ -13,7 +13,7 @@ import pytest
 from support import bulk
 from support.backends import Backend
 from support.messages import say
-from support.sizes import heavy, size
+from support.sizes import full, heavy, size
 
 import tape
 from tape import new_ids
@@ -100,7 +100,7 @@ def linear(store: tape.Store, count: int) -> tape.Tape:
     return made
 
 
-@heavy
+@full
 class TestCost:
     def test_t16_a_path_that_changes_branch_at_every_10th_message(self, store: tape.Store, chat: tape.Tape) -> None:
         """10 000 messages over 1 000 branches read in at most 1.5 times the time of a linear path."""

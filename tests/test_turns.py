@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from support.backends import CITUS, dsn
 from support.servers import Server
-from support.sizes import heavy, size
+from support.sizes import full, heavy, size
 from support.turns import Turn, needs_postgres
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,6 +88,7 @@ class TestWhoTakesOne:
 
 @heavy
 class TestTwoProcesses:
+    @full
     def test_two_test_processes_on_one_server_do_not_disturb_each_other(self, server: Server, tmp_path: Path) -> None:
         """Tests of the feed pass in both, although each would find the other's open transactions."""
         environment = {**os.environ, "TAPE_TEST_POSTGRES_URL": dsn(server.url)}

@@ -69,6 +69,7 @@ def compare(view: TapeView, ids: list[str]) -> int:
     return seen
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("seed", range(12))
 def test_f2_the_nearest_tape_decides_in_one_message_as_on_a_path(backend: Backend, seed: int) -> None:
     """How a message stands, asked by itself as plans do, is what the rows of a path show, as readers get them."""

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.backends import Backend, MakeBackend
-from support.sizes import heavy, size
+from support.sizes import full, size
 
 import tape
 
@@ -390,7 +390,7 @@ class Bench:
         self._engine.dispose()
 
 
-@pytest.fixture(scope="class", params=["sqlite", pytest.param("postgresql", marks=heavy)])
+@pytest.fixture(scope="class", params=["sqlite", pytest.param("postgresql", marks=full)])
 def bench(
     request: pytest.FixtureRequest, make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:

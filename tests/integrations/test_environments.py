@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import until
+from support.sizes import full
 
 from integrations.__main__ import Groups, run
 from integrations.environments import NotInstalled, install, install_npm, newer_python, share
@@ -45,6 +46,7 @@ class TestRun:
         assert run([sys.executable, "-c", code], 60, {"GIVEN": "1"}) == (False, "out 1\nno\n")
         assert run([sys.executable, "-c", ""], 60) == (True, "")
 
+    @full
     @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="where the child's state can be seen")
     def test_one_that_hangs_is_ended_with_its_children(self, tmp_path: Path) -> None:
         """Within its time and a little more, though a child has its output open."""

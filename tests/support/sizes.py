@@ -10,12 +10,15 @@ from typing import TypeVar
 
 import pytest
 
-__all__ = ["heavy", "size"]
+__all__ = ["full", "heavy", "size"]
 
 _T = TypeVar("_T")
 
 heavy = pytest.mark.heavy
 """Marks the tests that are run again at full size."""
+
+full = pytest.mark.full
+"""Marks what only the run at full size tries: a test, or with the name of an engine its cases there."""
 
 
 def size(usual: _T, full: _T) -> _T:
