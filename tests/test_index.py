@@ -135,12 +135,12 @@ class TestFaults:
 
 
 @contextlib.contextmanager
-def writing(backend: Backend, by: str) -> Iterator[None]:
+def writing(backend: Backend, store: tape.Store, by: str) -> Iterator[None]:
     """Hold what a writer of the index needs: the lock of the database, or the turn of another process."""
     raw = backend.raw()
     if backend.postgres:
         raw.execute("BEGIN")
-        raw.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key("\0index"),))
+        raw.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key("\0index", store._db.tables.lock_space),))
     elif by == "lock":
         raw.execute("BEGIN IMMEDIATE")
     turn = FileLock(f"{backend.url.database}-writer" if by == "turn" and not backend.postgres else None)
@@ -162,7 +162,7 @@ class TestBesideWriters:
             raw = backend.raw()
             raw.execute("DROP TABLE tape_texts")
             raw.close()
-        with writing(backend, by):
+        with writing(backend, store, by):
             began = time.monotonic()
             assert len(store.search("zebra")) == 11
             assert time.monotonic() - began < 10
@@ -179,7 +179,7 @@ class TestBesideWriters:
         """The short wait of a search is not that of the next write."""
         store = filled(backend)
         store.tape("t").append(role="user", content="zebra more")
-        with writing(backend, "lock"):
+        with writing(backend, store, "lock"):
             store.search("zebra")
             if backend.postgres:
                 return

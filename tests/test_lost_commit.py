@@ -212,13 +212,13 @@ class TestUnknown:
             chat.append(role="user", content="first")
 
             def overtake() -> None:
-                other.execute("SELECT pg_advisory_lock(%s)", (lock_key("t"),))
+                other.execute("SELECT pg_advisory_lock(%s)", (lock_key("t", store._db.tables.lock_space),))
 
             proxy.before_breaking = overtake
             proxy.lose(HOT)
             with pytest.raises(tape.CommitUnknown):
                 chat.append(role="user", content="second")
-            other.execute("SELECT pg_advisory_unlock(%s)", (lock_key("t"),))
+            other.execute("SELECT pg_advisory_unlock(%s)", (lock_key("t", store._db.tables.lock_space),))
             assert contents(chat) == ["first", "second"]
 
     def test_s1_lost_reply_of_an_event(self, store: tape.Store, proxy: Proxy) -> None:
@@ -413,7 +413,7 @@ class TestRetries:
             )
             writer.start()
             self._wait_for_lock(backend)
-            other.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key("t"),))
+            other.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key("t", store._db.tables.lock_space),))
             assert done == []
             other.execute("COMMIT")
             writer.join(PATIENCE)

@@ -175,11 +175,11 @@ class TestThroughAProxy:
             store.tape("a").append(role="user", content="first")
 
             def overtake() -> None:
-                other.execute("SELECT pg_advisory_lock(%s)", (lock_key("a"),))
+                other.execute("SELECT pg_advisory_lock(%s)", (lock_key("a", store._db.tables.lock_space),))
 
             proxy.before_breaking = overtake
             proxy.lose(COMMIT)
             with pytest.raises(tape.CommitUnknown):
                 store.transaction(lambda inside: inside.tape("a").append(role="user", content="second"))
-            other.execute("SELECT pg_advisory_unlock(%s)", (lock_key("a"),))
+            other.execute("SELECT pg_advisory_unlock(%s)", (lock_key("a", store._db.tables.lock_space),))
             assert [message.content for message in store.tape("a").messages()] == ["first", "second"]

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.backends import Backend, MakeBackend
-from support.sizes import full, size
+from support.sizes import full, heavy, size
 
 import tape
 
@@ -111,12 +111,9 @@ FEW = ("None", "minus one", "far above", "NaN", "NUL", "a list of lists", "an ob
 
 SOME = (*FEW, "64 bits", "infinity", "past any text", "a lone surrogate", "True", "a fraction", "empty text", "a quote",
         "a kind of text", "bytes", "a dict", "the first moment", "a path with NUL")  # fmt: skip
-"""Enough for PostgreSQL, where only what its driver makes of a value can differ."""
+"""Enough for the plain run, and for PostgreSQL, where only what its driver makes of a value can differ."""
 
 COMMON = ("key", "actor", "meta", "expected_head")
-
-HANDED_ON = ("None", "far above", "NUL")
-"""Enough for PostgreSQL in the plain run: what checks a value is the same on both engines, and SQLite gets them all."""
 
 STAYS = {
     "append", "extend", "upsert", "revise", "event", "anchor", "handoff", "put", "patch", "set_block", "append_block",
@@ -390,7 +387,7 @@ class Bench:
         self._engine.dispose()
 
 
-@pytest.fixture(scope="class", params=["sqlite", pytest.param("postgresql", marks=full)])
+@pytest.fixture(scope="class", params=[pytest.param("sqlite", marks=heavy), pytest.param("postgresql", marks=full)])
 def bench(
     request: pytest.FixtureRequest, make_backend: MakeBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
@@ -482,9 +479,8 @@ class TestWrongValues:
         """An error is a TapeError and the tape is as before; without one it can be read as ever."""
         function = _functions(cls)[name]
         wrong = []
-        for parameter, title, given in _variants(
-            cls, name, bench, size(HANDED_ON, SOME) if bench.backend.postgres else WRONG
-        ):
+        values = SOME if bench.backend.postgres else size(SOME, tuple(WRONG))
+        for parameter, title, given in _variants(cls, name, bench, values):
             args, kwargs = _arguments(function, given)
             try:
                 _used_up(getattr(bench.face(cls), name)(*args, **kwargs), parameter)
@@ -554,8 +550,7 @@ class TestTwins:
     ) -> None:
         """What has code of its own is called with every value, what only hands its arguments on with a few."""
         function = _functions(cls)[name]
-        few = size(HANDED_ON, FEW) if bench.backend.postgres else FEW
-        values = few if hasattr(function, "__wrapped__") or bench.backend.postgres else WRONG
+        values = FEW if hasattr(function, "__wrapped__") or bench.backend.postgres else size(SOME, tuple(WRONG))
         loop, store = twin
         wrong: list[str] = []
 
