@@ -54,6 +54,7 @@ __all__ = [
     "Explanation",
     "Fork",
     "HeadMoved",
+    "Finding",
     "Health",
     "Hit",
     "ImportFailed",
@@ -165,6 +166,7 @@ if TYPE_CHECKING:
         Check,
         Descendant,
         Entry,
+        Finding,
         Health,
         Hit,
         Lineage,
@@ -264,8 +266,8 @@ else:
         "tape.core.merge.diff": "Diff Revised",
         "tape.core.merge.divergence": "Conflict",
         "tape.core.records": (
-            "Ancestor Anchor Check Descendant Entry Health Hit Lineage MergeReceipt Message Page Problem Receipt "
-            "Report Retention Source StateValue Stats TapeInfo Transfer"
+            "Ancestor Anchor Check Descendant Entry Finding Health Hit Lineage MergeReceipt Message Page Problem "
+            "Receipt Report Retention Source StateValue Stats TapeInfo Transfer"
         ),
         "tape.core.summaries.compaction": "Summary SummaryRequest",
         "tape.db.read.recall": "Recalled",

@@ -16,7 +16,7 @@ from tape.core.entries import payloads
 from tape.core.messages.objects import MessageLike
 from tape.core.meta import encode as encode_meta
 from tape.core.plan.messages import message_intents
-from tape.core.records import Entry, Hit, Page, TapeInfo
+from tape.core.records import Entry, Finding, Hit, Page, TapeInfo
 from tape.db.engine.guests import Bound, check_transactional
 from tape.db.engine.transacting import Transacting
 from tape.db.engine.transaction import Database
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tape.core.merge.diff import Diff
     from tape.core.records import Message
     from tape.db.search.search import Searcher
+    from tape.db.transfer.files import Progress
     from tape.tools import Toolset
 
 __all__ = ["Store"]
@@ -355,6 +356,20 @@ class Store(Upkeep, RequestLister):
         if family(before) == family(after):
             return difference(before, after)
         return difference_by_content(before, after)
+
+    def doctor(self, *, quick: bool = False, progress: Progress | None = None) -> builtins.list[Finding]:
+        """Examine the store from its engine to its search index; each finding names the command that repairs it.
+
+        It checks the engine's version, the log, the guards of the entries, transactions that hold back the feed, purges
+        and imports that did not end, the search index, the database's file and all that ``verify`` checks. ``quick``
+        leaves out the last two, which read the whole store. Repairs nothing.
+        """
+        from tape.handles.doctor import examine
+
+        self._db.outside("doctor")
+        strict.callback(progress, "progress")
+        self._services.log_administrative("doctor")
+        return builtins.list(examine(self, self._db, quick=strict.flag(quick, "quick"), progress=progress))
 
     def tools(self) -> Toolset:
         """Return the tools that let a model search all tapes that this store sees: of one owner, if it has one."""

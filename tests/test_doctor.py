@@ -20,7 +20,6 @@ from support.make_old_store import DATA
 from support.shell import Shell, family, tape_command
 
 import tape
-from tape.command import findings as examination
 from tape.command.session import Session
 from tape.core.records import IndexProblem, ViewProblem
 from tape.db.engine.connect import parse_url, sqlite_loses_pages
@@ -29,6 +28,7 @@ from tape.db.maintain.inspect import Oldest, look, oldest_transaction, wal_size
 from tape.db.maintain.repair import fold_wal
 from tape.db.schema.tables import REVISION
 from tape.db.transfer import importer, staging
+from tape.handles import doctor as examination
 
 
 def findings(done: Any) -> dict[str, dict[str, Any]]:
@@ -89,7 +89,7 @@ class TestHealthy:
         """--quick reads no tape."""
         found = findings(lite("doctor", "--quick", "--json"))
         assert "chain" not in found
-        assert found["integrity"]["what"] == "not examined (--quick)"
+        assert found["integrity"]["what"] == "not examined (quick)"
 
     def test_the_address_is_shown_without_the_password(self, tmp_path: Path) -> None:
         """A URL is told, its password is not."""

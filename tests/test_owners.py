@@ -326,6 +326,11 @@ ACROSS: dict[str, Call] = {
     "feed": lambda s: {entry.tape for entry in s.feed()},
     "follow": lambda s: {entry.tape for entry in s.follow(timeout=0.05)},
     "list": lambda s: {info.id for info in s.list()},
+    "doctor": lambda s: (
+        {"mine", "my-fork"}
+        if any(found.check == "chain" and found.what.endswith("of 2 tapes") for found in s.doctor())
+        else s.doctor()
+    ),
     "retain": lambda s: set(s.retain(older_than=LATER).tapes),
     "stats": lambda s: {"mine", "my-fork"} if s.stats().tapes == 2 else s.stats(),
     "search": lambda s: {hit.tape for word in (WORD, "heron") for hit in s.search(word)} | {"my-fork"},

@@ -256,12 +256,15 @@ class TestAll:
         writer.join(20)
         assert list(pool.follow(feed.cursor, timeout=0.05)) == []
 
-    def test_health_stats_and_verify_name_each(self, pool: tape.Pool) -> None:
+    def test_health_stats_verify_and_doctor_name_each(self, pool: tape.Pool) -> None:
         """One answer per database."""
         fill(pool, 3)
-        health, stats, reports = pool.health(), pool.stats(), pool.verify()
+        health, stats, reports, findings = pool.health(), pool.stats(), pool.verify(), pool.doctor()
         for name in NAMES:
-            one, two, three = health[name], stats[name], reports[name]
+            one, two, three, four = health[name], stats[name], reports[name], findings[name]
+            assert isinstance(four, list)
+            assert {"schema", "guards", "chain", "view"} <= {found.check for found in four if found.level == "ok"}
+            assert not [found for found in four if found.level == "error"]
             assert isinstance(one, tape.Health)
             assert one.ok
             assert isinstance(two, tape.Stats)
@@ -290,7 +293,9 @@ class TestDown:
             for down in (page.down, hits.down, feed.down):
                 assert [*down] == ["south"]
                 assert down["south"].database == "south"
-            assert isinstance(pool.health()["south"], tape.DatabaseDown)
+            for answers in (pool.health(), pool.doctor(quick=True)):
+                assert isinstance(answers["south"], tape.DatabaseDown)
+                assert not isinstance(answers["north"], tape.DatabaseDown)
             assert pool.scoped("owner0").get("chat0").info().head == 3
             with pytest.raises(tape.DatabaseDown):
                 pool.scoped("owner1")

@@ -61,6 +61,7 @@ STORE_READS: Reads = {
     "bind": lambda store: store.bind,
     "replica": lambda store: store.replica,
     "consumer": lambda store: (store.consumer("c").position, list(store.consumer("c"))),
+    "doctor": lambda store: store.doctor(),
     "export": lambda store: store.export("helper", io.BytesIO()),
     "feed": lambda store: list(store.feed()),
     "follow": lambda store: list(store.follow(timeout=0)),

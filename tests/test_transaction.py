@@ -369,6 +369,7 @@ class TestRefusals:
             lambda inside, _: inside.follow(),
             lambda inside, _: inside.consumer("c"),
             lambda inside, _: inside.rebuild(),
+            lambda inside, _: inside.doctor(),
             lambda inside, connection: inside.bind(connection),
         ]
 

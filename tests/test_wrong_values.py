@@ -214,6 +214,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "Store.import_": {"file": "{exported}"},
     "Store.backup": {"file": "{file}"},
     "Store.health": {},
+    "Store.doctor": {"quick": True},
     "Store.stats": {},
     "Store.usage": {},
     "Store.requests": {},

@@ -98,6 +98,7 @@ class AsyncPool(Hop):
     health = hop(Pool.health)
     stats = hop(Pool.stats)
     verify = hop(Pool.verify)
+    doctor = hop(Pool.doctor)
     move = hop_write(Pool.move)
     cancel_move = hop_write(Pool.cancel_move)
 

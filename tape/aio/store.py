@@ -141,6 +141,7 @@ class AsyncStore(Hop):
         return bound
 
     verify = hop(Store.verify)
+    doctor = hop(Store.doctor)
     rebuild = hop_write(Store.rebuild)
 
     def scoped(self, owner: str) -> AsyncStore:

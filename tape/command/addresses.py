@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tape
 from tape.command.arguments import point
 from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
-from tape.command.output import count
+from tape.core.amounts import count
 
 __all__ = ["Address", "at_point", "find_tape", "known_tape", "own_seq", "read_address", "suggest", "within"]
 

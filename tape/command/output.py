@@ -24,14 +24,12 @@ __all__ = [
     "Out",
     "clean",
     "columns",
-    "count",
     "cut",
     "flat",
     "moment",
     "money",
     "plain",
     "progress",
-    "size",
     "width",
     "wrapped",
 ]
@@ -179,23 +177,6 @@ def moment(at: datetime | None, *, exact: bool = False) -> str:
         return "-"
     text = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     return f"{text if exact else text[:-7]}Z"
-
-
-def count(number: int, noun: str) -> str:
-    """Return ``1 entry``, ``2 entries``."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
-
-
-def size(number: int) -> str:
-    """Return a number of bytes as a person reads it."""
-    value = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def columns(

@@ -21,6 +21,7 @@ __all__ = [
     "Check",
     "Descendant",
     "Entry",
+    "Finding",
     "Hit",
     "Health",
     "IndexProblem",
@@ -349,6 +350,16 @@ class Health(Struct, frozen=True, kw_only=True):
     head_hash: str | None = None
     index_lag: int | None = None
     """About how many entries the search index is behind; None in a store of one owner, since all owners share it."""
+
+
+class Finding(Struct, frozen=True):
+    """What one check of a doctor found, and the command that repairs it."""
+
+    check: str
+    level: str
+    """ok, note, warning or error."""
+    what: str
+    mend: str | None = None
 
 
 class Stats(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from tape.core import strict
 from tape.core.places import RECORDS, Away, locate
-from tape.core.records import Health, Hit, Report, Stats, TapeInfo
+from tape.core.records import Finding, Health, Hit, Report, Stats, TapeInfo
 from tape.db.read.catalog import Listed
 from tape.errors import DatabaseDown, InvalidEntry, OwnerMoved, StoreFailed
 from tape.handles.consumer import check_timeout
@@ -214,6 +214,10 @@ class Pool:
     def verify(self) -> dict[str, Report | DatabaseDown]:
         """Verify every database; see ``Store.verify``."""
         return self._of_each(lambda store: store.verify())
+
+    def doctor(self, *, quick: bool = False) -> dict[str, builtins.list[Finding] | DatabaseDown]:
+        """Examine every database; see ``Store.doctor``."""
+        return self._of_each(lambda store: store.doctor(quick=strict.flag(quick, "quick")))
 
     def move(self, owner: str, to: str, *, verify: bool = True) -> Move:
         """Move all tapes of an owner to another database while they are read and written.

@@ -115,8 +115,8 @@ async def _live(stores: dict[str, Served], request: Request) -> Response:
 
 
 async def _examined(stores: dict[str, Served], request: Request) -> Response:
-    served, page_request = _page_request(stores, request)
-    return await live.findings(served, page_request)
+    _, page_request = _page_request(stores, request)
+    return await live.findings(page_request.store)
 
 
 async def _act(stores: dict[str, Served], request: Request) -> Response:

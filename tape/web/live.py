@@ -13,7 +13,6 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import tape
 from tape.web.page_request import PageRequest
-from tape.web.stores import Served
 
 __all__ = ["findings", "heads"]
 
@@ -62,12 +61,12 @@ async def _heads(chat: tape.Tape, after: int, request: Request) -> AsyncIterator
         await asyncio.sleep(_PAUSE)
 
 
-async def findings(served: Served, page_request: PageRequest) -> Response:
+async def findings(store: tape.Store) -> Response:
     """Examine the store and send every finding and how far the check is."""
-    return _stream(_findings(served, page_request))
+    return _stream(_findings(store))
 
 
-async def _findings(served: Served, page_request: PageRequest) -> AsyncIterator[bytes]:
+async def _findings(store: tape.Store) -> AsyncIterator[bytes]:
     loop, events = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
     def send(event: bytes | None) -> None:
@@ -78,12 +77,8 @@ async def _findings(served: Served, page_request: PageRequest) -> AsyncIterator[
 
     def examine() -> None:
         try:
-            if served.examine is not None and page_request.store.owner is None:
-                for finding in served.examine(progress):
-                    fields = {name: getattr(finding, name) for name in ("check", "level", "what", "mend")}
-                    send(_event("finding", fields))
-            else:
-                _verify(page_request.store, progress, send)
+            for finding in store.doctor(progress=progress):
+                send(_event("finding", msgspec.structs.asdict(finding)))
         except tape.TapeError as error:
             send(_event("finding", {"check": "store", "level": "error", "what": str(error), "mend": None}))
         finally:
@@ -94,13 +89,3 @@ async def _findings(served: Served, page_request: PageRequest) -> AsyncIterator[
         yield event
     await examining
     yield _event("end", {})
-
-
-def _verify(store: tape.Store, progress: Any, send: Any) -> None:
-    report = store.verify(progress=progress)
-    checked = f"{report.entries} entries of {report.tapes} tapes"
-    if report.ok:
-        send(_event("finding", {"check": "chain", "level": "ok", "what": f"{checked} are intact", "mend": None}))
-    for problem in report.problems[:50]:
-        problem_text = f"{problem.tape}:{problem.seq} {problem.what}"
-        send(_event("finding", {"check": "chain", "level": "error", "what": problem_text, "mend": "tape doctor"}))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -21,8 +20,6 @@ class Served(Struct, frozen=True):
     """Where it is, as it may be shown: without a password."""
     store: tape.Store
     base: str = ""
-    examine: Callable[[Callable[[int, int], None]], Iterable[Any]] | None = None
-    """What yields the doctor's findings; None where only the store's own calls may be used."""
 
     def of(self, owner: str | None) -> tape.Store:
         """Return the store as one owner sees it, or as it was opened."""

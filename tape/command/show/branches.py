@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import tape
-from tape.command.output import count
+from tape.core.amounts import count
 
 __all__ = ["elsewhere", "path_messages"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import tape
-from tape.command.output import Line, clean, count, flat, wrapped
+from tape.command.output import Line, clean, flat, wrapped
 from tape.command.show.messages import Look, learn_calls, message_lines
+from tape.core.amounts import count
 from tape.core.context.manifest import Repair
 
 __all__ = ["context_lines", "repair_line"]

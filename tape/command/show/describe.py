@@ -11,9 +11,10 @@ import msgspec
 from msgspec import UNSET
 
 import tape
-from tape.command.output import Line, clean, count, cut, moment, money, wrapped
+from tape.command.output import Line, clean, cut, moment, money, wrapped
 from tape.command.show.events import event_failed, event_sentence
 from tape.command.show.messages import PLAIN, Look, body, failed, happened, indented, message_line, speaker
+from tape.core.amounts import count
 from tape.core.entries import payloads
 
 __all__ = ["entry_failed", "entry_heading", "entry_lines", "entry_text", "gist", "label", "message_of", "oneline"]

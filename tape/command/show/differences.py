@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import tape
-from tape.command.output import Line, clean, count, cut, flat, plain, width, wrapped
+from tape.command.output import Line, clean, cut, flat, plain, width, wrapped
 from tape.command.show.messages import PLAIN, Look, body, indented, message_line, speaker
+from tape.core.amounts import count
 from tape.core.merge.diff import Aligned
 from tape.core.worddiff import Skipped, Span, count_words, hunks, spans
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tape.command.output import count
+from tape.core.amounts import count
 
 __all__ = ["event_failed", "event_sentence"]
 

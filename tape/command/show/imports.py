@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import tape
 from tape.command.exit_codes import DAMAGED, Failure
-from tape.command.output import clean, count, progress
+from tape.command.output import clean, progress
 from tape.command.show import json_shapes
+from tape.core.amounts import count
 from tape.transcripts import (
     ImportedFile,
     ImportedTranscript,

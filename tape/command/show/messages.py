@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tape
-from tape.command.output import Line, clean, count, cut, flat, moment, wrapped
+from tape.command.output import Line, clean, cut, flat, moment, wrapped
+from tape.core.amounts import count
 from tape.core.messages import shapes
 from tape.core.messages.thinking import thinking
 

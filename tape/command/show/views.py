@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 import tape
-from tape.command.output import Line, clean, count, cut, flat
+from tape.command.output import Line, clean, cut, flat
 from tape.command.show.describe import oneline
 from tape.command.show.differences import CONTEXT, changes
 from tape.command.show.messages import Look, learn_calls, message_lines
+from tape.core.amounts import count
 from tape.core.entries import payloads
 
 __all__ = ["effect", "step_lines", "view_lines"]

@@ -10,10 +10,11 @@ import typer
 import tape
 from tape.command.arguments import check_choice
 from tape.command.exit_codes import USAGE, Failure
-from tape.command.output import Line, clean, columns, count, cut, flat, money
+from tape.command.output import Line, clean, columns, cut, flat, money
 from tape.command.registry import command, one_of
 from tape.command.show.describe import label
 from tape.command.verbs.find import AtOption, TapeArgument
+from tape.core.amounts import count
 
 if TYPE_CHECKING:
     from tape.command.session import Session

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tape.command.exit_codes import OK
+from tape.command.exit_codes import DAMAGED, OK, SCHEMA
 from tape.command.output import clean, flat, progress
 from tape.command.registry import command
 from tape.command.show import json_shapes
@@ -33,22 +33,25 @@ def doctor(
     ] = False,
 ) -> None:
     """Examine a store, from schema to search index, and name what mends each finding."""
-    from tape.command.findings import examine, schema_finding
     from tape.db.maintain.repair import fold_wal
+    from tape.handles.doctor import schema_finding
 
     state = session.look()
     if state.revision is None and state.damaged is None:
         raise session.absent()
-    findings = [schema_finding(state)]
-    if findings[0].level == "ok":
+    if state.current:
         # On a store that cannot be written, the time of the check is not recorded.
         reads = session.unwritable and not checkpoint
-        with session.open(read_only=reads) as store, session.database(read_only=reads) as database:
-            if checkpoint and not fold_wal(database, _PATIENCE):
-                session.out.note("a reader keeps the write-ahead log: end it, then try again")
-            with progress("examining") as bar:
-                findings += examine(store, database, quick=quick, progress=bar)
-    worst = max(finding.code for finding in findings)
+        with session.open(read_only=reads) as store, progress("examining") as bar:
+            if checkpoint:
+                with session.database(read_only=reads) as database:
+                    if not fold_wal(database, _PATIENCE):
+                        session.out.note("a reader keeps the write-ahead log: end it, then try again")
+            findings = store.doctor(quick=quick, progress=bar)
+    else:
+        findings = [schema_finding(state)]
+    wrong = any(finding.level == "error" for finding in findings)
+    worst = OK if not wrong else DAMAGED if state.current or state.damaged is not None else SCHEMA
     if session.out.as_json:
         shown = [json_shapes.members(finding, "check", "level", "what", "mend") for finding in findings]
         session.out.json({"store": session.shown, "ok": worst == OK, "findings": shown})

@@ -12,13 +12,14 @@ import typer
 import tape
 from tape.command.arguments import at_moment, check_choice
 from tape.command.exit_codes import USAGE, Failure
-from tape.command.output import Line, Out, clean, columns, count, cut, flat, moment, money, size, wrapped
+from tape.command.output import Line, Out, clean, columns, cut, flat, moment, money, wrapped
 from tape.command.registry import command, complete_tape, one_of
 from tape.command.show import json_shapes
 from tape.command.show.branches import elsewhere
 from tape.command.show.describe import label
 from tape.command.show.messages import learn_calls, message_line
 from tape.command.show.spending import spending_lines
+from tape.core.amounts import count, size
 from tape.core.view.fold import CLOSED
 
 if TYPE_CHECKING:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tape.command.exit_codes import USAGE, Failure
 from tape.command.output import clean as clean_text
-from tape.command.output import count, progress
+from tape.command.output import progress
 from tape.command.registry import command, complete_tape
 from tape.command.verbs.move import check_target
+from tape.core.amounts import count
 
 if TYPE_CHECKING:
     from tape.command.session import Session
@@ -161,19 +162,6 @@ def _served(session: Session, others: list[str], write: bool) -> Iterator[list[S
     names = named(opener.shown for opener in sessions)
     with contextlib.ExitStack() as opened:
         yield [
-            Served(name, opener.shown, opened.enter_context(opener.open(read_only=not write)), base, _examine(opener))
+            Served(name, opener.shown, opened.enter_context(opener.open(read_only=not write)), base)
             for opener, (name, base) in zip(sessions, names, strict=True)
         ]
-
-
-def _examine(session: Session) -> Callable[[Callable[[int, int], None]], Iterable[Any]]:
-    """Return a function that examines a store as ``tape doctor`` does."""
-
-    def run(progress: Callable[[int, int], None]) -> Iterator[Any]:
-        from tape.command.findings import examine, schema_finding
-
-        yield schema_finding(session.look())
-        with session.open(read_only=True) as store, session.database(read_only=True) as database:
-            yield from examine(store, database, progress=progress)
-
-    return run

@@ -11,10 +11,11 @@ import typer
 import tape
 from tape.command.arguments import check_choice, span
 from tape.command.exit_codes import DAMAGED, FAILED, NOT_FOUND, SCHEMA, USAGE, Failure
-from tape.command.output import clean, count, progress
+from tape.command.output import clean, progress
 from tape.command.registry import command, complete_tape
 from tape.command.show import json_shapes
 from tape.command.verbs.find import STATUSES
+from tape.core.amounts import count
 from tape.core.records import IndexProblem, ViewProblem
 
 if TYPE_CHECKING:

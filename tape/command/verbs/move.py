@@ -15,11 +15,12 @@ import typer
 import tape
 from tape.command.arguments import check_choice
 from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
-from tape.command.output import clean, count, progress, size
+from tape.command.output import clean, progress
 from tape.command.registry import command, one_of
 from tape.command.show import json_shapes
 from tape.command.show.imports import export_as, import_many, import_one
 from tape.command.verbs.find import TapeArgument
+from tape.core.amounts import count, size
 from tape.transcripts import EXPORT_FORMATS, FORMATS
 from tape.transcripts.detecting import NATIVE, detect
 

@@ -13,10 +13,11 @@ import typer
 import tape
 from tape.command.arguments import check_choice
 from tape.command.exit_codes import FAILED, NOT_FOUND, USAGE, Failure
-from tape.command.output import columns, count, cut
+from tape.command.output import columns, cut
 from tape.command.registry import command, one_of
 from tape.command.show import json_shapes
 from tape.command.verbs.find import TapeArgument
+from tape.core.amounts import count
 
 if TYPE_CHECKING:
     from tape.command.session import Session

@@ -11,10 +11,11 @@ import tape
 from tape.command.addresses import known_tape
 from tape.command.arguments import check_choice, json_object, json_value, point
 from tape.command.exit_codes import USAGE, Failure
-from tape.command.output import clean, count
+from tape.command.output import clean
 from tape.command.registry import command, one_of
 from tape.command.show import json_shapes
 from tape.command.verbs.find import TapeArgument
+from tape.core.amounts import count
 
 if TYPE_CHECKING:
     from tape.command.session import Session

@@ -1,18 +1,14 @@
-"""The checks of ``tape doctor``, and the command that repairs each finding."""
+"""The checks of a doctor, and the command that repairs each finding."""
 
 from __future__ import annotations
 
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-import tape
-from tape.command.exit_codes import DAMAGED, OK, SCHEMA
-from tape.command.output import count, size
-from tape.core.records import IndexProblem, ViewProblem
+from tape.core.amounts import count, size
+from tape.core.records import Finding, IndexProblem, Problem, Report, ViewProblem
 from tape.core.strict import RESERVED
 from tape.db.engine.connect import sqlite_loses_pages
 from tape.db.engine.transaction import Database
@@ -20,8 +16,13 @@ from tape.db.maintain.inspect import Oldest, StoreState, integrity, missing_guar
 from tape.db.maintain.purge import unemptied
 from tape.db.schema.tables import REVISION
 from tape.db.transfer.staging import forsaken
+from tape.errors import TapeError, TapeHidden, TapeNotFound
 
-__all__ = ["Finding", "examine", "schema_finding"]
+if TYPE_CHECKING:
+    from tape.db.transfer.files import Progress
+    from tape.store import Store
+
+__all__ = ["examine", "schema_finding"]
 
 LONG_WAL = 64 * 1024 * 1024
 """SQLite checkpoints the log by itself at 4 MiB. A much longer one means that a reader prevents it."""
@@ -34,50 +35,40 @@ FINISH = "tape retain --older-than 36500d --apply --yes"
 _MOST = 5
 
 
-class Finding(Struct, frozen=True):
-    """The result of one check, and the command that repairs what it found."""
-
-    check: str
-    level: str
-    """ok, note, warning or error."""
-    what: str
-    mend: str | None = None
-    code: int = OK
-
-
 def schema_finding(state: StoreState) -> Finding:
-    """Report whether this release can work with what is at the address of the store."""
+    """Report why this release cannot work with what is at the address of a store."""
     if state.damaged is not None:
-        return Finding("schema", "error", state.damaged, "restore the file from a backup", DAMAGED)
-    if state.current:
-        return Finding("schema", "ok", f"revision {REVISION}")
+        return Finding("schema", "error", state.damaged, "restore the file from a backup")
     if state.newer:
         problem = f"revision {state.revision} is of a newer release; this one knows up to {REVISION}"
-        return Finding("schema", "error", problem, "pip install --upgrade tape-store", SCHEMA)
+        return Finding("schema", "error", problem, "pip install --upgrade tape-store")
     problem = f"revision {state.revision}, this release needs {REVISION}"
-    return Finding("schema", "error", problem, "tape backup FILE with the old release, then: tape migrate", SCHEMA)
+    return Finding("schema", "error", problem, "tape backup FILE with the old release, then: tape migrate")
 
 
-def examine(store: tape.Store, database: Database, *, quick: bool = False, progress: Any = None) -> Iterator[Finding]:
+def examine(store: Store, database: Database, *, quick: bool, progress: Progress | None) -> Iterator[Finding]:
     """Run every check on an open store. A check that the damage itself prevents is a finding, too."""
+    yield Finding("schema", "ok", f"revision {REVISION}")
+    # Whose transactions are open is nothing for one owner.
+    sessions = database.postgres and store.owner is None
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
         ("log", lambda: [wal_finding(length) for length in [wal_size(database)] if length is not None]),
         ("guards", lambda: [guards_finding(missing_guards(database))]),
-        ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if database.postgres else []),
+        ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if sessions else []),
         ("purges", lambda: purge_findings(store, database)),
         ("index", lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]),
     ]
     if quick:
-        checks.append(("integrity", lambda: [Finding("integrity", "note", "not examined (--quick)")]))
+        checks.append(("integrity", lambda: [Finding("integrity", "note", "not examined (quick)")]))
     else:
         checks.append(("integrity", lambda: [] if database.postgres else [integrity_finding(integrity(database))]))
         checks.append(("chain", lambda: report_findings(store.verify(progress=progress))))
     for name, look in checks:
         try:
             yield from look()
-        except tape.TapeError as error:
-            yield Finding(name, "error", f"cannot be read: {error}", "restore the store from a backup", DAMAGED)
+        except TapeError as error:
+            yield Finding(name, "error", f"cannot be read: {error}", "restore the store from a backup")
 
 
 def engine_finding(engine: str, version: str) -> Finding:
@@ -101,7 +92,7 @@ def guards_finding(missing: list[str]) -> Finding:
     """Report whether the database still refuses to change entries."""
     if not missing:
         return Finding("guards", "ok", "entries cannot be changed")
-    return Finding("guards", "error", f"missing: {', '.join(missing)}", "tape migrate, then: tape verify", DAMAGED)
+    return Finding("guards", "error", f"missing: {', '.join(missing)}", "tape migrate, then: tape verify")
 
 
 def transaction_finding(oldest: Oldest | None) -> Finding:
@@ -122,7 +113,7 @@ def transaction_finding(oldest: Oldest | None) -> Finding:
     return Finding("transactions", "warning", problem, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
 
 
-def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
+def purge_findings(store: Store, database: Database) -> Iterator[Finding]:
     """Report which purged tapes, and tapes of imports that died, still have rows."""
     unfinished = unemptied(database, store.owner)
     dead = len(forsaken(database, store.owner, time.time_ns() // 1000))
@@ -138,11 +129,11 @@ def purge_findings(store: tape.Store, database: Database) -> Iterator[Finding]:
         yield Finding("purges", "warning", problem, mend)
 
 
-def _exists(store: tape.Store, name: str) -> bool:
+def _exists(store: Store, name: str) -> bool:
     try:
         store.get(name)
-    except tape.TapeNotFound as error:
-        return isinstance(error, tape.TapeHidden)
+    except TapeNotFound as error:
+        return isinstance(error, TapeHidden)
     return True
 
 
@@ -159,10 +150,10 @@ def integrity_finding(problems: list[str]) -> Finding:
         return Finding("integrity", "ok", "every page and index is sound")
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
     problem = " ".join(problems[0].split())
-    return Finding("integrity", "error", f"{problem}{more}", "restore the file from a backup", DAMAGED)
+    return Finding("integrity", "error", f"{problem}{more}", "restore the file from a backup")
 
 
-def report_findings(report: tape.Report) -> Iterator[Finding]:
+def report_findings(report: Report) -> Iterator[Finding]:
     """Report what verify found, separately for the chain and for the view."""
     view = [problem for problem in report.problems if isinstance(problem, ViewProblem)]
     index = [problem for problem in report.problems if isinstance(problem, IndexProblem)]
@@ -171,19 +162,19 @@ def report_findings(report: tape.Report) -> Iterator[Finding]:
         yield Finding("chain", "ok", f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}")
     for problem in _first(chain):
         mend = "restore the tape from a backup or an export"
-        yield Finding("chain", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
+        yield Finding("chain", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend)
     if not view:
         yield Finding("view", "ok", "as the entries give it")
     for problem in _first(view):
         # A row of no tape is deleted when all tapes are rebuilt.
         mend = "tape rebuild" if problem.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(problem.tape)}"
-        yield Finding("view", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend, DAMAGED)
+        yield Finding("view", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend)
     for problem in _first(index)[:1]:
         where = f"{problem.tape}:{problem.seq} " if problem.tape else ""
-        yield Finding("words", "error", f"{where}{problem.what}", "tape rebuild", DAMAGED)
+        yield Finding("words", "error", f"{where}{problem.what}", "tape rebuild")
 
 
-def _first(problems: Sequence[tape.Problem]) -> list[tape.Problem]:
+def _first(problems: Sequence[Problem]) -> list[Problem]:
     """Return the first problem of each tape, for a limited number of tapes."""
     by_tape = {problem.tape: problem for problem in reversed(problems)}
     return list(reversed(by_tape.values()))[:_MOST]
