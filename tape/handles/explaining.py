@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from tape.core import strict
+from tape.core import strict, typed
 from tape.core.context.build import Context
 from tape.core.context.causes import replaces, why_moved
 from tape.core.context.explain import (
@@ -72,7 +72,7 @@ class _Side:
         manifest = shown.manifest
         data = manifest if isinstance(manifest, dict) else msgspec.to_builtins(manifest)
         try:
-            self.manifest = msgspec.convert(data, Manifest)
+            self.manifest = typed.convert(data, Manifest)
         except msgspec.ValidationError as error:
             raise InvalidEntry("seq", f"the entry at seq {recorded} holds no manifest: {error}") from None
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from tape.core import strict
+from tape.core import strict, typed
 from tape.errors import InvalidEntry
 
 __all__ = ["ListCursor", "Positions", "decode_cursor", "encode_cursor"]
@@ -59,7 +59,7 @@ def decode_cursor(text: str, kind: type[C], field: str) -> C:
     """Return the cursor that a text holds; raises InvalidEntry for any other text."""
     if isinstance(text, str):
         try:
-            return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=kind)
+            return typed.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), kind)
         except (binascii.Error, ValueError, msgspec.MsgspecError):
             pass
     raise InvalidEntry(field, f"{strict.shown(text)} is not a cursor of this call")

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tape.core import strict as strict_values
+from tape.core import typed
 from tape.errors import ImportFailed, InvalidEntry, TapeClosed, TapeNotFound
 from tape.transcripts.detecting import NATIVE, detect, find_files
 from tape.transcripts.formats import parser_of
@@ -197,7 +198,7 @@ def _state(store: Store, candidate: _Candidate, tape: str | None) -> _State | No
             continue
         if value is not None:
             try:
-                return msgspec.convert(value, _State)
+                return typed.convert(value, _State)
             except msgspec.ValidationError:
                 return None
     return None

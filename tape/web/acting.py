@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 import tape
+from tape.core import typed
 from tape.web.addresses import reference
 from tape.web.page_request import NotThere, PageRequest
 
@@ -87,7 +88,7 @@ async def body_of(request: Request) -> Act:
         if len(raw) > _MOST:
             raise NotThere("that is too long")
     try:
-        return msgspec.json.decode(bytes(raw), type=Act)
+        return typed.decode(bytes(raw), Act)
     except msgspec.MsgspecError as error:
         raise NotThere(f"that is nothing to do: {error}") from error
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tape.core import typed
 from tape.core.entries.ids import MESSAGE
 from tape.core.entries.kind import Payload
 from tape.core.entries.memory_kinds import Anchor, Block, Compact, Event, Handoff, State, Usage
@@ -81,7 +82,7 @@ class _Decoders(dict[str, Callable[[bytes], Payload]]):
     """What reads the payloads of each kind, made when the first of them is read."""
 
     def __missing__(self, kind: str) -> Callable[[bytes], Payload]:
-        made = self[kind] = msgspec.json.Decoder(_TYPES[kind]).decode
+        made = self[kind] = typed.decoder(_TYPES[kind]).decode
         return made
 
 

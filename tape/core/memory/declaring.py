@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
-from tape.core import strict
+from tape.core import strict, typed
 from tape.core.memory.loading import Provider
 from tape.core.memory.state import BlockSpec, Slot, provider_of, whole_number
 from tape.core.messages.tokens import Counter
@@ -36,7 +34,7 @@ def declared_slots(slots: Any) -> dict[str, Slot]:
             raise InvalidEntry("slots.migrate", "must give a function for each version")
         if slot.type is not None:
             try:
-                msgspec.json.Decoder(slot.type)
+                typed.decoder(slot.type)
             except Exception as error:
                 raise InvalidEntry("slots.type", f"{shown(slot.type)} is no type of values: {error}") from error
         by_name[slot.name] = slot

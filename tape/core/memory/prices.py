@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from tape.core import typed
 from tape.core.entries import payloads
 from tape.errors import InvalidEntry
 
@@ -74,7 +75,7 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
 def parse_prices(raw: bytes, name: str) -> Prices:
     """Return the table of prices in a JSON document; raises InvalidEntry, which names the file, for any other."""
     try:
-        return msgspec.json.decode(raw, type=Prices)
+        return typed.decode(raw, Prices)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidEntry("prices", f"{name} is no table of prices: {error}") from error
 

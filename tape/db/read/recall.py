@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tape.core import strict
+from tape.core import strict, typed
 from tape.core.context.build import Context, ContextInputs
 from tape.core.context.policy import STANDARD, Item, Shaped
 from tape.core.context.weigh import Scale
@@ -126,6 +126,6 @@ class _Manifest(Struct):
 
 def _manifest(data: Any, tape: str, seq: int) -> _Manifest:
     try:
-        return msgspec.convert(data, _Manifest)
+        return typed.convert(data, _Manifest)
     except msgspec.ValidationError as error:
         raise InvalidEntry("seq", f"the entry at seq {seq} of tape {tape!r} holds no manifest: {error}") from None

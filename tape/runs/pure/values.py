@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from tape.core import strict
+from tape.core import strict, typed
 from tape.core.lenient import lenient
 from tape.errors import InvalidEntry, RecordedError
 from tape.runs.pure.fields import without_addresses
@@ -102,7 +102,7 @@ def _maker(kind: Any) -> Load | None:
     if isinstance(kind, type) and callable(validate):
         return typing.cast("Load", validate)
     if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
-        return lambda data: msgspec.convert(data, kind, strict=False)
+        return lambda data: typed.convert(data, kind, strict=False)
     return None
 
 

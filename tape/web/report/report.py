@@ -9,6 +9,7 @@ import msgspec
 
 import tape
 from tape.command.show.describe import gist
+from tape.core import typed
 from tape.core.entries import payloads
 from tape.web.addresses import reference, split
 from tape.web.page_request import NotThere, PageRequest
@@ -95,7 +96,7 @@ def _cleaned(entry: tape.Entry, clean: Redaction) -> tuple[dict[str, Any], str]:
         return raw, gist(entry, _LINE)
     cleaned["hash"] = None
     try:
-        payload = msgspec.convert(cleaned["payload"], type(entry.payload))
+        payload = typed.convert(cleaned["payload"], type(entry.payload))
         line = gist(msgspec.structs.replace(entry, payload=payload, source=None), _LINE)
     except (msgspec.ValidationError, TypeError):
         # What was taken out was needed to tell it.
