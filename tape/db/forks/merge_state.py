@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from msgspec import UNSET
 
@@ -31,7 +32,6 @@ from tape.db.read.memory import Settings
 from tape.db.record.writing import Writing
 from tape.db.view import memory
 from tape.db.view.tape_view import TapeView
-from tape.db.view.values import decoded
 from tape.new_ids import keyed
 
 __all__ = ["StateMerge"]
@@ -39,6 +39,8 @@ __all__ = ["StateMerge"]
 
 Held = dict[str, tuple[str, int, Payload]]
 """What slots hold, by their names: the tape, the seq and the payload of the entry that set each."""
+_NOTHING = (0, 0, 0, 0, 0)
+"""The counts of a tape that has used nothing."""
 
 
 class StateMerge:
@@ -83,6 +85,10 @@ class StateMerge:
         names = [slot for slot, _ in self._changed]
         return memory.slots_named(_slots_at(tape, seq), names if self._spent is None else [*names, USAGE])
 
+    def _held(self, slot: str) -> tuple[Payload | None, Payload | None, Payload | None]:
+        """Return what one of them held in the parent then, holds there now, and held in the fork then."""
+        return _payload(self._then, slot), _payload(self._now, slot), _payload(self._child_then, slot)
+
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
         return bool(self._changed) or any(self._used)
@@ -91,10 +97,8 @@ class StateMerge:
     def _used(self) -> list[int]:
         if self._spent is None:
             return []
-        now, then = _totals(self._spent), _totals(None)
-        if self._merged:
-            then = _totals(_own_usage(self._child, self._child_then))
-        return [a - b for a, b in zip(now, then, strict=True)]
+        before = _totals(self._child, self._child_then) if self._merged else _NOTHING
+        return [a - b for a, b in zip(_counts(self._spent), before, strict=True)]
 
     def into(self, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         """Write the fork's changes to the parent; returns those that conflict with the parent's own."""
@@ -110,7 +114,7 @@ class StateMerge:
                 conflicts += self._block(slot, payload, merge, on_conflict)
         if any(self._used):
             merge.usage = self._used
-            before = _totals(_own_usage(self._parent, self._now))
+            before = _totals(self._parent, self._now)
             merge.totals = [a + b for a, b in zip(before, self._used, strict=True)]
         return conflicts
 
@@ -121,8 +125,9 @@ class StateMerge:
     def _state(self, slot: str, last: payloads.State, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         name = slot.removeprefix(STATE)
         spec = self._settings.slots.get(name)
-        before, after = migrated(_payload(self._then, slot), spec), migrated(_payload(self._now, slot), spec)
-        base = before if not self._merged else migrated(_payload(self._child_then, slot), spec)
+        then, now, child_then = self._held(slot)
+        before, after = migrated(then, spec), migrated(now, spec)
+        base = before if child_then is then else migrated(child_then, spec)
         ours, theirs = StateSide(before, after), StateSide(base, migrated(last, spec))
         merged = merge_state(name, theirs, ours, on_conflict, spec)
         merge.kept += merged.kept
@@ -143,13 +148,13 @@ class StateMerge:
     def _block(self, slot: str, last: payloads.Block, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         label = slot.removeprefix(BLOCK)
         spec = next((block for block in self._settings.blocks if block.label == label), None)
-        now, child_then = _payload(self._now, slot), _payload(self._child_then, slot)
-        recorded = after = block_value(last, spec)
+        then, now, child_then = self._held(slot)
+        before, held, recorded = block_value(then, spec), block_value(now, spec), block_value(last, spec)
+        base = before if child_then is then else block_value(child_then, spec)
+        after = recorded
         if child_then is None and not last.declared:
             # The fork's program knew of no declaration, so fields it left out are as declared here.
             after = filled_in(after, spec)
-        before, held = block_value(_payload(self._then, slot), spec), block_value(now, spec)
-        base = before if not self._merged else block_value(child_then, spec)
         theirs = self._side(self._child, slot, self._merged, base, after, recorded)
         if self._now.get(slot, ())[:2] == self._then.get(slot, ())[:2]:
             # The parent did not write it, so there are no lines to look for.
@@ -206,7 +211,8 @@ class StateMerge:
     ) -> BlockSide:
         """Return what a tape did to a block since the two agreed, from its entries of that block alone."""
         rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
-        entries = [entry for entry in map(decoded, rows) if isinstance(entry, payloads.Block)]
+        wrote = [payloads.decode(row.kind, row.version, row.payload or b"", key=row.key) for row in rows]
+        entries = [entry for entry in wrote if isinstance(entry, payloads.Block)]
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 
 
@@ -219,11 +225,12 @@ def _payload(held: Held, slot: str) -> Payload | None:
     return held[slot][2] if slot in held else None
 
 
-def _own_usage(tape: Writing, held: Held) -> Payload | None:
-    """Return the usage that a tape itself recorded: a fork counts its own from nothing."""
-    return _payload(held, USAGE) if USAGE in held and held[USAGE][0] == tape.tape else None
+def _totals(tape: Writing, held: Held) -> Sequence[int]:
+    """Return what a tape has used by what its slots hold: a fork counts its own from nothing."""
+    of, _, payload = held.get(USAGE, (None, 0, None))
+    return _counts(payload) if of == tape.tape else _NOTHING
 
 
-def _totals(usage: Payload | None) -> list[int]:
+def _counts(usage: Payload | None) -> list[int]:
     total = usage_of(usage)
     return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]
