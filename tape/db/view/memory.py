@@ -57,7 +57,7 @@ def slots(view: TapeView, prefix: str) -> list[tuple[str, int, Payload]]:
 
 def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True) -> list[tuple[str, int, Payload]]:
     """Return every slot in a range of names, as the nearest tape with that slot holds it."""
-    if not view.prompted and (low, high) == BLOCKS_AND_PROMPT:
+    if not view.prompted and view.ancestry is None and (low, high) == BLOCKS_AND_PROMPT:
         return []
     by_name: dict[str, tuple[str, int, Payload]] = {}
     lineage = view.whole_lineage() if inherited else view.own_lineage()
@@ -86,7 +86,7 @@ def compactions_on(view: TapeView, end: Place, floor: int) -> list[Compaction]:
 
     An anchor set inside a run later ends its compaction, as it ends those before it.
     """
-    if end == ROOT or not view.compacted:
+    if end == ROOT or (not view.compacted and view.ancestry is None):
         return []
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor, view.lineage())
     rows = view.tx.all(view.sql.compactions_on_path, params)

@@ -72,7 +72,7 @@ class TapeView(Struct):
     now: bool = True
     """Whether that is all of them."""
     anchored: bool = True
-    """Whether there may be an anchor on this tape or above it."""
+    """Whether the tape itself may have an anchor; what it inherits may have one in any case."""
     prompted: bool = True
     """Likewise a block or a frozen prompt."""
     compacted: bool = True
