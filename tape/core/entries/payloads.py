@@ -9,6 +9,8 @@ Each kind is declared in the module of its subject, and all are imported from he
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -78,14 +80,31 @@ UNSEEN = tuple(cls.kind for cls in _TYPES.values() if not cls.changes_view)
 
 
 class _Decoders(dict[str, Callable[[bytes], Payload]]):
-    """What reads the payloads of each kind, made when the first of them is read."""
+    """What reads the payloads of each kind, made when the first of them is read.
+
+    One thread at a time makes one: msgspec looks into a type once and notes what it finds there as it goes. A process
+    in which another thread reads by unfinished notes crashes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget who is making one, in a process that was just forked: that thread is not here."""
+        self._making = threading.Lock()
 
     def __missing__(self, kind: str) -> Callable[[bytes], Payload]:
-        made = self[kind] = msgspec.json.Decoder(_TYPES[kind]).decode
+        with self._making:
+            made = self.get(kind)
+            if made is None:
+                made = self[kind] = msgspec.json.Decoder(_TYPES[kind]).decode
         return made
 
 
 _decoders = _Decoders()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_decoders.renew)
 _Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 _upcasters: dict[tuple[str, int], _Upcast | None] = {("append", 1): None, ("revise", 1): None, ("switch", 1): None}
 """What brings a version up to the next one; None where that only allows more than the one before."""
