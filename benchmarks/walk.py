@@ -3,6 +3,9 @@
 Run ``python -m benchmarks.walk``. With ``--trace append`` (or ``context``, ``merge``) it lists the functions in the
 order in which they are entered. These are counts, not times: they are the same on every machine. A change of file is
 a call that enters another file of ``tape/`` than the call before it. Generated code and other libraries do not count.
+
+Every change is of one of three sorts: to the database and back (a statement is asked or sent), on the way of an entry
+that is planned, sealed and folded, or any other.
 """
 
 from __future__ import annotations
@@ -14,27 +17,47 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import tape
 
 PACKAGE = Path(tape.__file__).resolve().parent
 
-Step = tuple[str, str]
-"""A file below ``tape/`` and the function in it that was entered."""
+_DATABASE = "db/engine/transaction.py"
+_RECORDS = "Writing.record"
+
+
+class Step(NamedTuple):
+    """A file below ``tape/``, the function in it that was entered, and whether that was to record an entry."""
+
+    file: str
+    name: str
+    recording: bool
+
+
+class Counts(NamedTuple):
+    """How often a walk goes from one file to another: to ask the database, to record entries, for anything else."""
+
+    asking: int
+    recording: int
+    other: int
 
 
 def walk(work: Callable[[], object]) -> list[Step]:
     """Return the functions of the package that ``work`` enters, in order."""
     steps: list[Step] = []
+    recording = False
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event != "call" or not frame.f_code.co_filename.startswith(str(PACKAGE)):
+        nonlocal recording
+        if event not in ("call", "return") or not frame.f_code.co_filename.startswith(str(PACKAGE)):
             return
         name = frame.f_code.co_qualname
-        if name.endswith(("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>")):
+        if name == _RECORDS:
+            recording = event == "call"
+        if event != "call" or name.endswith(("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>")):
             return
-        steps.append((str(Path(frame.f_code.co_filename).relative_to(PACKAGE)), name))
+        steps.append(Step(str(Path(frame.f_code.co_filename).relative_to(PACKAGE)), name, recording))
 
     sys.setprofile(note)
     try:
@@ -44,9 +67,19 @@ def walk(work: Callable[[], object]) -> list[Step]:
     return steps
 
 
-def changes(steps: list[Step]) -> int:
-    """Return how often the walk goes from one file to another."""
-    return sum(before[0] != after[0] for before, after in itertools.pairwise(steps))
+def changes(steps: list[Step]) -> Counts:
+    """Return how often the walk goes from one file to another, and what for."""
+    asking = recording = other = 0
+    for before, after in itertools.pairwise(steps):
+        if before.file == after.file:
+            continue
+        if _DATABASE in (before.file, after.file):
+            asking += 1
+        elif before.recording or after.recording:
+            recording += 1
+        else:
+            other += 1
+    return Counts(asking, recording, other)
 
 
 def walks(folder: Path) -> dict[str, list[Step]]:
@@ -85,13 +118,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = walks(Path(folder))
     if chosen is not None:
-        for file, name in found[chosen]:
-            print(f"{file}: {name}")
+        for step in found[chosen]:
+            print(f"{step.file}: {step.name}")
         return
-    print(f"{'walk':<10}{'files':>8}{'functions':>12}{'calls':>8}{'changes of file':>18}")
+    titles = ("walk", "files", "functions", "calls", "entries", "changes of file", "database", "recording", "other")
+    print("".join([f"{titles[0]:<10}", *(f"{title:>{len(title) + 3}}" for title in titles[1:])]))
     for name, steps in found.items():
-        files, functions = {file for file, _ in steps}, set(steps)
-        print(f"{name:<10}{len(files):>8}{len(functions):>12}{len(steps):>8}{changes(steps):>18}")
+        files, functions = {step.file for step in steps}, {step[:2] for step in steps}
+        entries, counts = sum(step.name == _RECORDS for step in steps), changes(steps)
+        figures = (len(files), len(functions), len(steps), entries, sum(counts), *counts)
+        columns = (f"{figure:>{len(title) + 3}}" for title, figure in zip(titles[1:], figures, strict=True))
+        print("".join([f"{name:<10}", *columns]))
 
 
 if __name__ == "__main__":

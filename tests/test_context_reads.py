@@ -20,7 +20,7 @@ from support.sizes import heavy, size
 
 import tape
 from tape.core.context import window
-from tape.core.context.build import ContextInputs, build, price
+from tape.core.context.build import ContextInputs, build
 from tape.core.context.policy import Item, Shaped, Standard
 from tape.core.context.turns import turn_facts, turn_starts
 from tape.core.context.weigh import Scale
@@ -330,7 +330,7 @@ class TestSameAsWhole:
         """Whatever the history, the budget, the policy and the stretches in which it is read."""
         items = [Item(Message(f"m{n}", "t", data, None, n + 2, n + 2, 0), 0) for n, data in enumerate(messages)]
         scale = Scale(None)
-        price(items, scale)
+        scale.price(items)
 
         def cost(message: Message) -> int:
             return scale.alone(message.data)

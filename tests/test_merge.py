@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.asking import asked, work
 from support.backends import Backend
 
 import tape
@@ -556,3 +557,40 @@ class TestUnsettledCalls:
         chat.clear()
         child.append(role="assistant", content="more")
         chat.merge(child)
+
+
+class TestSlotsAtOnce:
+    """What slots held and hold is asked of each tape once, and what else the tape has costs nothing."""
+
+    def test_more_slots_are_not_more_questions(self, store: tape.Store) -> None:
+        """Six slots are asked for as one is, before the first merge and after it."""
+        counts: list[list[int]] = []
+        for slots in (1, 6):
+            chat = store.tape(f"chat{slots}")
+            for n in range(slots):
+                chat.put(f"s{n}", {"a": 1})
+            child = chat.fork(f"child{slots}")
+            counts.append([])
+            for value in (2, 3):
+                for n in range(slots):
+                    child.patch(f"s{n}", {"a": value})
+                child.record_usage(input_tokens=value)
+                counts[-1].append(len(asked(lambda chat=chat, child=child: chat.merge(child))))  # type: ignore[misc]
+                assert [chat.state(f"s{n}") for n in range(slots)] == [{"a": value}] * slots
+            assert chat.usage().input_tokens == 5
+        assert counts[0] == counts[1]
+
+    def test_other_entries_are_not_read(self, backend: Backend, store: tape.Store) -> None:
+        """A slot is found as quickly on a tape with many entries, and many values of another slot."""
+        found = []
+        for times in (1, 400):
+            chat = store.tape(f"chat{times}")
+            chat.put("slot", {"a": 1})
+            chat.extend([{"role": "user", "content": "hello"}] * times)
+            for n in range(times // 10):
+                chat.put("other", {"a": n})
+            child = chat.fork(f"child{times}")
+            child.patch("slot", {"b": 1})
+            asking = asked(lambda chat=chat, child=child: chat.merge(child))  # type: ignore[misc]
+            found.append(work(backend, [(sql, params) for sql, params in asking if "names.name" in sql]))
+        assert 0 < found[1] <= 2 * found[0]

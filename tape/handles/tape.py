@@ -356,4 +356,4 @@ class Fork(Tape):
 
 
 def _tape_id(child: Tape | str) -> str:
-    return child.id if isinstance(child, Snapshot) else strict.identifier(child, "child")
+    return child._id if isinstance(child, Snapshot) else strict.identifier(child, "child")

@@ -6,7 +6,7 @@ can be recorded, so that what a model saw can be rebuilt later byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from tape.core.summaries.compaction import Summary, newest_summary
 from tape.errors import BudgetExceeded, InvalidEntry
 from tape.errors.base import shown
 
-__all__ = ["LISTENERS", "Context", "ContextInputs", "Listener", "build", "check_budget", "fixed_cost", "price"]
+__all__ = ["LISTENERS", "Context", "ContextInputs", "Listener", "build", "check_budget", "fixed_cost"]
 
 
 class ContextInputs(Struct):
@@ -243,12 +243,6 @@ def check_budget(budget: int | None) -> None:
     """Refuse a budget that is no number of tokens."""
     if budget is not None and (type(budget) is not int or not 0 < budget <= MAX_INT):
         raise InvalidEntry("budget", f"must be a positive number of tokens, not {shown(budget)}")
-
-
-def price(items: Sequence[Item], scale: Scale) -> None:
-    """Set what each of these items costs at least, whatever else is shown with them."""
-    for item, weight in zip(items, scale.weigh(items).least(), strict=True):
-        item.tokens = weight
 
 
 def build(inputs: ContextInputs, budget: int | None, policy: Policy | None, counter: Counter | None) -> Context:

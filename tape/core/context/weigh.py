@@ -113,6 +113,11 @@ class Scale:
         self._last = Weighed(readings, weights, mended)
         return self._last
 
+    def price(self, items: Sequence[Item]) -> None:
+        """Set what each of these items costs at least, whatever else is shown with them."""
+        for item, weight in zip(items, self.weigh(items).least(), strict=True):
+            item.tokens = weight
+
     def _among(self, readings: Sequence[Reading], alone: Sequence[int], mended: Mended) -> list[int]:
         """Return the costs of messages that are repaired because of each other."""
         if not _written_alike(mended.messages):

@@ -33,9 +33,11 @@ __all__ = [
     "RecordUsage",
     "Slot",
     "Usage",
+    "Versioned",
     "config_hash",
     "current",
     "merge_patch",
+    "migrated",
     "render_prompt",
 ]
 
@@ -68,25 +70,37 @@ def merge_patch(value: Any, patch: Any) -> Any:
     return result
 
 
-def migrated(payload: payloads.State, spec: Slot | None) -> tuple[Any | UnsetType, int]:
-    """Return a slot's value, migrated as far towards the declared version as possible, and its version then."""
+class Versioned(Struct, frozen=True):
+    """What a slot of state holds, UNSET for nothing, and the version of its schema; 0 where none was declared."""
+
+    value: Any | UnsetType
+    version: int
+
+
+def migrated(payload: payloads.Payload | None, spec: Slot | None) -> Versioned:
+    """Return what an entry of a slot holds, migrated as far towards the declared version as possible.
+
+    A value that no migrator covers, or that a newer program wrote, keeps its own version.
+    """
+    if not isinstance(payload, payloads.State) or payload.value is UNSET:
+        return Versioned(UNSET, 0)
     value, version = payload.value, payload.schema
-    if value is UNSET or spec is None:
-        return value, version
+    if spec is None:
+        return Versioned(value, version)
     # A value that was written without a declaration counts as the first version.
     version = version or 1
     while version < spec.version and version in spec.migrate:
         value = spec.migrate[version](copy.deepcopy(value))
         version += 1
-    return value, version
+    return Versioned(value, version)
 
 
 def current(payload: payloads.State, spec: Slot | None) -> Any | UnsetType:
     """Return a slot's value, migrated to the version that this program declares; the tape is not changed."""
-    value, version = migrated(payload, spec)
-    if spec is not None and value is not UNSET and version < spec.version:
-        raise InvalidEntry(spec.name, f"has version {version} and there is no migrator to {version + 1}")
-    return value
+    held = migrated(payload, spec)
+    if spec is not None and held.value is not UNSET and held.version < spec.version:
+        raise InvalidEntry(spec.name, f"has version {held.version} and there is no migrator to {held.version + 1}")
+    return held.value
 
 
 def check_type(value: Any, spec: Slot) -> None:

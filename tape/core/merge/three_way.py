@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from tape.core.entries import payloads
-from tape.core.memory.state import BlockSpec, Slot, check_type, migrated, with_line
+from tape.core.memory.state import BlockSpec, Slot, Versioned, check_type, with_line
 from tape.core.merge.divergence import Conflict
 from tape.core.messages.tokens import Counter
-from tape.core.plan.intents import same
+from tape.core.plan.intents import canonical
 from tape.errors import InvalidEntry
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "MergedBlock",
     "MergedState",
     "StateSide",
-    "Versioned",
     "block_entries",
     "block_lines",
     "block_value",
@@ -30,7 +29,6 @@ __all__ = [
     "merge_state",
     "merge_values",
     "same_value",
-    "state_value",
 ]
 
 Path = tuple[str, ...]
@@ -43,9 +41,7 @@ def changes(before: Any, after: Any, path: Path = ()) -> dict[Path, Any]:
         for name in {**before, **after}:
             differences |= changes(before.get(name, UNSET), after.get(name, UNSET), (*path, name))
         return differences
-    if before is UNSET or after is UNSET:
-        return {} if before is after else {path: after}
-    return {} if same(before, after) else {path: after}
+    return {} if _equal(before, after) else {path: after}
 
 
 def merge_values(
@@ -71,13 +67,6 @@ def merge_values(
     return now, conflicts, unmerged
 
 
-class Versioned(Struct, frozen=True):
-    """What a slot of state holds, UNSET for nothing, and the version of its schema; 0 where none was declared."""
-
-    value: Any | UnsetType
-    version: int
-
-
 class StateSide(Struct, frozen=True):
     """What a slot held on one of the two tapes when they last agreed, and what it holds now."""
 
@@ -91,16 +80,6 @@ class MergedState(Struct, frozen=True):
     result: Versioned
     conflicts: list[Conflict]
     kept: list[str]
-
-
-def state_value(payload: Any, spec: Slot | None) -> Versioned:
-    """Return the value in an entry of a slot, migrated to the version that this program declares if that is possible.
-
-    A value that no migrator covers, or that a newer program wrote, keeps its own version.
-    """
-    if not isinstance(payload, payloads.State) or payload.value is UNSET:
-        return Versioned(UNSET, 0)
-    return Versioned(*migrated(payload, spec))
 
 
 def merge_state(slot: str, theirs: StateSide, ours: StateSide, on_conflict: str, spec: Slot | None) -> MergedState:
@@ -166,7 +145,7 @@ def _fits(held: Versioned, spec: Slot) -> bool:
 
 
 def _equal(first: Any, second: Any) -> bool:
-    return first is second if first is UNSET or second is UNSET else same(first, second)
+    return first is second if first is UNSET or second is UNSET else canonical(first) == canonical(second)
 
 
 def _shown(value: Any) -> dict[str, Any] | None:

@@ -351,7 +351,7 @@ class Branching:
         if not plan.conflicts:
             # All queries that the copies need run before the first of them is written.
             wanted = {message.id for message in new}
-            parent.free = wanted - messages.taken(wanted)
+            parent.free = wanted - messages.ours.taken(wanted)
             self._change(messages, merge, plan)
             self._copy(parent, merge, new)
         return plan.conflicts
@@ -362,6 +362,7 @@ class Branching:
         Restores come first and retractions last, so that a tool result can be revised while its call is there.
         """
         parent, child, changed = messages.parent, merge.tape, dict[str, None]()
+        of_call = parent.call.meta
         merge.kept = plan.kept
         for seq, group in groupby(plan.restore, lambda change: change.seq):
             named = [change.message_id for change in group]
@@ -376,14 +377,13 @@ class Branching:
                 if change.written > messages.since
                 else self._recorder.shared.new_id()
             )
-            child_meta, indexed = messages.beside(change.written)
             intent = ReviseMessage(
                 key=Key(key, GIVEN),
                 id=change.message_id,
                 message=change.theirs,
                 source=(child, change.written or change.seq),
-                meta=meta.joined(child_meta, parent.call.meta),
-                index_meta=indexed,
+                meta=change.meta if of_call is None else meta.joined(change.meta, of_call),
+                index_meta=change.index_meta,
             )
             try:
                 self._change_parent(parent, intent)
@@ -413,8 +413,10 @@ class Branching:
             if shared.database.fault is not None:
                 shared.database.point("copy")
             free = source.id in parent.free
-            own = source.id if free else shared.new_id()
-            message = renamed(source.message, source.id, own)
+            own, message = source.id, source.message
+            if not free:
+                own = shared.new_id()
+                message = renamed(message, source.id, own)
             calls, answers = toolcalls.find(message)
             add = AddMessage(
                 # The message's id cannot be derived from this key, as with a key that a caller gave.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +26,9 @@ __all__ = ["New", "MessageMerge", "renamed"]
 
 
 _FIRST_PAGE = 8
+
+Bodies = dict[tuple[str, int], payloads.Body | payloads.Revise]
+"""What was read of the content of a message, by the tape and the seq of the entry that holds it."""
 
 
 class New(Struct, frozen=True):
@@ -67,9 +69,13 @@ class MessageMerge:
         """The child's seq up to which a squash summarizes it."""
         self._moved = self.since == 0
         """Whether messages from before the last merge may have come onto the child's path since."""
+        self._revisions: dict[int, tuple[payloads.Revise, bytes | None]] = {}
+        """The child's last revision of each message since then, by its seq, and the meta recorded with it."""
         self._touched = self._read_changes()
+        self.ours = standing(tx, parent.tape, parent.tape_id, copy.copy(parent.head), parent.ancestry)
+        """The parent as it is before the merge, whatever that writes."""
+        self._theirs = standing(tx, child.tape, child.tape_id, copy.copy(child.head), child.ancestry)
         self._new: list[New] | None = None
-        self._views: dict[str, TapeView] = {}
         self._divergences: list[divergence.Divergence] | None = None
 
     def _merge_at(self, tx: Transaction, seq: int) -> payloads.Merge | None:
@@ -83,14 +89,6 @@ class MessageMerge:
         if strategy == "link":
             return bool(self.child.head.seq > self.merged)
         return bool(self.new() or any(divergence.differs(difference) for difference in self.divergences()))
-
-    def _now(self, tape: Writing) -> TapeView:
-        """Return the view of the parent or the child before the merge, built from the head that was already read."""
-        view = self._views.get(tape.tape)
-        if view is None:
-            view = standing(self._tx, tape.tape, tape.tape_id, copy.copy(tape.head), tape.ancestry)
-            self._views[tape.tape] = view
-        return view
 
     def _read_changes(self) -> dict[Place, int]:
         """Return the places of the messages that the child revised, retracted or restored, each with the last seq.
@@ -117,6 +115,9 @@ class MessageMerge:
                         self._moved = self._moved or begins or entry.lo is not None
                     case payloads.Revise():
                         places = [entry.place]
+                        if entry.supersedes_of is None:
+                            self._revisions.pop(entry.supersedes, None)
+                        self._revisions[row.seq] = entry, row.meta
                         self._moved = self._moved or bool(entry.shows)
                     case payloads.Retract():
                         places = [*entry.places, *entry.marks]
@@ -135,7 +136,7 @@ class MessageMerge:
     def new(self) -> list[New]:
         """Return the messages on the child's active path that were never merged, root first."""
         if self._new is None:
-            view = self._now(self.child)
+            view = self._theirs
             floor = 0
             if not self._moved:
                 # Then everything up to the head at the last merge is unchanged and was merged.
@@ -151,7 +152,12 @@ class MessageMerge:
                 if lo <= floor:
                     break
                 end = base or paths.base(view, end)
-            self._new = [self._new_from_row(row) for row in rows if self._is_new(row.placed)]
+            fresh = [row for row in rows if self._is_new(row.placed)]
+            held = [
+                None if row.payload is None else payloads.decode(row.kind, row.version, row.payload, key=row.key)
+                for row in fresh
+            ]
+            self._new = list(map(self._new_from, fresh, held))
         return self._new
 
     def _is_new(self, placed: int) -> bool:
@@ -159,8 +165,7 @@ class MessageMerge:
             return False
         return placed > self.since or self._copy_of(placed) is None
 
-    def _new_from_row(self, row: PathRow) -> New:
-        held = None if row.payload is None else payloads.decode(row.kind, row.version, row.payload, key=row.key)
+    def _new_from(self, row: PathRow, held: payloads.Payload | None) -> New:
         if not isinstance(held, payloads.Append | payloads.Revise):
             raise Corrupt(self.child.tape, row.body or 0, "the entry that holds the body is missing")
         placing: payloads.Payload = held
@@ -172,8 +177,11 @@ class MessageMerge:
         generated = not isinstance(placing, payloads.Append) or placing.generated
         return New(held.id, row.placed, held.message, generated, held.tokens, row.meta, held.index_meta)
 
-    def beside(self, revision: int) -> tuple[bytes | None, bool]:
+    def _beside(self, revision: int) -> tuple[bytes | None, bool]:
         """Return the meta that the child recorded with a revision, and whether it is indexed for search."""
+        if revision in self._revisions:
+            entry, said = self._revisions[revision]
+            return said, said is not None and entry.index_meta
         row = self._tx.one(self._sql.entry, (self.child.tape_id, revision)) if revision else None
         if row is None or row.payload is None or row.meta is None:
             return None, False
@@ -184,13 +192,9 @@ class MessageMerge:
         row = self._tx.one(self._sql.entry_by_key, (self.parent.tape_id, ids.copy_key(self.child.tape, placed)))
         return Place(row.lane, row.ordinal) if row is not None and row.kind == "append" else None
 
-    def taken(self, message_ids: Iterable[str]) -> set[str]:
-        """Return those of the ids that a message of the parent has."""
-        return self._now(self.parent).taken(message_ids)
-
     def last(self) -> dict[str, Any] | None:
         """Return the last message on the child's active path."""
-        view = self._now(self.child)
+        view = self._theirs
         rows = paths.last_rows(view, view.head.place, 1)
         return _body(rows[0]).message if rows else None
 
@@ -200,7 +204,7 @@ class MessageMerge:
         Pages are read from the end, each larger than the one before, until the last round of calls and results is
         known. Most often the last message is enough.
         """
-        view = self._now(self.parent)
+        view = self.ours
         calls, end, count = divergence.OpenCalls(), view.head.place, _FIRST_PAGE
         while rows := paths.last_rows(view, end, count):
             for row in rows:
@@ -220,10 +224,10 @@ class MessageMerge:
         if self._divergences is None:
             self._divergences = []
             if self._touched:
-                parent_then = child_then = as_inherited(self._now(self.parent), self._agreed)
+                parent_then = child_then = as_inherited(self.ours, self._agreed)
                 if self.since:
                     # A clear of the child is not merged, so its view is read as if there were none.
-                    child_then = as_inherited(self._now(self.child), self.since, clears=False)
+                    child_then = as_inherited(self._theirs, self.since, clears=False)
                 for place, seq in self._touched.items():
                     parent_place = self._in_parent(place)
                     if parent_place is not None:
@@ -234,10 +238,12 @@ class MessageMerge:
         self, own: Place, place: Place, seq: int, parent_then: TapeView, child_then: TapeView
     ) -> divergence.Divergence:
         """Compare a message's former and current state, at its place in the child and at its place in the parent."""
-        child, parent = self._now(self.child), self._now(self.parent)
+        child, parent = self._theirs, self.ours
         stands, holds = child.standing(own), parent.standing(place)
         written = stands.body if stands.of is None else 0
-        bodies: dict[tuple[str, int], payloads.Body] = {}
+        bodies: Bodies = {}
+        if written in self._revisions:
+            bodies[child.tape, written] = self._revisions[written][0]
         named = _body_of(parent, holds, bodies).id
         theirs, _ = _state(child, stands, 0, named, bodies)
         ours, hidden = _state(parent, holds, parent.head.cleared, named, bodies)
@@ -246,13 +252,15 @@ class MessageMerge:
         base = before
         if child_then is not parent_then:
             base, _ = _state(child_then, child_then.standing(_inherited(own, self.child.tape)), 0, named, bodies)
-        return divergence.Divergence(named, seq, written, base, theirs, before, ours, was_hidden, hidden)
+        sides = (base, theirs, before, ours, was_hidden, hidden)
+        said = self._beside(written) if theirs is not None else ()
+        return divergence.Divergence(named, seq, written, *sides, *said)
 
     def _in_parent(self, place: Place) -> Place | None:
         """Return the parent's place of a message that the child inherited, or that an earlier merge copied."""
         if place.tape is not None:
             return Place(place.lane, place.ordinal, None if place.tape == self.parent.tape else place.tape)
-        return self._copy_of(self._now(self.child).standing(place).placed)
+        return self._copy_of(self._theirs.standing(place).placed)
 
 
 def _body(row: PathRow) -> payloads.Body:
@@ -269,7 +277,7 @@ def _inherited(place: Place, tape: str) -> Place:
     return Place(place.lane, place.ordinal, place.tape or tape)
 
 
-def _body_of(look: TapeView, standing: Standing, bodies: dict[tuple[str, int], payloads.Body]) -> payloads.Body:
+def _body_of(look: TapeView, standing: Standing, bodies: Bodies) -> payloads.Body | payloads.Revise:
     """Return the body that a message stands with; the two tapes have most of them in common."""
     at = standing.of or look.tape, standing.body
     if at not in bodies:
@@ -278,7 +286,7 @@ def _body_of(look: TapeView, standing: Standing, bodies: dict[tuple[str, int], p
 
 
 def _state(
-    look: TapeView, standing: Standing, cleared: int, named: str, bodies: dict[tuple[str, int], payloads.Body]
+    look: TapeView, standing: Standing, cleared: int, named: str, bodies: Bodies
 ) -> tuple[dict[str, Any] | None, bool]:
     """Return a message (None if it is out) under the id that the parent has for it, and whether it is hidden."""
     out, visible = standing.out(cleared), standing.visible(cleared)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from msgspec import UNSET
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import Payload
 from tape.core.memory.loading import label_of
-from tape.core.memory.state import provider_of, usage_of
+from tape.core.memory.state import migrated, provider_of, usage_of
 from tape.core.merge.divergence import Conflict
 from tape.core.merge.three_way import (
     BlockSide,
@@ -22,7 +23,6 @@ from tape.core.merge.three_way import (
     merge_block,
     merge_state,
     same_value,
-    state_value,
 )
 from tape.core.messages.tokens import estimate
 from tape.core.plan.intents import Plain
@@ -32,10 +32,15 @@ from tape.db.read.memory import Settings
 from tape.db.record.writing import Writing
 from tape.db.view import memory
 from tape.db.view.tape_view import TapeView
-from tape.db.view.values import decoded
 from tape.new_ids import keyed
 
 __all__ = ["StateMerge"]
+
+
+Held = dict[str, tuple[str, int, Payload]]
+"""What slots hold, by their names: the tape, the seq and the payload of the entry that set each."""
+_NOTHING = (0, 0, 0, 0, 0)
+"""The counts of a tape that has used nothing."""
 
 
 class StateMerge:
@@ -50,23 +55,39 @@ class StateMerge:
         self._child = child
         self._merged = merged
         self._agreed = agreed
-        self._then, self._now = _slots_at(parent, agreed), _slots_at(parent, parent.head.seq)
+        """The parent's seq at which the two last agreed: before the first merge, where the fork was made."""
+        self._before = parent.head.seq
+        """The parent's seq before this merge."""
         # In the order in which the fork wrote them: blocks are shown in the order of their entries.
         own = memory.slots_between(_slots_at(child, child.head.seq), *MERGED, inherited=False)
         written = [(slot, payload) for slot, seq, payload in sorted(own, key=lambda slot: slot[1]) if seq > merged]
         self._changed = [(slot, payload) for slot, payload in written if slot.startswith((STATE, BLOCK))]
         self._spent = next((payload for slot, payload in written if slot == USAGE), None)
 
-    def _held(self, slot: str) -> tuple[Payload | None, Payload | None, Payload | None]:
-        """Return what a slot held in the parent when the two last agreed, holds there now, and held in the fork then.
+    # -- what the slots held that the fork wrote, each tape asked for all of them at once
 
-        Before the first merge they last agreed where the fork was made.
-        """
-        views = [self._then, self._now]
-        if self._merged:
-            views.append(_slots_at(self._child, self._merged))
-        then, now, *child_then = [_held_in(view, slot) for view in views]
-        return then, now, child_then[0] if child_then else then
+    @functools.cached_property
+    def _then(self) -> Held:
+        """What they held in the parent when the two last agreed."""
+        return self._held_by(self._parent, self._agreed)
+
+    @functools.cached_property
+    def _now(self) -> Held:
+        """What they hold in the parent."""
+        return self._held_by(self._parent, self._before)
+
+    @functools.cached_property
+    def _child_then(self) -> Held:
+        """What they held in the fork when the two last agreed."""
+        return self._held_by(self._child, self._merged) if self._merged else self._then
+
+    def _held_by(self, tape: Writing, seq: int) -> Held:
+        names = [slot for slot, _ in self._changed]
+        return memory.slots_named(_slots_at(tape, seq), names if self._spent is None else [*names, USAGE])
+
+    def _held(self, slot: str) -> tuple[Payload | None, Payload | None, Payload | None]:
+        """Return what one of them held in the parent then, holds there now, and held in the fork then."""
+        return _payload(self._then, slot), _payload(self._now, slot), _payload(self._child_then, slot)
 
     def anything(self) -> bool:
         """Whether the fork changed state or blocks, or used anything, since the last merge."""
@@ -76,8 +97,8 @@ class StateMerge:
     def _used(self) -> list[int]:
         if self._spent is None:
             return []
-        now, then = _totals(self._spent), _usage(self._child, self._merged) if self._merged else _totals(None)
-        return [a - b for a, b in zip(now, then, strict=True)]
+        before = _totals(self._child, self._child_then) if self._merged else _NOTHING
+        return [a - b for a, b in zip(_counts(self._spent), before, strict=True)]
 
     def into(self, merge: payloads.Merge, on_conflict: str) -> list[Conflict]:
         """Write the fork's changes to the parent; returns those that conflict with the parent's own."""
@@ -93,7 +114,7 @@ class StateMerge:
                 conflicts += self._block(slot, payload, merge, on_conflict)
         if any(self._used):
             merge.usage = self._used
-            before = _usage(self._parent, self._parent.head.seq)
+            before = _totals(self._parent, self._now)
             merge.totals = [a + b for a, b in zip(before, self._used, strict=True)]
         return conflicts
 
@@ -105,8 +126,9 @@ class StateMerge:
         name = slot.removeprefix(STATE)
         spec = self._settings.slots.get(name)
         then, now, child_then = self._held(slot)
-        theirs = StateSide(state_value(child_then, spec), state_value(last, spec))
-        ours = StateSide(state_value(then, spec), state_value(now, spec))
+        before, after = migrated(then, spec), migrated(now, spec)
+        base = before if child_then is then else migrated(child_then, spec)
+        ours, theirs = StateSide(before, after), StateSide(base, migrated(last, spec))
         merged = merge_state(name, theirs, ours, on_conflict, spec)
         merge.kept += merged.kept
         value = merged.result.value
@@ -127,12 +149,18 @@ class StateMerge:
         label = slot.removeprefix(BLOCK)
         spec = next((block for block in self._settings.blocks if block.label == label), None)
         then, now, child_then = self._held(slot)
-        recorded = after = block_value(last, spec)
+        before, held, recorded = block_value(then, spec), block_value(now, spec), block_value(last, spec)
+        base = before if child_then is then else block_value(child_then, spec)
+        after = recorded
         if child_then is None and not last.declared:
             # The fork's program knew of no declaration, so fields it left out are as declared here.
             after = filled_in(after, spec)
-        theirs = self._side(self._child, slot, self._merged, block_value(child_then, spec), after, recorded)
-        ours = self._side(self._parent, slot, self._agreed, block_value(then, spec), block_value(now, spec))
+        theirs = self._side(self._child, slot, self._merged, base, after, recorded)
+        if self._now.get(slot, ())[:2] == self._then.get(slot, ())[:2]:
+            # The parent did not write it, so there are no lines to look for.
+            ours = BlockSide(before, held, [])
+        else:
+            ours = self._side(self._parent, slot, self._agreed, before, held)
         merged = merge_block(theirs, ours, on_conflict, self._settings.counter or estimate)
         if merged.kept:
             merge.kept.append(label)
@@ -154,7 +182,7 @@ class StateMerge:
     @functools.cached_property
     def _documents(self) -> dict[str, int]:
         """How many tokens each document takes that is loaded on the parent, by its label."""
-        loaded = self._settings.loaded(memory.slots(self._now, BLOCK))
+        loaded = self._settings.loaded(memory.slots(_slots_at(self._parent, self._before), BLOCK))
         return {label_of(document.label, document.key): document.tokens for document in loaded}
 
     def _room_for(self, label: str, value: BlockValue | None) -> bool:
@@ -183,7 +211,8 @@ class StateMerge:
     ) -> BlockSide:
         """Return what a tape did to a block since the two agreed, from its entries of that block alone."""
         rows = self._tx.all(self._tx.statements.slot_entries, (tape.tape_id, slot, agreed))
-        entries = [entry for entry in map(decoded, rows) if isinstance(entry, payloads.Block)]
+        wrote = [payloads.decode(row.kind, row.version, row.payload or b"", key=row.key) for row in rows]
+        entries = [entry for entry in wrote if isinstance(entry, payloads.Block)]
         return BlockSide(before, after, block_lines(entries, before.text if before is not None else None), recorded)
 
 
@@ -192,18 +221,16 @@ def _slots_at(tape: Writing, seq: int) -> TapeView:
     return TapeView(tape.tx, tape.tx.statements, tape.tape, tape.tape_id, tape.head, tape.ancestry, seq)
 
 
-def _held_in(view: TapeView, slot: str, *, inherited: bool = True) -> Payload | None:
-    held = memory.slot_of(view, slot, inherited=inherited)
-    if held is None:
-        return None
-    _, _, payload = held
-    return payload
+def _payload(held: Held, slot: str) -> Payload | None:
+    return held[slot][2] if slot in held else None
 
 
-def _usage(tape: Writing, seq: int) -> list[int]:
-    return _totals(_held_in(_slots_at(tape, seq), USAGE, inherited=False))
+def _totals(tape: Writing, held: Held) -> Sequence[int]:
+    """Return what a tape has used by what its slots hold: a fork counts its own from nothing."""
+    of, _, payload = held.get(USAGE, (None, 0, None))
+    return _counts(payload) if of == tape.tape else _NOTHING
 
 
-def _totals(usage: Payload | None) -> list[int]:
+def _counts(usage: Payload | None) -> list[int]:
     total = usage_of(usage)
     return [total.input_tokens, total.output_tokens, total.cached_tokens, total.cost, total.calls]

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from tape.core.context.build import price
 from tape.core.context.fenced import summary_message
 from tape.core.context.policy import Excluded, Item
 from tape.core.context.weigh import Scale
@@ -192,13 +191,13 @@ class PathWindow:
 
     def _spots(self, rows: Sequence[PathRow], above: PathRow | None = None) -> list[Spot]:
         items = plain_items(self._view, rows, above)
-        price(items, self._scale)
+        self._scale.price(items)
         return [Spot(item, row.ordinal) for item, row in zip(items, rows, strict=True)]
 
     def _run_spots(self, run: Run) -> list[Spot]:
         """Return a summary, and behind it what has come back into its run."""
         item = Item(summary_message(run.summary, run.summary.stamp), 0, False, run.summary.tape)
-        price([item], self._scale)
+        self._scale.price([item])
         spots = [Spot(item, run.lo)]
         if run.of.loose:
             covers = set(run.summary.covers)
@@ -265,7 +264,7 @@ class PathWindow:
                 spots, depth = self._unbound(Place(last.lane, depth, last.tape), floor), floor
             begun = [spot for spot in spots if spot.facts.begins]
             if begun:
-                price([begun[-1].item], self._scale)
+                self._scale.price([begun[-1].item])
                 return begun[-1]
         return None
 

@@ -45,6 +45,27 @@ class Memory(Lineages):
         s = self.tables.slots.c
         return self._slots(self._lineage(), s.slot >= low, s.slot < high)
 
+    @query(SlotRow)
+    def slots_named(self, lineage: Param, names: Param) -> Any:
+        """What each of the named slots holds, on each tape of the lineage that has it, nearest first.
+
+        The names are looked up one by one, as taken keys are. The seq of the entry is in a form from which SQLite
+        concludes nothing: it would walk the entries of the whole tape, and look for the slot that each may hold.
+        """
+        lin, names_cte, e, slots = self._lineage(), self._names(), self.tables.entries, self.tables.slots
+        s = slots.c
+        ended = sa.or_(s.until.is_(None), s.until > lin.c.asof)
+        seen = (s.tape_id == lin.c.tape_id, s.since <= lin.c.asof, ended)
+        if self.postgres:
+            rows, on = self._index_join(slots, ("slot", "since", "tape_id"), (s.slot == names_cte.c.name, *seen))
+            joined = lin.join(names_cte, sa.true()).join(rows, on)
+        else:
+            rows, joined = slots, lin.join(slots, sa.and_(*seen, s.slot.in_(sa.select(names_cte.c.name))))
+        where = (e.c.tape_id == rows.c.tape_id, e.c.seq == rows.c.since + ZERO)
+        entries, on = self._index_join(e, ("kind", "version", "payload"), where)
+        columns = (rows.c.slot, rows.c.since, entries.c.kind, entries.c.version, entries.c.payload, rows.c.tape_id)
+        return sa.select(*columns).select_from(joined.join(entries, on)).order_by(lin.c.n)
+
     @query(BodyRow)
     def slot_entries(self, t: Param, slot: Param, after: Param) -> Any:
         """Every entry of the tape's own that wrote a slot since a seq, oldest first."""

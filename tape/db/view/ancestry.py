@@ -71,11 +71,6 @@ class Ancestry:
         except KeyError:
             raise Corrupt(str(number), 0, "the tape is not an ancestor") from None
 
-    def parameter(self, own: tuple[int, int, int, int]) -> str:
-        """Return the lineage as a statement takes it: own layer first, then every ancestor."""
-        rows = [own, *((layer.number, layer.asof, layer.cleared, int(layer.overriding)) for layer in self.layers)]
-        return msgspec.json.encode(rows).decode()
-
 
 _decode = msgspec.json.Decoder(list[Layer]).decode
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tape.core.entries import payloads
 from tape.core.entries.payloads import ROOT, Payload, Place
@@ -26,6 +29,7 @@ __all__ = [
     "slot_of",
     "slots",
     "slots_between",
+    "slots_named",
     "summary_of",
 ]
 
@@ -53,7 +57,7 @@ def slots(view: TapeView, prefix: str) -> list[tuple[str, int, Payload]]:
 
 def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True) -> list[tuple[str, int, Payload]]:
     """Return every slot in a range of names, as the nearest tape with that slot holds it."""
-    if not view.prompted and (low, high) == BLOCKS_AND_PROMPT:
+    if not view.prompted and view.ancestry is None and (low, high) == BLOCKS_AND_PROMPT:
         return []
     by_name: dict[str, tuple[str, int, Payload]] = {}
     lineage = view.whole_lineage() if inherited else view.own_lineage()
@@ -65,12 +69,24 @@ def slots_between(view: TapeView, low: str, high: str, *, inherited: bool = True
     return list(by_name.values())
 
 
+def slots_named(view: TapeView, names: Sequence[str]) -> dict[str, tuple[str, int, Payload]]:
+    """Return what each of these slots holds, as the nearest tape with it has it: that tape, the seq and the payload."""
+    by_name: dict[str, tuple[str, int, Payload]] = {}
+    wanted = msgspec.json.encode(names).decode()
+    for row in view.tx.all(view.sql.slots_named, (view.whole_lineage(), wanted)) if names else ():
+        if row.slot not in by_name:
+            tape = view.tape if row.tape_id == view.number else view.name_of(row.tape_id)
+            payload = payloads.decode(row.kind, row.version, row.payload, tape, row.since)
+            by_name[row.slot] = (tape, row.since, payload)
+    return by_name
+
+
 def compactions_on(view: TapeView, end: Place, floor: int) -> list[Compaction]:
     """Return the compactions on the path to ``end`` whose whole run is deeper than ``floor``.
 
     An anchor set inside a run later ends its compaction, as it ends those before it.
     """
-    if end == ROOT or not view.compacted:
+    if end == ROOT or (not view.compacted and view.ancestry is None):
         return []
     params = (view.number_of(end.tape), end.lane, end.ordinal, floor, view.lineage())
     rows = view.tx.all(view.sql.compactions_on_path, params)

@@ -66,8 +66,7 @@ def open_view(
 
 def _as_of(tx: Transaction, tape: str, row: HeadRow, point: Point, until: int | None = None) -> TapeView:
     view = standing(tx, tape, *head_from_row(row))
-    if view.ancestry is None:
-        view.anchored, view.prompted, view.compacted = bool(row.anchored), bool(row.prompted), bool(row.compacted)
+    view.anchored, view.prompted, view.compacted = bool(row.anchored), bool(row.prompted), bool(row.compacted)
     if until is not None:
         view = _frozen(view, until)
     if isinstance(point, str):

@@ -282,13 +282,13 @@ def end_of(view: TapeView, branch: str | None) -> Place:
 
 def latest_anchor(view: TapeView, end: Place) -> AnchorAt | None:
     """Return the latest anchor on the path to ``end``: the deepest, then the newest."""
-    if not view.anchored:
+    if not view.anchored and view.ancestry is None:
         return None
     lineage = None if view.ancestry is None else view.lineage()
     if end != ROOT:
         # Most often it is in the lane of the head. Otherwise look further and further up the path.
         lo = start(view, end)
-        anchor = _anchor_in_lane(view, end, lo) if end.tape is None else None
+        anchor = _anchor_in_lane(view, end, lo) if end.tape is None and view.anchored else None
         if anchor is None and (lo > 0 or end.tape is not None):
             anchor = _anchor_above(view, end, lineage)
         if anchor is not None:

@@ -21,9 +21,9 @@ from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import OUT, Head
 from tape.db.sql import Statement, Statements
-from tape.db.sql.rows.view import HeldRow, PastRow
+from tape.db.sql.rows.view import HeldRow, OverrideRow, PastRow
 from tape.db.view import memory, paths
-from tape.db.view.ancestry import Ancestry, Layer, place_at
+from tape.db.view.ancestry import Ancestry, Layer
 from tape.db.view.calls import call_key
 from tape.errors import Corrupt
 
@@ -72,7 +72,7 @@ class TapeView(Struct):
     now: bool = True
     """Whether that is all of them."""
     anchored: bool = True
-    """Whether there may be an anchor on this tape or above it."""
+    """Whether the tape itself may have an anchor; what it inherits may have one in any case."""
     prompted: bool = True
     """Likewise a block or a frozen prompt."""
     compacted: bool = True
@@ -135,10 +135,12 @@ class TapeView(Struct):
 
     def whole_lineage(self) -> str:
         """Return all of the lineage as statements take it. A clear keeps the ids and slots of what it hides."""
-        if self.known_family is None:
-            own = (self.number, self.seq, 0, 1)
-            self.known_family = self.own_lineage() if self.ancestry is None else self.ancestry.parameter(own)
-        return self.known_family
+        if self.known_family is None and self.ancestry is not None:
+            rows = [(self.number, self.seq, 0, 1)]
+            for layer in self.ancestry.layers:
+                rows.append((layer.number, layer.asof, layer.cleared, int(layer.overriding)))
+            self.known_family = msgspec.json.encode(rows).decode()
+        return self.known_family or self.own_lineage()
 
     def own_lineage(self) -> str:
         """Return this tape without its ancestors, as the statements on lineages take it."""
@@ -164,7 +166,11 @@ class TapeView(Struct):
 
     def place_at(self, lane: int, ordinal: int, number: int) -> Place:
         """Return the place that a row names, where 0 and the tape's own number both mean this tape."""
-        return place_at(lane, ordinal, 0 if number == self.number else number, self.ancestry)
+        if number in (0, self.number):
+            return Place(lane, ordinal)
+        if self.ancestry is None:
+            raise Corrupt(str(number), 0, "the tape is not an ancestor")
+        return Place(lane, ordinal, self.ancestry.name(number))
 
     # -- ids and keys
 
@@ -186,6 +192,9 @@ class TapeView(Struct):
         lineage = self.whole_lineage()
         keys = msgspec.json.encode(list(names)).decode()
         taken_ids = {names[key] for (key,) in self.tx.all(self.sql.taken_keys, (lineage, keys))}
+        if self.now and self.ancestry is None and not self.head.aliased:
+            # The key of every message tells its id.
+            return taken_ids
         aliases = msgspec.json.encode(list(names.values())).decode()
         return taken_ids | {name for (name,) in self.tx.all(self.sql.taken_aliases, (lineage, aliases))}
 
@@ -211,9 +220,10 @@ class TapeView(Struct):
 
     def _inherited(self, place: Place, ancestry: Ancestry) -> Standing:
         """Return the state of an inherited message for this tape. Its ``since`` is 1, before any clear of the tape."""
-        number = self.number_of(place.tape)
-        at = (self.whole_lineage(), number, place.lane, place.ordinal)
-        overrides = {row.n: row for row in self.tx.all(self.sql.overrides_at, at)}
+        overrides: dict[int, OverrideRow] = {}
+        if self.seq or any(layer.overriding for layer in ancestry.layers):
+            at = (self.whole_lineage(), self.number_of(place.tape), place.lane, place.ordinal)
+            overrides = {row.n: row for row in self.tx.all(self.sql.overrides_at, at)}
         # Whether a clear of a tape in between hid it. A clear hides only what is visible: a result that is hidden
         # with its call stays hidden, and is restored with it.
         taken = False
@@ -228,7 +238,7 @@ class TapeView(Struct):
                     return Standing(row.placed, 1, row.body, False, OUT, of)
                 return Standing(row.placed, row.since if n == 0 else 1, row.body, True, "", of)
             taken = taken or cleared > 0
-            if layer.number == number:
+            if layer.tape == place.tape:
                 original = self._at_origin(place, layer)
                 if taken and original.live:
                     return Standing(original.placed, 1, original.body, False, OUT, original.of)
