@@ -10,8 +10,7 @@ from ag2.annotations import Context
 from ag2.events import BaseEvent, ModelMessage, ModelRequest, ModelResponse, TextInput, ToolResultsEvent
 from ag2.history import Storage
 
-import tape
-from tape import Tape
+from tape import Message, Tape, lenient
 from tape.integrations.histories import Histories, as_json, from_json, recorded, tool_call
 from tape.integrations.opening import awaited
 
@@ -75,30 +74,28 @@ class _Kept(BaseEvent):
     event: Any
 
 
-def _write(chat: tape.Tape, event: BaseEvent) -> None:
+def _write(chat: Tape, event: BaseEvent) -> None:
     meta, message = {_NAME: as_json(_data(event))}, _message(event)
     if message is None:
         chat.event(f"{_NAME}.{type(event).__name__}", meta=meta)
     else:
-        chat.append(tape.lenient(message)[0], meta=meta)
+        chat.append(lenient(message)[0], meta=meta)
 
 
 def _data(event: BaseEvent) -> Data:
-    data: Data = _Kept(event=event).to_dict()["event"]
-    return data
+    return _Kept(event=event).to_dict()["event"]
 
 
-def _kept(chat: tape.Tape) -> list[Data]:
+def _kept(chat: Tape) -> list[Data]:
     """Return the events that are in force, as they were kept."""
     return [_others(message) if message and data is None else data for data, message in recorded(_NAME, chat)]
 
 
 def _event(data: Data) -> BaseEvent:
-    event: BaseEvent = cast(_Kept, _Kept.from_dict({"event": data})).event
-    return event
+    return cast(_Kept, _Kept.from_dict({"event": data})).event
 
 
-def _others(message: tape.Message) -> Data:
+def _others(message: Message) -> Data:
     """Return what somebody else wrote as what a user or a model of AG2 says."""
     said: BaseEvent = ModelRequest([TextInput(message.text)])
     if message.role == "assistant":

@@ -9,8 +9,7 @@ from bub import hookimpl
 from bub.store import FileTapeStore
 from bub.tape import TapeEntry
 
-import tape
-from tape import Tape
+from tape import Tape, lenient, new_id
 from tape.integrations.histories import Histories, as_json, recorded
 from tape.integrations.opening import StoreLike
 
@@ -77,13 +76,13 @@ class TapePlugin:
         return TapeStore(url) if url else None
 
 
-def _append(chat: tape.Tape, entry: TapeEntry) -> None:
+def _append(chat: Tape, entry: TapeEntry) -> None:
     kept: dict[str, Any] = {"kind": entry.kind, "meta": entry.meta, "date": entry.date}
-    said, replaced = tape.lenient(entry.payload)
+    said, replaced = lenient(entry.payload)
     if entry.kind == "message":
         # The message is the payload, as far as a tape can hold that.
         kept |= {"payload": entry.payload} if replaced or not said else {}
-        chat.append(said or {"role": "user", "content": ""}, id=tape.new_id(), meta={_NAME: as_json(kept)})
+        chat.append(said or {"role": "user", "content": ""}, id=new_id(), meta={_NAME: as_json(kept)})
         return
     meta = {_NAME: as_json({**kept, "payload": entry.payload})}
     name = str(said.get("name") or entry.kind)[:200]
@@ -93,6 +92,6 @@ def _append(chat: tape.Tape, entry: TapeEntry) -> None:
         chat.event(name if entry.kind == "event" else f"{_NAME}.{entry.kind}", said, meta=meta)
 
 
-def _written(chat: tape.Tape) -> bool:
+def _written(chat: Tape) -> bool:
     last = next(chat.entries(reverse=True, limit=1), None)
     return last is not None and last.kind not in ("clear", "open")

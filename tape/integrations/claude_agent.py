@@ -77,16 +77,13 @@ class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
     @awaited
     def list_sessions(self, project_key: str) -> list[sdk.SessionStoreListEntry]:
         """Return the sessions of a project and when each was last written to."""
-        return [{"session_id": _session_of(info), "mtime": _mtime(info)} for _, info in self._listed(project_key)]
+        return [entry for _, entry in self._listed(project_key)]
 
     @awaited
     def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """Return what the SDK shows of each session in a list."""
-        return [
-            {"session_id": _session_of(info), "mtime": _mtime(info), "data": data}
-            for chat, info in self._listed(project_key)
-            if (data := chat.state(_SUMMARY)) is not None
-        ]
+        held = ((entry, chat.state(_SUMMARY)) for chat, entry in self._listed(project_key))
+        return [{**entry, "data": data} for entry, data in held if data is not None]
 
     @awaited
     def delete(self, key: SessionKey) -> None:
@@ -119,9 +116,12 @@ class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
     def _place(self, key: SessionKey) -> _Place:
         return _Place(_owned(self._connected.store, key["project_key"]), key)
 
-    def _listed(self, project: str) -> Iterator[tuple[tape.Tape, tape.TapeInfo]]:
+    def _listed(self, project: str) -> Iterator[tuple[tape.Tape, sdk.SessionStoreListEntry]]:
         store = _owned(self._connected.store, project)
-        return ((store.tape(info.id), info) for info in listed(store, label=_label(project)))
+        for info in listed(store, label=_label(project)):
+            assert info.updated_at is not None, "a tape that is listed has an entry"
+            session, written = (info.meta or {})[_AGENT]["session_id"], int(info.updated_at.timestamp() * 1000)
+            yield store.tape(info.id), {"session_id": session, "mtime": written}
 
 
 class _Place:
@@ -170,16 +170,6 @@ def _summarize(chat: tape.Tape, place: _Place, lines: list[Any]) -> None:
 
 def _owned(store: tape.Store, project: str) -> tape.Store:
     return store if store.owner is not None else store.scoped(short(project))
-
-
-def _session_of(info: tape.TapeInfo) -> str:
-    session: str = (info.meta or {})[_AGENT]["session_id"]
-    return session
-
-
-def _mtime(info: tape.TapeInfo) -> int:
-    assert info.updated_at is not None, "a tape that is listed has an entry"
-    return int(info.updated_at.timestamp() * 1000)
 
 
 def _label(project: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import tape
-from tape import Store, Tape, TapeInfo
+from tape import Tape, TapeInfo
 from tape.integrations.naming import digest, listed, opened, short
 from tape.integrations.opening import Adapter, StoreLike
 
@@ -52,12 +52,8 @@ class Histories(Adapter):
 
     def _write(self, name: str, work: Callable[[Tape], R]) -> R:
         """Run ``work`` with the conversation's tape, made if it is not there, in one transaction."""
-        facts: dict[str, Any] = {"agent": self._framework, "meta": {self._framework: as_json(name)}}
-
-        def write(store: Store) -> R:
-            return work(opened(store, self._id(name), **facts))
-
-        return self._connected.store.transaction(write)
+        id, facts = self._id(name), {"agent": self._framework, "meta": {self._framework: as_json(name)}}
+        return self._connected.store.transaction(lambda store: work(opened(store, id, **facts)))
 
     def _extend(self, name: str, pairs: Sequence[Pair]) -> None:
         """Write messages, all of them or none."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from opentelemetry.trace import SpanKind, Tracer, format_span_id, format_trace_i
 from opentelemetry.util.genai.completion_hook import CompletionHook
 
 import tape
-from tape.integrations.naming import quoted, short
+from tape.integrations.naming import digest, quoted, short
 from tape.integrations.opening import Adapter, StoreLike
 
 __all__ = ["TapeCompletionHook", "export_spans"]
@@ -74,9 +73,7 @@ class TapeCompletionHook(Adapter, CompletionHook):
         except Exception:
             _log.warning("a completion was not written to its tape", exc_info=True)
 
-    def shutdown(self) -> None:
-        """Give back a store that was opened here."""
-        self._connected.close()
+    shutdown = Adapter.close
 
 
 class _Call:
@@ -108,13 +105,10 @@ class _Call:
             seqs[_SYSTEM], prompted = receipt.seq, not receipt.duplicate
         if self.tools:
             seqs[_TOOLS] = chat.event("otel.tools", self.tools, key=f"otel.tools/{_digest(self.tools)}").seq
-        new = self.inputs[known:]
-        parent = self.inputs[known - 1][0] if known else first
-        ids, messages = [id for id, _ in new], [message for _, message in new]
-        receipts = chat.extend(messages, ids=ids, parent=parent, meta=self.meta)
-        end = self.inputs[-1][0] if self.inputs else first
-        if self.inputs:
-            seqs[_INPUTS] = receipts[-1].seq if receipts else chat.message(self.inputs[-1][0]).seq
+        ids, new = [first, *(id for id, _ in self.inputs)], [message for _, message in self.inputs[known:]]
+        receipts, end = chat.extend(new, ids=ids[known + 1 :], parent=ids[known], meta=self.meta), ids[-1]
+        if end is not None and end != first:
+            seqs[_INPUTS] = receipts[-1].seq if receipts else chat.message(end).seq
         meta = {"otel": {**self.meta["otel"], "attributes": self.attributes}}
         # The first of several answers is written last: it is where the conversation goes on.
         for id, message in reversed(self.outputs):
@@ -139,14 +133,14 @@ class _Call:
             chat = store.tape(short(str(self.conversation), 200))
             if chat.info().head == 0:
                 store.create(chat.id, agent=_AGENT)
-            return chat, next((n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0])), 0)
-        for known in range(len(self.inputs), 0, -1):
-            id, message = self.inputs[known - 1]
+        else:
             # Many conversations begin alike. What a model said tells which one this is.
-            if message["role"] == "assistant" and (holders := store.messages_by_id(id, limit=1)):
-                chat = store.tape(holders[0].tape)
-                return chat, next(n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0]))
-        return store.create(f"otel/{self.trace}/{self.span}", agent=_AGENT, reuse=True), 0
+            said = (id for id, message in reversed(self.inputs) if message["role"] == "assistant")
+            held = next(filter(None, (store.messages_by_id(id, limit=1) for id in said)), None)
+            if held is None:
+                return store.create(f"otel/{self.trace}/{self.span}", agent=_AGENT, reuse=True), 0
+            chat = store.tape(held[0].tape)
+        return chat, next((n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0])), 0)
 
 
 def _chained(messages: Any, before: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
@@ -169,7 +163,7 @@ def _renamed(part: Any, table: dict[str, tuple[str, dict[str, str]]]) -> dict[st
 
 
 def _digest(value: Any) -> str:
-    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=16).hexdigest()
+    return digest(msgspec.json.encode(value, order="deterministic").decode())
 
 
 def export_spans(chat: tape.Tape | tape.Snapshot, tracer: Tracer, *, content: bool = False) -> int:
@@ -178,48 +172,46 @@ def export_spans(chat: tape.Tape | tape.Snapshot, tracer: Tracer, *, content: bo
     Spans refer to the tape, ``tape:<id>@<seq>``, and have the times at which the messages were recorded. What was said
     is in them with ``content`` only.
     """
-    path, info, spans = chat.messages(), chat.info(), 0
+    path, info, spans = chat.messages(), chat.info(), 1
     if not path:
         return 0
     stamps = [(message.occurred or message.stamp) * 1_000 for message in path]
     shared = {_CONVERSATION: info.id, **({"gen_ai.agent.name": info.agent} if info.agent else {})}
     name = f"invoke_agent {info.agent}" if info.agent else "invoke_agent"
     whole = tracer.start_span(name, attributes={**shared, _OPERATION: "invoke_agent"}, start_time=stamps[0])
-    for place in range(len(path)):
+    for place, title, kind, facts in _spans(path, content):
         begun = stamps[max(place - 1, 0)]
-        for title, kind, facts in _facts(path, place, content):
-            facts = {**shared, **facts}
-            span = tracer.start_span(title, set_span_in_context(whole), kind, facts, start_time=begun)
-            span.end(max(stamps[place], begun))
-            spans += 1
+        span = tracer.start_span(title, set_span_in_context(whole), kind, {**shared, **facts}, start_time=begun)
+        span.end(max(stamps[place], begun))
+        spans += 1
     whole.end(max(stamps))
-    return spans + 1
+    return spans
 
 
-def _facts(path: list[tape.Message], place: int, content: bool) -> Iterator[tuple[str, SpanKind, dict[str, Any]]]:
-    """Yield the spans of a message: title, kind and attributes."""
-    message = path[place]
-    if message.role == "assistant":
-        kept = ((message.meta or {}).get("otel") or {}).get("attributes") or {}
-        facts = {name: held for name, held in kept.items() if held is not None and name not in _REFERENCES}
-        facts |= {_OPERATION: "chat", _REFERENCES[_OUTPUTS]: _reference(message)}
-        if place:
-            facts[_REFERENCES[_INPUTS]] = _reference(path[place - 1])
-        if content:
-            # A prompt is not an input: it has an attribute of its own.
-            said = [_genai(earlier) for earlier in path[:place] if earlier.role != "system"]
-            facts |= {_INPUTS: _text(said), _OUTPUTS: _text([_genai(message)])}
-        yield f"chat {facts.get('gen_ai.request.model', '')}".strip(), SpanKind.CLIENT, facts
-    for part in _genai(message)["parts"]:
-        if part.get("type") == "tool_call_response":
-            call = next((asked for asked in _calls(path[:place]) if asked.get("id") == part.get("id")), {})
-            facts = {_OPERATION: "execute_tool", "gen_ai.tool.name": str(call.get("name", "unknown"))}
-            facts |= {"gen_ai.tool.call.id": str(part.get("id")), "gen_ai.tool.call.result_ref": _reference(message)}
-            yield f"execute_tool {facts['gen_ai.tool.name']}", SpanKind.INTERNAL, facts
-
-
-def _calls(path: list[tape.Message]) -> Iterator[dict[str, Any]]:
-    return (part for message in reversed(path) for part in _genai(message)["parts"] if part.get("type") == "tool_call")
+def _spans(path: list[tape.Message], content: bool) -> Iterator[tuple[int, str, SpanKind, dict[str, Any]]]:
+    """Yield the spans of the messages: the place of the message, title, kind and attributes."""
+    called: dict[str, str] = {}
+    for place, message in enumerate(path):
+        said = _genai(message)
+        if message.role == "assistant":
+            kept = ((message.meta or {}).get("otel") or {}).get("attributes") or {}
+            facts = {name: held for name, held in kept.items() if held is not None and name not in _REFERENCES}
+            facts |= {_OPERATION: "chat", _REFERENCES[_OUTPUTS]: _reference(message)}
+            if place:
+                facts[_REFERENCES[_INPUTS]] = _reference(path[place - 1])
+            if content:
+                # A prompt is not an input: it has an attribute of its own.
+                before = [_genai(earlier) for earlier in path[:place] if earlier.role != "system"]
+                facts |= {_INPUTS: _text(before), _OUTPUTS: _text([said])}
+            yield place, f"chat {facts.get('gen_ai.request.model', '')}".strip(), SpanKind.CLIENT, facts
+        for part in said["parts"]:
+            id = str(part.get("id"))
+            if part["type"] == "tool_call":
+                called[id] = str(part.get("name", "unknown"))
+            elif part["type"] == "tool_call_response":
+                facts = {_OPERATION: "execute_tool", "gen_ai.tool.name": called.get(id, "unknown")}
+                facts |= {"gen_ai.tool.call.id": id, "gen_ai.tool.call.result_ref": _reference(message)}
+                yield place, f"execute_tool {facts['gen_ai.tool.name']}", SpanKind.INTERNAL, facts
 
 
 def _genai(message: tape.Message) -> dict[str, Any]:

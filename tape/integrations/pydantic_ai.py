@@ -8,13 +8,11 @@ for one release of Pydantic AI, which may not have conversation stores yet.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 from pydantic_ai import conversation_store as base
@@ -33,6 +31,7 @@ _SLOT = "pydantic-ai.record"
 _KEPT = 4096
 """How many heads are kept in memory with the tapes that they were last found on."""
 _ATTEMPTS = 8
+Entries: TypeAlias = Sequence[ConversationEntry]
 _RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
 
@@ -46,7 +45,7 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
 
     def __init__(self, store: StoreLike) -> None:
         super().__init__(store)
-        self._places: dict[str, str] = {}
+        self._places: dict[str | None, str] = {}
 
     @awaited
     def read_record(self, conversation_id: str) -> ConversationRecord | None:
@@ -59,7 +58,7 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
         record = _RECORD.validate_python(held)
         if len(self._places) > _KEPT:
             self._places.clear()
-        self._places.update(dict.fromkeys([*filter(None, [record.head_id]), *record.branches], id))
+        self._places.update(dict.fromkeys([record.head_id, *record.branches], id))
         return record
 
     @awaited
@@ -69,25 +68,41 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
 
     @awaited
     def write_record(
-        self,
-        record: ConversationRecord,
-        *,
-        new_entries: Sequence[ConversationEntry] = (),
-        expected_revision: str | None,
+        self, record: ConversationRecord, *, new_entries: Entries = (), expected_revision: str | None
     ) -> None:
         """Write a record and its new entries in one transaction.
 
         Raises ConversationConflict, with nothing written, unless the stored revision is the expected one.
         """
-        store, entries = self._connected.store, list(new_entries)
-        value = _RECORD.dump_python(record, mode="json")
-        dumps = ModelMessagesTypeAdapter.dump_python([entry.message for entry in entries], mode="json")
-        try:
-            store.transaction(_Save(record, entries, expected_revision, value, [to_tape(dump) for dump in dumps]))
-        except tape.InvalidEntry:
-            # Half characters and the like, which no tape can hold as they are.
-            lenient = [to_tape(dump, lenient=True) for dump in dumps]
-            store.transaction(_Save(record, entries, expected_revision, as_json(value), lenient))
+        dumps = ModelMessagesTypeAdapter.dump_python([entry.message for entry in new_entries], mode="json")
+        messages, value = [to_tape(dump) for dump in dumps], as_json(_RECORD.dump_python(record, mode="json"))
+        tried = False
+
+        def save(store: tape.Store) -> None:
+            nonlocal tried
+            again, tried = tried, True
+            chat = store.tape(tape_id(store, NAME, record.conversation_id))
+            held = _held(chat)
+            revision = None if held is None else held["revision"]
+            if again and revision == record.revision:
+                # The first try was committed, and its reply was lost.
+                return
+            if revision != expected_revision:
+                raise ConversationConflict(record.conversation_id)
+            try:
+                head = _begin(store, chat, record, new_entries) if held is None else held["head_id"]
+                for begin, end in pairwise(_breaks(new_entries)):
+                    ids = [entry.id for entry in new_entries[begin:end]]
+                    chat.extend(**unzipped(messages[begin:end]), ids=ids, parent=new_entries[begin].parent_id)
+                    head = ids[-1]
+                if head != record.head_id:
+                    chat.switch(record.head_id)
+            except (tape.UnknownMessage, tape.TapeExists, tape.TapeNotFound) as error:
+                # What it goes on from, or the tape kept for its forks, was deleted meanwhile; or someone else began it.
+                raise ConversationConflict(record.conversation_id) from error
+            chat.put(_SLOT, {"tape": chat.id, "record": value})
+
+        self._connected.store.transaction(save)
 
     @awaited
     def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -116,8 +131,7 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
     @awaited
     def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return one entry. Raises KeyError if there is none."""
-        (entry,) = _history(self._connected.store, entry_id, 1, self._places.get(entry_id))
-        return entry
+        return _history(self._connected.store, entry_id, 1, self._places.get(entry_id))[0]
 
     @awaited
     def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
@@ -143,8 +157,8 @@ def _records(store: tape.Store, scope: str | None, limit: int | None) -> list[Co
     for info in listed(store, owner=owner, agent=NAME, order=order):
         if limit is not None and len(records) >= limit:
             # A tape is written when its record is, or later: those that follow have older ones.
-            times = heapq.nlargest(limit, (record.updated_at for record in records.values()))
-            if info.updated_at is not None and info.updated_at < times[-1]:
+            times = sorted(record.updated_at for record in records.values())
+            if info.updated_at is not None and info.updated_at < times[-limit]:
                 break
         held = _held(store.tape(info.id))
         if held is not None and scope in (None, held["scope"]):
@@ -154,16 +168,11 @@ def _records(store: tape.Store, scope: str | None, limit: int | None) -> list[Co
 
 def _history(store: tape.Store, head: str, limit: int | None, hint: str | None) -> list[ConversationEntry]:
     for chat in _holders(store, head, hint):
-        try:
-            page = chat.messages(branch=head, limit=limit)
-        except tape.UnknownMessage:
-            continue
-        path = page.items if isinstance(page, tape.Page) else page
-        messages = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in path])
-        return [
-            ConversationEntry(id=message.id, parent_id=message.parent, message=said)
-            for message, said in zip(path, messages, strict=True)
-        ]
+        with suppress(tape.UnknownMessage):
+            path = list(chat.messages(branch=head, limit=limit))
+            messages = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in path])
+            pairs = zip(path, messages, strict=True)
+            return [ConversationEntry(id=at.id, parent_id=at.parent, message=said) for at, said in pairs]
     raise KeyError(head)
 
 
@@ -183,98 +192,57 @@ def _holders(store: tape.Store, entry: str, hint: str | None) -> Iterator[tape.T
 # -- writing
 
 
-@dataclass
-class _Save:
-    """One save, as the function of a transaction."""
+def _breaks(entries: Entries) -> list[int]:
+    """Return where a new entry does not follow the one before it, and the end."""
+    breaks = [n for n, entry in enumerate(entries) if n == 0 or entry.parent_id != entries[n - 1].id]
+    return [*breaks, len(entries)]
 
-    record: ConversationRecord
-    entries: list[ConversationEntry]
-    expected: str | None
-    value: dict[str, Any]
-    messages: list[tuple[dict[str, Any], dict[str, Any]]]
-    again: bool = False
 
-    def __call__(self, store: tape.Store) -> None:
-        record, again, self.again = self.record, self.again, True
-        chat = store.tape(tape_id(store, NAME, record.conversation_id))
-        held = _held(chat)
-        revision = None if held is None else held["revision"]
-        if again and revision == record.revision:
-            # The first try was committed, and its reply was lost.
-            return
-        if revision != self.expected:
-            raise self._conflict()
-        try:
-            head = self._begin(store, chat) if held is None else held["head_id"]
-            for begin, end in pairwise(self._breaks()):
-                head = self._extend(chat, begin, end)
-            if head != record.head_id:
-                chat.switch(record.head_id)
-        except (tape.UnknownMessage, tape.TapeExists, tape.TapeNotFound) as error:
-            # What it goes on from, or the tape kept for its forks, was deleted meanwhile; or someone else began it.
-            raise self._conflict() from error
-        chat.put(_SLOT, {"tape": chat.id, "record": self.value})
-
-    def _conflict(self) -> ConversationConflict:
-        return ConversationConflict(self.record.conversation_id)
-
-    def _breaks(self) -> list[int]:
-        """Return where a new entry does not follow the one before it, and the end."""
-        befores = [None, *(entry.id for entry in self.entries)]
-        breaks = [n for n, entry in enumerate(self.entries) if n == 0 or entry.parent_id != befores[n]]
-        return [*breaks, len(self.entries)]
-
-    def _extend(self, chat: tape.Tape, begin: int, end: int) -> str:
-        ids = [entry.id for entry in self.entries[begin:end]]
-        chat.extend(**unzipped(self.messages[begin:end]), ids=ids, parent=self.entries[begin].parent_id)
-        return ids[-1]
-
-    def _begin(self, store: tape.Store, chat: tape.Tape) -> str | None:
-        """Make the tape of a conversation that is not there, with what it goes on from; returns its head."""
-        base = self.entries[0].parent_id if self.entries else self.record.head_id
-        owner = _owner(store, self.record.scope)
-        source = None if base is None else self._source(store, base)
-        try:
-            store.get(chat.id)
-        except tape.TapeHidden:
-            return self._again(chat, owner, _path(source, base))
-        except tape.TapeNotFound:
-            pass
-        else:
-            # Somebody made one of this id, which is no conversation.
-            raise self._conflict()
-        name = short(self.record.conversation_id)
+def _begin(store: tape.Store, chat: tape.Tape, record: ConversationRecord, entries: Entries) -> str | None:
+    """Make the tape of a conversation that is not there, with what it goes on from; returns its head."""
+    base = entries[0].parent_id if entries else record.head_id
+    owner = _owner(store, record.scope)
+    source = None if base is None else _source(store, record, base)
+    try:
+        store.get(chat.id)
+        # Somebody made one of this id, which is no conversation.
+        raise tape.TapeExists(chat.id)
+    except tape.TapeHidden:
+        _bring_back(chat, owner, _path(source, base))
+    except tape.TapeNotFound:
+        name = short(record.conversation_id)
         if source is None or source.info().owner != owner:
-            path = _path(source, base)
-            store.create(chat.id, name=name, owner=owner, agent=NAME, reuse=True, **_copied(path))
+            copied = _copied(_path(source, base))
+            store.create(chat.id, name=name, owner=owner, agent=NAME, reuse=True, **copied)
         else:
             source.fork(chat.id, at=base, name=name, reuse=True)
-        return base
+    return base
 
-    def _again(self, chat: tape.Tape, owner: str | None, path: list[tape.Message]) -> str | None:
-        """Bring back the tape of a deleted conversation that was kept for its forks, with nothing but ``path``."""
-        chat.unhide()
-        if chat.info().owner != owner:
-            # What is on it is another's.
-            raise self._conflict()
-        there = [message.id for message in path if chat.find(message.id) is not None]
-        chat.label(remove=[chat.id])
-        chat.clear()
-        if there:
-            chat.restore(*there)
-        chat.switch(there[-1] if there else None)
-        if rest := path[len(there) :]:
-            chat.extend(**_copied(rest), parent=rest[0].parent)
-        return path[-1].id if path else None
 
-    def _source(self, store: tape.Store, base: str) -> tape.Tape:
-        """Return a tape with the entry that the conversation goes on from: that of the forked one, if it has it."""
-        forked = self.record.forked_from
-        hint = None if forked is None else tape_id(store, NAME, forked)
-        for chat in _holders(store, base, hint):
-            if chat.find(base) is not None:
-                return chat
-        raise self._conflict()
+def _source(store: tape.Store, record: ConversationRecord, base: str) -> tape.Tape:
+    """Return a tape with the entry that the conversation goes on from: that of the forked one, if it has it."""
+    forked = record.forked_from
+    hint = None if forked is None else tape_id(store, NAME, forked)
+    for chat in _holders(store, base, hint):
+        if chat.find(base) is not None:
+            return chat
+    raise tape.UnknownMessage(record.conversation_id, base)
+
+
+def _bring_back(chat: tape.Tape, owner: str | None, path: list[tape.Message]) -> None:
+    """Show the tape of a deleted conversation that was kept for its forks again, with nothing but ``path``."""
+    chat.unhide()
+    if chat.info().owner != owner:
+        # What is on it is another's.
+        raise tape.TapeExists(chat.id)
+    there = [message.id for message in path if chat.find(message.id) is not None]
+    chat.label(remove=[chat.id])
+    chat.clear()
+    if there:
+        chat.restore(*there)
+    chat.switch(there[-1] if there else None)
+    if rest := path[len(there) :]:
+        chat.extend(**_copied(rest), parent=rest[0].parent)
 
 
 def _path(source: tape.Tape | None, base: str | None) -> list[tape.Message]:

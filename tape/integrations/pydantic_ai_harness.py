@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -37,7 +37,6 @@ _KEPT = 32
 Json = dict[str, Any]
 Written = tuple[list[str], list[Json]]
 """The messages of a snapshot: their ids on the tape, and their JSON."""
-_NOTHING: Written = ([], [])
 
 _runs: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 _events: TypeAdapter[StepEvent] = TypeAdapter(StepEvent)
@@ -126,19 +125,31 @@ class TapeStepStore(AsyncAdapter):
     @awaited
     def save_snapshot(self, snapshot: ContinuableSnapshot) -> None:
         """Write a snapshot, and those of its messages that the one before does not have, in one transaction."""
-        store, chat = self._connected.store, self._opened(snapshot.run_id)
+        id, place = self._opened(snapshot.run_id).id, _sequence(snapshot.idempotency_key)
         dumps = ModelMessagesTypeAdapter.dump_python(snapshot.messages, mode="json")
         # Known before the first try, so that another one finds what the first has written.
         key = _key("snapshot", snapshot.idempotency_key) or f"snapshot/{tape.new_id()}"
-        saving = _Saving(chat.id, key, snapshot, dumps, self._last.pop(chat.id, _NOTHING))
-        try:
-            ids = store.transaction(saving)
-        except tape.InvalidEntry:
-            # Half characters and the like, which no tape can hold as they are.
-            saving.lenient = True
-            ids = store.transaction(saving)
-        if ids is not None:
-            self._last[chat.id] = ids, dumps
+        last = self._last.pop(id, ([], []))
+
+        def write(store: tape.Store) -> list[str] | None:
+            chat = store.tape(id)
+            newest = _newest(chat, _STATES)
+            before = {} if newest is None else _data(newest)
+            high = before.get("high")
+            if (place is not None and high is not None and place < high) or chat.find_entry(key=key) is not None:
+                # There already, or older than one that is.
+                return None
+            ids = _shared(chat, before.get("head"), last, dumps)
+            if rest := [to_tape(dump) for dump in dumps[len(ids) :]]:
+                receipts = chat.extend(**unzipped(rest), parent=ids[-1] if ids else None)
+                ids += [receipt.message_id for receipt in receipts if receipt.message_id is not None]
+            data = _storable(_facts, replace(snapshot, messages=[]))
+            data |= {"head": ids[-1] if ids else None, "high": high if place is None else place}
+            chat.event(f"{_SNAPSHOT}{snapshot.state}", data, key=key)
+            return ids
+
+        if (ids := self._connected.store.transaction(write)) is not None:
+            self._last[id] = ids, dumps
             while len(self._last) > _KEPT:
                 self._last.popitem(last=False)
 
@@ -177,50 +188,14 @@ class TapeStepStore(AsyncAdapter):
         return chat
 
 
-@dataclass
-class _Saving:
-    """One snapshot being saved, as the function of a transaction."""
-
-    id: str
-    key: str
-    snapshot: ContinuableSnapshot
-    dumps: list[Json]
-    last: Written
-    lenient: bool = False
-
-    def __call__(self, store: tape.Store) -> list[str] | None:
-        """Return the ids of its messages, or None if it is there already, or is older than one that is."""
-        chat, snapshot = store.tape(self.id), self.snapshot
-        newest = _newest(chat, _STATES)
-        before = {} if newest is None else _data(newest)
-        place, high = _sequence(snapshot.idempotency_key), before.get("high")
-        late = place is not None and high is not None and place < high
-        if late or chat.find_entry(key=self.key) is not None:
-            return None
-        ids = self._shared(chat, before.get("head"))
-        if rest := [to_tape(dump, lenient=self.lenient) for dump in self.dumps[len(ids) :]]:
-            receipts = chat.extend(**unzipped(rest), parent=ids[-1] if ids else None)
-            ids += [receipt.message_id for receipt in receipts if receipt.message_id is not None]
-        data = _storable(_facts, replace(snapshot, messages=[]))
-        data |= {"head": ids[-1] if ids else None, "high": high if place is None else place}
-        chat.event(f"{_SNAPSHOT}{snapshot.state}", data, key=self.key)
-        return ids
-
-    def _shared(self, chat: tape.Tape, head: str | None) -> list[str]:
-        """Return the ids of the first messages, which the last snapshot has as well."""
-        ids, dumps = self.last
-        if (ids[-1] if ids else None) == head:
-            pairs = zip(ids, dumps, self.dumps, strict=False)
-            return [id for id, _, _ in takewhile(lambda pair: pair[1] == pair[2], pairs)]
-        held = [] if head is None else chat.messages(branch=head)
-        same = takewhile(lambda pair: _is(pair[0], pair[1]), zip(held, self.dumps, strict=False))
-        return [message.id for message, _ in same]
-
-
-def _is(message: tape.Message, dump: Json) -> bool:
-    """Whether a message of the tape is this one."""
-    said, meta = to_tape(dump)
-    return message.content == said["content"] and message.to_dict() == said and message.meta == meta
+def _shared(chat: tape.Tape, head: str | None, last: Written, dumps: list[Json]) -> list[str]:
+    """Return the ids of the first messages, which the last snapshot has as well."""
+    ids, held = last
+    if (ids[-1] if ids else None) == head:
+        return [id for id, _, _ in takewhile(lambda said: said[1] == said[2], zip(ids, held, dumps, strict=False))]
+    pairs = zip([] if head is None else chat.messages(branch=head), dumps, strict=False)
+    same = takewhile(lambda pair: (pair[0].data, pair[0].meta) == to_tape(pair[1]), pairs)
+    return [message.id for message, _ in same]
 
 
 def _newest(chat: tape.Tape, states: tuple[str, ...]) -> tape.Entry | None:
@@ -268,5 +243,4 @@ def _read(adapter: TypeAdapter[Any], value: Any) -> Any:
 
 
 def _storable(adapter: TypeAdapter[Any], value: Any) -> Json:
-    dump: Json = as_json(adapter.dump_python(value, mode="json"))
-    return dump
+    return as_json(adapter.dump_python(value, mode="json"))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tape
-from tape.integrations.histories import as_json, from_json
+from tape.integrations.histories import Pair, as_json, from_json
 
 __all__ = ["NAME", "from_tape", "to_tape"]
 
@@ -23,10 +23,11 @@ _MEDIA = frozenset({"image-url", "audio-url", "video-url", "document-url", "bina
 _FAMILIES = {"image-url": "image", "audio-url": "audio", "video-url": "video"}
 
 
-def to_tape(dump: Json, *, lenient: bool = False) -> tuple[Json, Json]:
-    """Return a message as a tape has it, and its meta; if ``lenient``, also of values that no tape can hold."""
-    if lenient and (kept := as_json(dump)) != dump:
-        return to_tape(tape.lenient(dump)[0])[0], {NAME: kept}
+def to_tape(dump: Json) -> Pair:
+    """Return a message as a tape has it, and its meta; half characters and the like are kept as well as can be."""
+    clean, replaced = tape.lenient(dump)
+    if replaced:
+        return to_tape(clean)[0], {NAME: as_json(dump)}
     rest = {name: value for name, value in dump.items() if value is not None and name not in ("kind", "parts", "usage")}
     if rest.get("state") == "complete":
         del rest["state"]
@@ -96,8 +97,7 @@ def _joined(rest: Json, blocks: Iterator[Json]) -> Json:
             return {**rest, "tool_call_id": block["id"], "tool_name": block["name"], "args": block.get("input")}
         case "tool_result":
             return {**rest, "tool_call_id": block["tool_use_id"], "content": block["content"]}
-    part: Json = block["part"]
-    return part
+    return block["part"]
 
 
 def _is_item(item: Any) -> bool:

@@ -8,8 +8,7 @@ from strands.session.session_repository import SessionRepository
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage
 
-import tape
-from tape import Tape
+from tape import Message, Tape
 from tape.integrations.histories import Histories, Pair, as_json, from_json, keep, kept
 from tape.integrations.naming import quoted
 
@@ -93,9 +92,8 @@ class TapeSessionRepository(Histories, SessionRepository):
     ) -> list[SessionMessage]:
         """Return the messages of an agent by number, from ``offset`` on."""
         messages = self.tape(session_id, agent_id).messages()
-        held = [_to_strands(message, number) for number, message in enumerate(messages)]
-        held.sort(key=lambda message: message.message_id)
-        return held[offset:] if limit is None else held[offset : offset + limit]
+        held = (_to_strands(message, number) for number, message in enumerate(messages))
+        return sorted(held, key=lambda message: message.message_id)[offset:][:limit]
 
     def create_multi_agent(self, session_id: str, multi_agent: Any, **kwargs: Any) -> None:
         """Write the state of a graph or swarm."""
@@ -103,8 +101,7 @@ class TapeSessionRepository(Histories, SessionRepository):
 
     def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> dict[str, Any] | None:
         """Return the state of a graph or swarm, or None."""
-        state: dict[str, Any] | None = from_json(self.tape(session_id).state(_MULTI + multi_agent_id))
-        return state
+        return from_json(self.tape(session_id).state(_MULTI + multi_agent_id))
 
     update_multi_agent = create_multi_agent
 
@@ -137,7 +134,7 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
     return block
 
 
-def _to_strands(message: tape.Message, number: int) -> SessionMessage:
+def _to_strands(message: Message, number: int) -> SessionMessage:
     whole = kept(_NAME, message, "role", "content")
     if whole is None:
         # Written, or revised, by somebody else.

@@ -1,23 +1,40 @@
-"""LangChain: a ``BaseChatMessageHistory`` on a tape, for ``RunnableWithMessageHistory`` and whatever else takes one."""
+"""LangChain: a ``BaseChatMessageHistory`` on a tape, for ``RunnableWithMessageHistory`` and whatever else takes one.
+
+What a person or a model reads of a message (role, content, tool calls, which call it answers) is the message on the
+tape, the rest is its meta. What is read equals what was given. LangGraph's checkpoints keep their messages so as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from langchain_core import messages as langchain
 from langchain_core.chat_history import BaseChatMessageHistory
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
 
-import tape
-from tape import Tape
-from tape.integrations.histories import Histories, Pair, keep, kept
-from tape.integrations.langchain.messages import made, role_of, taken_apart
+from tape import Message, Tape
+from tape.integrations.histories import Histories, Pair, keep, kept, tool_call
 from tape.integrations.opening import StoreLike, awaited
 
-__all__ = ["TapeChatMessageHistory"]
+__all__ = ["TapeChatMessageHistory", "made", "role_of", "taken_apart"]
 
 _NAME = "langchain"
+_ROLES = {"human": "user", "ai": "assistant"}
+_KINDS: tuple[type[BaseMessage], ...] = (AIMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage)
+_FIELDS = {
+    kind: {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
+    for kind in _KINDS
+}
+_CLASSES = {_ROLES.get(fields["type"], fields["type"]): kind for kind, fields in _FIELDS.items()}
+_MADE = {
+    kind: [(name, type(value)) for name, value in fields.items() if isinstance(value, list | dict)]
+    for kind, fields in _FIELDS.items()
+}
+_SHARED = ("content", "name", "tool_call_id")
+"""The fields that are the same on both sides."""
+_set = object.__setattr__
 
 
 class TapeChatMessageHistory(Histories, BaseChatMessageHistory):
@@ -64,13 +81,13 @@ class TapeChatMessageHistory(Histories, BaseChatMessageHistory):
 def _from_langchain(message: BaseMessage) -> Pair:
     """Return a message in the form of OpenAI's chats, and beside it all else that LangChain says of it."""
     if (pair := taken_apart(message)) is not None:
-        return pair[0], {_NAME: pair[1]}
+        return pair
     dump = langchain.message_to_dict(message)
     whole: dict[str, Any] = {"type": dump["type"], **dump["data"]}
     return keep(_NAME, {"role": role_of(message), "content": whole["content"]}, whole)
 
 
-def _to_langchain(message: tape.Message) -> BaseMessage:
+def _to_langchain(message: Message) -> BaseMessage:
     whole = kept(_NAME, message, "content")
     try:
         if whole is None:
@@ -81,3 +98,57 @@ def _to_langchain(message: tape.Message) -> BaseMessage:
     except (ValueError, NotImplementedError):
         # Not LangChain's, and in no form that it knows; or of a class that somebody made.
         return langchain.ChatMessage(role=message.role or "user", content=message.text)
+
+
+# -- messages as the tape has them
+
+
+def role_of(message: BaseMessage) -> str:
+    """Return the role that a message has on a tape."""
+    role = getattr(message, "role", None) or message.type.removesuffix("MessageChunk").lower()
+    return str(_ROLES.get(role, role))
+
+
+def taken_apart(message: BaseMessage) -> Pair | None:
+    """Return a message as it stands on the tape, and the rest of it as meta; None if it would not come back equal."""
+    try:
+        said, rest = msgspec.json.decode(msgspec.json.encode(_taken_apart(message)))
+        return (said, {_NAME: rest}) if made(said, rest) == message else None
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
+        return None
+
+
+def _taken_apart(message: BaseMessage) -> Pair:
+    defaults = _FIELDS[type(message)]
+    fields = {**message.__dict__, **(message.__pydantic_extra__ or {})}
+    said = {name: fields.pop(name) for name in _SHARED if fields.get(name) is not None}
+    parts = said["content"] if isinstance(said["content"], list) else ()
+    # Where the content names the calls itself, as Anthropic's does, they are not said twice.
+    if fields.get("tool_calls") and not any(part.get("type") == "tool_use" for part in parts if isinstance(part, dict)):
+        calls = fields.pop("tool_calls")
+        said["tool_calls"] = [tool_call(call["id"], call["name"], call["args"]) for call in calls]
+    rest = {name: value for name, value in fields.items() if name not in defaults or defaults[name] != value}
+    return {"role": _ROLES.get(message.type, message.type), **said}, rest
+
+
+def made(said: dict[str, Any], rest: dict[str, Any]) -> BaseMessage:
+    """Return the message that was taken apart."""
+    kind = _CLASSES[said["role"]]
+    defaults = _FIELDS[kind]
+    fields = {**defaults, **{name: make() for name, make in _MADE[kind]}, **rest}
+    fields |= {name: value for name, value in said.items() if name != "role"}
+    if "tool_calls" in said:
+        fields["tool_calls"] = [_called(call["id"], **call["function"]) for call in said["tool_calls"]]
+    more = {} if len(fields) == len(defaults) else {name: fields.pop(name) for name in rest if name not in defaults}
+    # It was checked before it was written; to check it again would take most of the time of a load.
+    message: BaseMessage = object.__new__(kind)
+    _set(message, "__dict__", fields)
+    _set(message, "__pydantic_extra__", more)
+    _set(message, "__pydantic_fields_set__", {"content", *rest})
+    _set(message, "__pydantic_private__", None)
+    return message
+
+
+def _called(id: str, name: str, arguments: str) -> dict[str, Any]:
+    """Return a tool call as LangChain has it."""
+    return {"name": name, "args": msgspec.json.decode(arguments), "id": id, "type": "tool_call"}

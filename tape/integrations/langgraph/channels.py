@@ -5,24 +5,38 @@
 - Another list that grew is its new end, and the keys of the checkpoints that hold the parts before. Parts are joined
   as they grow, so that there are few.
 - A value that did not change is the key of the checkpoint that holds it. Any other is there by value.
+
+What is plain JSON stays readable; anything else is up to the graph's serializer, as is a message that would not come
+back equal.
 """
 
 from __future__ import annotations
 
+import base64
 import bisect
+import hashlib
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
+import msgspec
+from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import tape
+from tape.integrations.histories import Pair, unzipped
+from tape.integrations.langchain import made, role_of, taken_apart
 from tape.integrations.langgraph.records import Record, Thread
-from tape.integrations.langgraph.values import are_messages, chain, from_tape, is_open, pack, to_tape, unpack
 
-__all__ = ["Channels", "Held", "conversation", "prepared"]
+__all__ = ["Channels", "Held", "conversation", "pack", "prepared", "unpack"]
 
 _LONG, _SMALL = 8, 64
 """How many items a list has that is kept in parts; how many characters a string that is repeated, not looked up."""
+_SERIALIZER = JsonPlusSerializer()
+_ENCODER = msgspec.msgpack.Encoder(order="sorted", enc_hook=_SERIALIZER.dumps_typed)
+_NAME = "langchain"
 
 Held = dict[str, Any]
 """What a checkpoint says of one channel."""
@@ -30,8 +44,8 @@ Held = dict[str, Any]
 
 def prepared(value: Any, serde: SerializerProtocol) -> Held | list[str]:
     """Do what takes time before the tape is locked: name the items of a list, and pack any other value."""
-    if type(value) is list and is_open(serde) and (len(value) >= _LONG or are_messages(value)):
-        return chain(value, "")
+    if type(value) is list and _is_open(serde) and (len(value) >= _LONG or _are_messages(value)):
+        return _chain(value, "")
     return pack(value, serde)
 
 
@@ -55,7 +69,7 @@ class Channels:
         if "messages" in held:
             # As of then: the messages of a tape may be revised or retracted, a checkpoint may not.
             bodies = self._thread.chat.at(record.seq).bodies(branch=held["messages"])
-            return [from_tape(said, meta, self._serde) for said, meta in bodies]
+            return [_from_tape(said, meta, self._serde) for said, meta in bodies]
         if "parts" not in held:
             return unpack(held, self._serde)
         parts = [self._at(record, key)[name]["end"] for key, _ in held["parts"]]
@@ -76,7 +90,7 @@ class Channels:
             key, held = self._holder(before, name) if before is not None and old else ("", {})
             if isinstance(new, dict):
                 written[name] = new
-            elif are_messages(value):
+            elif _are_messages(value):
                 written[name] = self._write_messages(value, new, held)
             else:
                 written[name] = self._write_end(value, new, key, held)
@@ -84,13 +98,13 @@ class Channels:
 
     def _write_messages(self, messages: list[Any], ids: list[str], held: Held) -> Held:
         if root := held.get("root", ""):
-            ids = chain(messages, root)
+            ids = _chain(messages, root)
         try:
             self._extend(messages, ids, held["count"] if _begins(ids, held, "messages") else 0)
         except (tape.UnknownMessage, tape.ProvenanceConflict):
             # Somebody took messages out of the tape's view. The checkpoint has them still, so they are written anew.
             root = tape.new_id()
-            ids = chain(messages, root)
+            ids = _chain(messages, root)
             self._extend(messages, ids, 0)
         return {"messages": ids[-1], "count": len(ids), **({"root": root} if root else {})}
 
@@ -99,8 +113,8 @@ class Channels:
         chat = self._thread.chat
         start += bisect.bisect_left(ids[start:], True, key=lambda id: chat.find(id) is None)
         if start < len(ids):
-            said, metas = zip(*(to_tape(message, self._serde) for message in messages[start:]), strict=True)
-            chat.extend(said, ids=ids[start:], metas=metas, parent=ids[start - 1] if start else None)
+            pairs = [_to_tape(message, self._serde) for message in messages[start:]]
+            chat.extend(**unzipped(pairs), ids=ids[start:], parent=ids[start - 1] if start else None)
             self.written = ids[-1]
 
     def _write_end(self, items: list[Any], ids: list[str], key: str, held: Held) -> Held:
@@ -120,8 +134,7 @@ class Channels:
         holder = self._thread.by_key(record.ns, key)
         if holder is None:
             raise tape.Corrupt(self._thread.chat.id, record.seq, f"the checkpoint {key!r} that it builds on is gone")
-        channels: dict[str, Held] = holder.data["channels"]
-        return channels
+        return holder.data["channels"]
 
 
 def _begins(ids: list[str], held: Held, last: str) -> bool:
@@ -134,3 +147,64 @@ def _is_small(held: Held) -> bool:
     value = held.get("json", held)
     small = len(value) <= _SMALL if isinstance(value, str) else not isinstance(value, list | dict)
     return small or "messages" in held or "same" in held
+
+
+# -- values
+
+
+def _is_open(serde: SerializerProtocol) -> bool:
+    """Whether values may stand on the tape as they are. A serializer that is not LangGraph's own may encrypt."""
+    return type(serde) is JsonPlusSerializer
+
+
+def pack(value: Any, serde: SerializerProtocol) -> Held:
+    """Return a value as JSON."""
+    kind, raw = serde.dumps_typed(value)
+    if _is_open(serde):
+        with suppress(TypeError, ValueError, OverflowError, RecursionError):
+            plain = msgspec.json.decode(msgspec.json.encode(value))
+            if serde.dumps_typed(plain) == (kind, raw):
+                return {"json": plain}
+    return {"serde": kind, "base64": base64.b64encode(raw).decode()}
+
+
+def unpack(packed: Held, serde: SerializerProtocol) -> Any:
+    """Return the value that was packed."""
+    if "json" in packed:
+        return packed["json"]
+    return serde.loads_typed((packed["serde"], base64.b64decode(packed["base64"])))
+
+
+def _are_messages(value: Any) -> bool:
+    return type(value) is list and bool(value) and all(isinstance(item, BaseMessage) for item in value)
+
+
+def _to_tape(message: BaseMessage, serde: SerializerProtocol) -> Pair:
+    """Return a message as it stands on the tape, and its meta."""
+    if (pair := taken_apart(message)) is not None:
+        return pair
+    clean, _ = tape.lenient({"role": role_of(message), "content": message.content})
+    return clean, {_NAME: {"value": pack(message, serde)}}
+
+
+def _from_tape(said: Held, meta: Held | None, serde: SerializerProtocol) -> Any:
+    """Return the message of LangChain that a message of the tape was made of."""
+    kept = (meta or {}).get(_NAME, {})
+    return unpack(kept["value"], serde) if "value" in kept else made(said, kept)
+
+
+def _chain(items: Iterable[Any], root: str) -> list[str]:
+    """Return an id for each item of a list that says what it is, and all before it: equal ids, equal beginnings."""
+    ids = [root]
+    for item in items:
+        ids.append(hashlib.blake2b(_encoded(item), digest_size=16, key=ids[-1].encode()).hexdigest())
+    return ids[1:]
+
+
+def _encoded(item: Any) -> bytes:
+    if isinstance(item, BaseMessage):
+        try:
+            return _ENCODER.encode((type(item).__name__, item.__dict__, item.__pydantic_extra__))
+        except (TypeError, ValueError, OverflowError):
+            pass
+    return bytes(_SERIALIZER.dumps_typed(item)[1])

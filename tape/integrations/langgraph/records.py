@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, writes_sort_key
 from msgspec import Struct
 
 import tape
-from tape.integrations.naming import short
+from tape.integrations.naming import opened, short
 
 __all__ = ["LABEL", "Record", "Thread"]
 
@@ -125,8 +125,9 @@ class Thread:
 
     # -- writing
 
-    def begin(self, ns: str) -> None:
-        """Note a namespace; the root is noted by the label of the tape."""
+    def begin(self, store: tape.Store, ns: str) -> None:
+        """Note a namespace, on a tape made anew if it was purged; the root is noted by the label of the tape."""
+        opened(store, self.chat.id)
         if ns:
             self.chat.event(_NAMESPACE, {"ns": ns}, key=short(f"{_NAMESPACE}:{ns}", _LONGEST))
         else:

@@ -15,10 +15,9 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, get_checkpoin
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import tape
-from tape.integrations.langgraph.channels import Channels, conversation, prepared
+from tape.integrations.langgraph.channels import Channels, conversation, pack, prepared, unpack
 from tape.integrations.langgraph.records import LABEL, Record, Thread
-from tape.integrations.langgraph.values import pack, unpack
-from tape.integrations.naming import listed, opened, short
+from tape.integrations.naming import listed, short
 from tape.integrations.opening import Adapter, Connected, StoreLike, awaited
 
 __all__ = ["TapeSaver"]
@@ -153,7 +152,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
             if awaits and parent != (newest.top if newest else None):
                 raise tape.HeadMoved(here.chat.id, before.seq if before else 0, newest.seq if newest else 0)
             if newest is None:
-                _begin(store, here, ns)
+                here.begin(store, ns)
             channels = Channels(here, self.serde)
             held = channels.write(checkpoint, before, ready)
             _put(here, ns, {**data, "channels": held}, newest, channels.written)
@@ -172,7 +171,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         try:
             thread.put_writes(ns, str(id), task_id, task_path, rows)
         except tape.TapeNotFound:
-            self._connected.store.transaction(lambda store: _begin(store, Thread(store.tape(thread.chat.id)), ""))
+            self._connected.store.transaction(lambda store: Thread(store.tape(thread.chat.id)).begin(store, ""))
             thread.put_writes(ns, str(id), task_id, task_path, rows)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -269,12 +268,6 @@ def _tape_id(thread_id: str) -> str:
 
 def _config(thread_id: str, ns: str, id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}}
-
-
-def _begin(store: tape.Store, thread: Thread, ns: str) -> None:
-    """Note a namespace, on a tape that is made anew if it was purged."""
-    opened(store, thread.chat.id)
-    thread.begin(ns)
 
 
 def _put(thread: Thread, ns: str, data: dict[str, Any], newest: Record | None, written: str | None) -> None:

@@ -5,8 +5,6 @@
 be resumed.
 """
 
-from __future__ import annotations
-
 from tape.integrations.mcp.events import TapeEventStore
 from tape.integrations.mcp.server import http_app, mcp_server, serve_http
 

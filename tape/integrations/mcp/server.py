@@ -5,9 +5,8 @@ from __future__ import annotations
 import hmac
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-import anyio.to_thread
 import msgspec
 import uvicorn
 from mcp.server.mcpserver import MCPServer
@@ -21,16 +20,16 @@ from starlette.responses import PlainTextResponse
 
 import tape
 from tape.integrations.mcp.events import App, TapeEventStore
-from tape.integrations.mcp.tools import Reading, Writing, as_tool, shown
+from tape.integrations.mcp.tools import Writing, as_tool, shown
 from tape.integrations.naming import quoted
 from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["http_app", "mcp_server", "serve_http"]
 
+Events: TypeAlias = EventStore | None
+Listening = Callable[[str], object]
 _JSON = "application/json"
 _NAMES = ("127.0.0.1", "localhost")
-_RETRY = 1_000
-"""After how many milliseconds a client that was cut off is to come back."""
 _LISTED = 100
 _MESSAGES = 1_000
 _BYTES = 1_000_000
@@ -53,14 +52,7 @@ def mcp_server(store: StoreLike, *, write: bool = False, name: str = "tape") -> 
     It reads, and a URL is opened to be read only, unless ``write`` is true. A store of an owner shows that owner's
     tapes alone.
     """
-    connected = Connected(store, read_only=not write)
-    server = _Server(connected, name, write=write)
-    reading = Reading(connected.store)
-    for tool in _READING:
-        server.add_tool(as_tool(getattr(reading, tool)), annotations=_READS)
-    for tool, hints in _WRITING.items() if write else ():
-        server.add_tool(as_tool(getattr(Writing(connected.store), tool)), annotations=hints)
-    return server
+    return _Server(Connected(store, read_only=not write), name, write=write)
 
 
 class _Server(MCPServer[Any]):
@@ -69,7 +61,9 @@ class _Server(MCPServer[Any]):
     def __init__(self, connected: Connected, name: str, *, write: bool) -> None:
         instructions = _INSTRUCTIONS if write else f"{_INSTRUCTIONS} Nothing can be written."
         super().__init__(name, instructions=instructions, version=tape.__version__, log_level="WARNING")
-        self._connected = connected
+        self._connected, self._tools = connected, Writing(connected.store)
+        for tool, hints in {**dict.fromkeys(_READING, _READS), **(_WRITING if write else {})}.items():
+            self.add_tool(as_tool(getattr(self._tools, tool)), annotations=hints)
         # Ids are no paths: one that looks like one is an id all the same.
         how: Any = {"mime_type": _JSON, "security": ResourceSecurity(exempt_params={"id", "seq"})}
         self.resource("tape://{id}@{seq}", name="tape-at", **how)(self._read_at)
@@ -77,16 +71,8 @@ class _Server(MCPServer[Any]):
 
     async def list_resources(self) -> list[Resource]:
         """Return the newest tapes."""
-        page = await anyio.to_thread.run_sync(lambda: self._connected.store.list(limit=_LISTED))
-        return [
-            Resource(
-                uri=f"tape://{quoted(info.id)}",
-                name=info.name or info.id,
-                description=f"{info.message_count} messages, seq {info.head}, {info.status}",
-                mime_type=_JSON,
-            )
-            for info in page
-        ]
+        page = await self._connected.run(lambda store: store.list(limit=_LISTED))
+        return [_resource(info) for info in page]
 
     def _read(self, id: str) -> str:
         """A tape as it is now: what is known of it, and its messages, the last ones of a long one."""
@@ -100,19 +86,23 @@ class _Server(MCPServer[Any]):
 
     def _shown(self, id: str, point: int) -> str:
         try:
-            view = Reading(self._connected.store).at(id, point)
+            view = self._tools.at(id, point)
             page = view.messages(limit=_MESSAGES, max_bytes=_BYTES)
-            rest = getattr(page, "truncated", False)
-            value = {"info": shown(view.info()), "messages": shown(list(page)), "truncated": rest}
+            value = {"info": shown(view.info()), "messages": shown(page.items), "truncated": page.truncated}
         except tape.TapeError as error:
             raise ResourceNotFoundError(f"{type(error).__name__}: {error}") from error
         return msgspec.json.encode(value).decode()
 
 
+def _resource(info: tape.TapeInfo) -> Resource:
+    told = f"{info.message_count} messages, seq {info.head}, {info.status}"
+    return Resource(uri=f"tape://{quoted(info.id)}", name=info.name or info.id, description=told, mime_type=_JSON)
+
+
 # -- HTTP
 
 
-def http_app(server: MCPServer[Any], port: int, token: str | None, events: EventStore | None = None) -> App:
+def http_app(server: MCPServer[Any], port: int, token: str | None, events: Events = None) -> App:
     """Return the ASGI application of a server that is reached at ``http://127.0.0.1:port/mcp``.
 
     A request needs the token as a bearer, unless that is None, and the Host of a loopback address with this port: a
@@ -143,12 +133,7 @@ def _guarded(app: App, token: str) -> App:
 
 
 def serve_http(
-    server: MCPServer[Any],
-    token: str,
-    *,
-    port: int = 0,
-    events: EventStore | None = None,
-    listening: Callable[[str], object] = print,
+    server: MCPServer[Any], token: str, *, port: int = 0, events: Events = None, listening: Listening = print
 ) -> None:
     """Serve on the loopback interface until the process is interrupted; ``listening`` is told the URL."""
     with socket.create_server((_NAMES[0], port)) as bound:

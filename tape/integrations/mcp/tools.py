@@ -23,6 +23,8 @@ _ACTOR = "mcp"
 
 P = ParamSpec("P")
 Answer = dict[str, Any]
+Fields = dict[str, Any] | None
+Names = list[str] | None
 
 
 def as_tool(work: Callable[P, Answer]) -> Callable[P, Answer]:
@@ -103,7 +105,7 @@ class Reading:
     def messages(self, tape: str, at: int | str = -1, limit: int = 20, before: str = "") -> Answer:
         """Read the last messages of a tape as they stood at a point, oldest first; before is a message's id."""
         page = self.at(tape, at).messages(limit=min(limit, _MOST), before=before or None, max_bytes=_BYTES)
-        return {"items": shown(list(page)), "truncated": getattr(page, "truncated", False)}
+        return {"items": shown(page.items), "truncated": page.truncated}
 
     def context(self, tape: str, at: int | str = -1, budget: int = 8_000) -> Answer:
         """Give what a model would be shown of a tape within a budget of tokens: checkpoint, summaries and messages."""
@@ -129,20 +131,11 @@ class Reading:
         return chat if point == -1 else chat.at(point)
 
 
-@dataclass(frozen=True)
-class Writing:
-    """The tools that write. With the key of an earlier call the same call writes nothing."""
-
-    _store: Store
+class Writing(Reading):
+    """The tools that write, too. With the key of an earlier call the same call writes nothing."""
 
     def append(
-        self,
-        tape: str,
-        content: str,
-        role: str = "user",
-        fields: dict[str, Any] | None = None,
-        key: str = "",
-        expected_head: int = -1,
+        self, tape: str, content: str, role: str = "user", fields: Fields = None, key: str = "", expected_head: int = -1
     ) -> Answer:
         """Append a message to a tape, which is made if it is not there. Further fields of the message go in fields."""
         message = {"role": role, "content": content, **(fields or {})}
@@ -159,17 +152,16 @@ class Writing:
         tape: str,
         name: str,
         summary: str,
-        next_steps: list[str] | None = None,
+        next_steps: Names = None,
         phase: str = "",
         key: str = "",
         expected_head: int = -1,
     ) -> Answer:
         """Set a checkpoint: what was done and what comes next. Contexts start behind it; nothing is removed."""
-        chat, options = self._store.get(tape), _options(key, expected_head)
-        made = chat.handoff(name, summary=summary, next_steps=next_steps or (), phase=phase or None, **options)
-        return shown(made)
+        said: Any = {"summary": summary, "next_steps": next_steps or (), "phase": phase or None}
+        return shown(self._store.get(tape).handoff(name, **said, **_options(key, expected_head)))
 
-    def label(self, tape: str, add: list[str] | None = None, remove: list[str] | None = None, key: str = "") -> Answer:
+    def label(self, tape: str, add: Names = None, remove: Names = None, key: str = "") -> Answer:
         """Put labels on a tape and take others off it."""
         return shown(self._store.get(tape).label(*(add or ()), remove=remove or (), **_options(key)))
 
