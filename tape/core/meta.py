@@ -61,22 +61,21 @@ def joined(own: bytes | None, of_call: bytes | None) -> bytes | None:
 
 def of_entry(raw: bytes | None) -> MetaAndTime:
     """Return what was said beside an entry, and when that happened of which it tells."""
-    return _split(raw, OCCURRED)
+    if raw is None:
+        return None, None
+    meta = _decode(raw)
+    if OCCURRED not in meta:
+        return meta, None
+    occurred = meta.pop(OCCURRED)
+    # A file from elsewhere may say anything under our names.
+    valid = type(occurred) is int and FIRST_STAMP <= occurred <= LAST_STAMP
+    return meta or None, occurred if valid else None
 
 
 def of_message(raw: bytes | None) -> MetaAndTime:
     """Return what a caller said beside a message, and when it was said: nothing else."""
-    return _split(raw, OCCURRED, CLOCK)
-
-
-def _split(raw: bytes | None, *hidden: str) -> MetaAndTime:
-    if raw is None:
-        return None, None
-    meta = _decode(raw)
-    if hidden[0] not in meta and hidden[-1] not in meta:
-        return meta, None
-    occurred = meta.get(OCCURRED)
-    visible = {name: value for name, value in meta.items() if name not in hidden}
-    # A file from elsewhere may say anything under our names.
-    valid = type(occurred) is int and FIRST_STAMP <= occurred <= LAST_STAMP
-    return visible or None, occurred if valid else None
+    meta, occurred = of_entry(raw)
+    if meta and CLOCK in meta:
+        del meta[CLOCK]
+        return meta or None, occurred
+    return meta, occurred

@@ -91,6 +91,8 @@ def is_identifier(value: Any) -> bool:
 
 def listed(values: Any, field: str) -> list[Any]:
     """Return ``values`` as a list; a string or a dict is one thing and is not taken apart."""
+    if type(values) is list:
+        return values.copy()
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidEntry(field, f"must be a list, not a {type(values).__name__}")
     return list(values)

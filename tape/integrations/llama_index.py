@@ -8,15 +8,17 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.storage.chat_store.base import BaseChatStore
 from pydantic import PrivateAttr
 
-import tape
-from tape import Tape
-from tape.integrations.histories import Histories, Pair, keep, kept, tool_call, unzipped
+from tape import Message, Tape
+from tape.integrations.histories import Histories, Pair, copying, from_json, keep, tool_call, unzipped
 from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["TapeChatStore"]
 
 _NAME = "llama-index"
-_ROLES = {role.value for role in MessageRole}
+_ROLES = {role.value: role for role in MessageRole}
+_message, _text = copying(ChatMessage()), copying(TextBlock(text=""))
+_KNOWN = ChatMessage.model_fields.keys() == {"role", "additional_kwargs", "blocks"}
+"""Whether a message is made of these alone, as in the releases that there are."""
 
 
 class TapeChatStore(Histories, BaseChatStore):
@@ -49,7 +51,7 @@ class TapeChatStore(Histories, BaseChatStore):
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """Return the messages of a key."""
-        return [_to_llama(message) for message in self.tape(key).messages()]
+        return [_to_llama(data, meta) for data, meta in self.tape(key).bodies()]
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         """Write a message behind the others of a key."""
@@ -72,9 +74,9 @@ class TapeChatStore(Histories, BaseChatStore):
         return [name for name, info in self._names() if info.message_count or info.parent][::-1]
 
 
-def _set(chat: tape.Tape, messages: list[ChatMessage]) -> None:
+def _set(chat: Tape, messages: list[ChatMessage]) -> None:
     held = chat.messages()
-    if [_to_llama(message) for message in held] == messages[: len(held)]:
+    if [_to_llama(message.data, message.meta) for message in held] == messages[: len(held)]:
         chat.extend(**unzipped([_from_llama(message) for message in messages[len(held) :]]))
     elif messages:
         chat.replace_history(**unzipped([_from_llama(message) for message in messages]))
@@ -82,14 +84,13 @@ def _set(chat: tape.Tape, messages: list[ChatMessage]) -> None:
         chat.clear()
 
 
-def _clear(chat: tape.Tape) -> list[ChatMessage] | None:
-    held = chat.messages()
-    if held:
+def _clear(chat: Tape) -> list[ChatMessage] | None:
+    if held := chat.messages():
         chat.clear()
-    return [_to_llama(message) for message in held] or None
+    return [_to_llama(message.data, message.meta) for message in held] or None
 
 
-def _drop(chat: tape.Tape, index: int) -> ChatMessage | None:
+def _drop(chat: Tape, index: int) -> ChatMessage | None:
     held = chat.messages()
     if not -len(held) <= index < len(held):
         return None
@@ -99,7 +100,7 @@ def _drop(chat: tape.Tape, index: int) -> ChatMessage | None:
         chat.replace_history([message.to_dict() for message in held], metas=[message.meta for message in held])
     else:
         chat.retract(gone.id)
-    return _to_llama(gone)
+    return _to_llama(gone.data, gone.meta)
 
 
 def _from_llama(message: ChatMessage) -> Pair:
@@ -115,6 +116,8 @@ def _from_llama(message: ChatMessage) -> Pair:
     if len(message.blocks) == 1 and whole["blocks"] == [TextBlock(text=text or "").model_dump()]:
         del whole["blocks"]
         whole["content"] = text
+    if not whole["additional_kwargs"]:
+        del whole["additional_kwargs"]
     said: dict[str, Any] = {"role": whole["role"], "content": text}
     if calls := [block for block in message.blocks if isinstance(block, ToolCallBlock)]:
         said["tool_calls"] = [tool_call(call.tool_call_id, call.tool_name, call.tool_kwargs) for call in calls]
@@ -123,10 +126,17 @@ def _from_llama(message: ChatMessage) -> Pair:
     return keep(_NAME, said, whole)
 
 
-def _to_llama(message: tape.Message) -> ChatMessage:
-    whole = kept(_NAME, message, "role", "content")
-    if whole is None:
-        whole = {"role": message.role if message.role in _ROLES else "user", "content": message.text}
-    elif "blocks" in whole:
-        whole.pop("content", None)
+def _to_llama(data: dict[str, Any], meta: dict[str, Any] | None) -> ChatMessage:
+    rest = (meta or {}).get(_NAME)
+    if rest is None:
+        # Of another program: what every message tells of itself.
+        message = Message("", "", data, None, 0, 0, 0)
+        return ChatMessage(message.text, role=_ROLES.get(message.role or "", "user"))
+    role, content = data["role"], data["content"]
+    if not rest and _KNOWN and role in _ROLES and isinstance(content, str):
+        # A plain text: nothing else to check.
+        return _message({"role": _ROLES[role], "additional_kwargs": {}, "blocks": [_text({"text": content})]})
+    whole = {"role": role, "content": content, **from_json(rest)}
+    if "blocks" in whole:
+        del whole["content"]
     return ChatMessage(**whole)

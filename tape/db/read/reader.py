@@ -149,8 +149,9 @@ class Reader:
             page = partial(entries.page, filter=filter, most=most)
             rows: list[entries.Listed] = self.ask(tape, point, page, list)
             more = len(rows) == most
+            if more:
+                filter = filter.beyond(rows[-1])
             for listed in rows:
-                filter = filter.beyond(listed)
                 if filter.kinds is None or listed.row.kind in filter.kinds:
                     yield listed.entry()
                     left -= 1

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from google.adk.events.event import Event
 from google.genai import types
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 import tape
 from tape.integrations.adk.places import TEMP
+from tape.integrations.histories import copying
 from tape.integrations.naming import short
 
 __all__ = ["Written", "content_of", "event_of", "json_of", "message_of", "kept", "kept_beside", "newest"]
 
-Model = TypeVar("Model", bound=BaseModel)
+Held = tuple[tape.Entry, dict[str, Any]]
+"""An entry, and what it says of an event besides its content."""
 
 _BESIDE = "adk"
 """The name under which an event is kept in the meta of its message."""
@@ -29,7 +31,6 @@ _ALONE = "adk.event"
 """The name of an event without content."""
 _CLOCK = range(-60_000_000_000, 200_000_000_000)
 """The seconds since 1970 that a tape can tell."""
-_PAGE = 500
 _ROLES = {"model": "assistant"}
 _ROLES_BACK = {"assistant": "model"}
 _BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
@@ -120,64 +121,41 @@ def kept(entry: tape.Entry) -> dict[str, Any]:
     """Return what an entry says of an event besides its content; nothing if it is none of ADK's."""
     payload: Any = entry.payload
     if entry.kind == "event" and payload.name == _ALONE:
-        data: dict[str, Any] = payload.data
-        return data
+        return cast(dict[str, Any], payload.data)
     return kept_beside(entry.meta) if entry.kind == "append" else {}
 
 
 def kept_beside(meta: dict[str, Any] | None) -> dict[str, Any]:
     """Return what the meta of a message says of its event."""
-    data: dict[str, Any] = (meta or {}).get(_BESIDE) or {}
-    return data
+    return (meta or {}).get(_BESIDE) or {}
 
 
-def newest(chat: tape.Snapshot, most: int) -> Iterator[tape.Entry]:
+def newest(chat: tape.Snapshot, most: int | None) -> Iterator[Held]:
     """Yield the entries that are ADK's events, newest first; about ``most`` of them will be asked for."""
-    before, page = None, most + 1
-    while True:
-        page = min(page, _PAGE)
-        entries = list(chat.entries(before=before, reverse=True, limit=page))
-        yield from (entry for entry in entries if kept(entry))
-        if len(entries) < page:
-            return
-        before, page = entries[-1].seq, page * 4
+    before = None
+    for page in (None,) if most is None else (most + 1, None):
+        for entry in chat.entries(before=before, reverse=True, limit=page):
+            before = entry.seq
+            if data := kept(entry):
+                yield entry, data
 
 
-def event_of(entry: tape.Entry) -> Event:
+def event_of(entry: tape.Entry, data: dict[str, Any]) -> Event:
     """Return the event that an entry holds."""
-    fields = {"id": entry.key, **kept(entry)}
+    fields = {"id": entry.key, **data}
     if entry.kind == "append":
-        payload: Any = entry.payload
-        fields["content"] = content_of(payload.message, fields.get("content"))
+        fields["content"] = content_of(cast(Any, entry.payload).message, fields.get("content"))
     if not fields.keys() <= _FIELDS.keys():
         # Another release of ADK had other fields.
         return Event.model_validate(fields)
     # Every field is checked as the model would check it, but not for arguments that only a caller may give.
-    read = {name: _FIELDS[name](value) for name, value in fields.items()}
-    for name, make in _MADE.items():
-        if name not in read:
-            read[name] = make()
-    return _like(_EVENT, read)
+    read = {name: _FIELDS[name].validate_python(value) for name, value in fields.items()}
+    return _event(read | {name: make() for name, make in _MADE.items() if name not in read})
 
 
-def _like(model: Model, fields: dict[str, Any]) -> Model:
-    """Return a copy of a model that has no private attributes, with other fields, as ``model_copy`` would make it.
-
-    A long session is made of thousands of them: what ``model_copy`` takes is a third of the time to load it.
-    """
-    made = model.__class__.__new__(model.__class__)
-    object.__setattr__(made, "__dict__", {**model.__dict__, **fields})
-    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
-    object.__setattr__(made, "__pydantic_extra__", None)
-    object.__setattr__(made, "__pydantic_private__", None)
-    return made
-
-
-_EVENT = Event(id="-")
-_FIELDS = {name: TypeAdapter(field.rebuild_annotation()).validate_python for name, field in Event.model_fields.items()}
-_MADE: dict[str, Any] = {
-    name: field.default_factory for name, field in Event.model_fields.items() if field.default_factory
-}
+_event = copying(Event(id="-"))
+_FIELDS = {name: TypeAdapter(field.rebuild_annotation()).validator for name, field in Event.model_fields.items()}
+_MADE: dict[str, Any] = {name: make for name, field in Event.model_fields.items() if (make := field.default_factory)}
 
 
 # -- content
@@ -200,14 +178,14 @@ def content_of(message: dict[str, Any], rest: dict[str, Any] | None = None) -> t
     """Return the content that was made a message."""
     role, blocks = message["role"], message["content"]
     if isinstance(blocks, str):
-        parts = [_like(_PART, {"text": blocks})]
+        parts = [_text({"text": blocks})]
     else:
         parts = [types.Part.model_validate(_part(block)) for block in blocks]
-    content = _like(_CONTENT, {"parts": parts, "role": _ROLES_BACK.get(role, role)})
+    content = _content({"parts": parts, "role": _ROLES_BACK.get(role, role)})
     return types.Content.model_validate({**content.model_dump(), **rest}) if rest else content
 
 
-_PART, _CONTENT = types.Part(), types.Content()
+_text, _content = copying(types.Part()), copying(types.Content())
 
 
 def _block(part: dict[str, Any]) -> dict[str, Any]:

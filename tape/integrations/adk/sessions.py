@@ -19,7 +19,7 @@ from google.adk.sessions.session import Session
 from pydantic import PrivateAttr
 
 import tape
-from tape.integrations.adk.events import Written, event_of, json_of, kept, kept_beside, newest
+from tape.integrations.adk.events import Held, Written, event_of, json_of, kept_beside, newest
 from tape.integrations.adk.places import APP, TEMP, USER, Place, put_states, states_of
 from tape.integrations.naming import listed, opened, short
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
@@ -28,7 +28,6 @@ __all__ = ["TapeSessionService"]
 
 Names = tuple[str, str, str]
 """An app, a user and a session."""
-_PAGE = 500
 _ABOUT = "adk"
 """The name under which a session's tape tells what it is."""
 
@@ -78,12 +77,12 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
         try:
             # All that is read is of one moment: what comes later is not seen, and so makes the session stale.
             chat = store.tape(place.session).at(info.head)
-            last, entries = _entries(chat, config or GetSessionConfig())
+            last, events = _events(chat, config or GetSessionConfig())
             state = states_of(chat) | _shared(store, place)
         except tape.TapeNotFound:
             return None
-        updated, seen = (about["created"], info.head) if last is None else (kept(last)["timestamp"], last.seq)
-        return _made(names, state, updated, [event_of(entry) for entry in entries]).note(seen)
+        updated, seen = (about["created"], info.head) if last is None else (last[1]["timestamp"], last[0].seq)
+        return _made(names, state, updated, events).note(seen)
 
     @awaited
     def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
@@ -98,7 +97,7 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
             names: Names = tuple(about["names"])
             chat = store.tape(info.id)
             last = next(newest(chat, 1), None)
-            updated = about["created"] if last is None else kept(last)["timestamp"]
+            updated = about["created"] if last is None else last[1]["timestamp"]
             sessions.append(_made(names, states_of(chat) | _shared(store, Place(store, *names)), updated, []))
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
         return ListSessionsResponse(sessions=list(sessions))
@@ -165,17 +164,17 @@ def _trimmed(session_id: str | None) -> str:
     return (session_id or "").strip()
 
 
-def _entries(chat: tape.Snapshot, config: GetSessionConfig) -> tuple[tape.Entry | None, list[tape.Entry]]:
-    """Return the entry of the last event, and of those events that are asked for."""
+def _events(chat: tape.Snapshot, config: GetSessionConfig) -> tuple[Held | None, list[Event]]:
+    """Return the last event as it is held, and the events that are asked for."""
     since, most = config.after_timestamp or float("-inf"), config.num_recent_events
-    last: tape.Entry | None = None
-    wanted: list[tape.Entry] = []
-    for entry in newest(chat, _PAGE if most is None else max(most, 1)):
-        last = last or entry
+    last: Held | None = None
+    wanted: list[Event] = []
+    for held in newest(chat, most):
+        last = last or held
         if len(wanted) == most:
             break
-        if kept(entry)["timestamp"] >= since:
-            wanted.append(entry)
+        if held[1]["timestamp"] >= since:
+            wanted.append(event_of(*held))
     return last, wanted[::-1]
 
 
@@ -232,10 +231,10 @@ def _is_stale(chat: tape.Tape, session: Session, seen: int) -> bool:
     """Whether there is an event that a session does not know. What others write on its tape does not count."""
     last = next(newest(chat, 1), None)
     if last is None or seen:
-        return last is not None and last.seq > seen
+        return last is not None and last[0].seq > seen
     # Not one that this service has made: what it says must do.
-    known = bool(session.events) and short(session.events[-1].id) == last.key
-    return not known and bool(kept(last)["timestamp"] > session.last_update_time)
+    known = bool(session.events) and short(session.events[-1].id) == last[0].key
+    return not known and bool(last[1]["timestamp"] > session.last_update_time)
 
 
 def _follow(store: tape.Store, chat: tape.Tape, written: Written) -> None:
