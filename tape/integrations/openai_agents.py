@@ -58,7 +58,7 @@ class TapeSession(Adapter):
             # A wrong option fails here, not at the end of a run.
             OpenAIResponsesCompactionSession(session_id, self, **compaction)
         super().__init__(store)
-        self._chat = self._connected.store.tape(session_id)
+        self._connected.store.tape(session_id)
 
     @awaited
     def get_items(self, limit: int | None = None) -> list[Item]:
@@ -66,7 +66,7 @@ class TapeSession(Adapter):
 
         Raises BudgetExceeded when the last request and step do not fit. A limit asks for items, not for a context.
         """
-        chat, last = self._chat, resolve_session_limit(limit, self.session_settings)
+        chat, last = self._tape(), resolve_session_limit(limit, self.session_settings)
         if last is None and self._shown is not None:
             return _shown(chat.context(**self._shown))
         # As the SDK's own SQLite session has it, a negative limit is none.
@@ -77,7 +77,7 @@ class TapeSession(Adapter):
     def add_items(self, items: list[Item]) -> None:
         """Append items, all or none."""
         if items:
-            _extend(self._chat, items)
+            _extend(self._tape(), items)
 
     @awaited_to_end
     def pop_item(self) -> Item | None:
@@ -105,6 +105,9 @@ class TapeSession(Adapter):
 
         self._connected.store.transaction(write)
 
+    def _tape(self) -> tape.Tape:
+        return self._connected.store.tape(self.session_id)
+
     # -- compaction
 
     async def run_compaction(self, args: OpenAIResponsesCompactionArgs | None = None, *, wrapper: Any = None) -> None:
@@ -123,7 +126,7 @@ class TapeSession(Adapter):
         self, limit: int, *, prune_prefix: Callable[[Item], bool] | None = None
     ) -> _Suffix:
         """What the SDK asks a session for that can replace its last items in one step."""
-        page = await self._connected.run(lambda _: self._chat.messages(limit=limit))
+        page = await self._connected.run(lambda store: store.tape(self.session_id).messages(limit=limit))
 
         async def replace_suffix(start: int, output: list[Item]) -> bool:
             replaced = page.items[start:]
@@ -134,7 +137,7 @@ class TapeSession(Adapter):
 
     async def _atomic_replace_items(self, items: list[Item]) -> bool:
         """What the SDK asks a session for that can replace all its items in one step."""
-        await self._connected.finish(lambda _: _branch(self._chat, None, items))
+        await self._connected.finish(lambda _: _branch(self._tape(), None, items))
         return True
 
     # -- paused runs
@@ -145,11 +148,11 @@ class TapeSession(Adapter):
 
         There is one at a time: the one before is replaced.
         """
-        self._chat.put(_RUN, {"state": as_json(state.to_json(**options))})
+        self._tape().put(_RUN, {"state": as_json(state.to_json(**options))})
 
     async def load_run_state(self, agent: Agent[Any], **options: Any) -> RunState[Any] | None:
         """Return the run that was kept, or None; ``options`` are those of ``RunState.from_json``."""
-        kept = await self._connected.run(lambda _: self._chat.state(_RUN))
+        kept = await self._connected.run(lambda store: store.tape(self.session_id).state(_RUN))
         return None if kept is None else await RunState.from_json(agent, from_json(kept["state"]), **options)
 
     @awaited_to_end

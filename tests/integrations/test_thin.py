@@ -16,7 +16,7 @@ SHARED = ("__init__", "histories", "naming", "opening", "pydantic_messages")
 """What several adapters use."""
 BESIDE = ("httpx", "seams", "temporal")
 """What records and replays runs, and the pointers of Temporal: not adapters of a framework's own store."""
-MOST_CODE, MOST_LINES = 2_829, 4_350
+MOST_CODE, MOST_LINES = 2_831, 4_358
 """Lines of code that the adapters and what they share have together (all but docstrings, comments and blank lines), and
 lines of any kind. The aim is 2 500."""
 OPEN = ("tape", "tape.integrations", "tape.transcripts", "tape.errors", "tape.aio.workers")
