@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,11 @@ class TestWriting:
         with backend.raw() as foreign:
             foreign.execute("BEGIN")
             foreign.execute("SELECT * FROM tape_heads FOR UPDATE")
-            for write in (lambda: chat.append(role="user", content="2"), lambda: chat.event("e", {})):
+            writes: list[Callable[[], Any]] = [
+                lambda: chat.append(role="user", content="2"),
+                lambda: chat.event("e", {}),
+            ]
+            for write in writes:
                 began = time.monotonic()
                 with pytest.raises(tape.StoreBusy):
                     write()
