@@ -7,8 +7,9 @@ and by this suite with ``TAPE_TEST_CITUS_URL``.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,31 @@ class TestWriting:
         assert [m.content for m in stores[0].tape("t").messages()] == [f"{n}" for n in range(20)]
         assert stores[0].verify("t").ok
         assert names(stores[1].feed()) == [("t", n) for n in range(1, 22)]
+
+    def test_an_append_waits_for_a_row_no_longer_than_its_timeout(self, backend: Backend) -> None:
+        """What the session says of it does not reach the worker: each transaction says it."""
+        store = backend.open(timeout=0.3)
+        chat = store.tape("t")
+        chat.append(role="user", content="0")
+        chat.append(role="user", content="1")
+        # Would a wait end by the session's setting, it would end too late.
+        database = store._services.database
+        assert isinstance(database, PostgresDatabase)
+        database.read(lambda tx: tx.execute("SELECT set_config('lock_timeout', '20s', false)").fetchone())
+        with backend.raw() as foreign:
+            foreign.execute("BEGIN")
+            foreign.execute("SELECT * FROM tape_heads FOR UPDATE")
+            writes: list[Callable[[], Any]] = [
+                lambda: chat.append(role="user", content="2"),
+                lambda: chat.event("e", {}),
+            ]
+            for write in writes:
+                began = time.monotonic()
+                with pytest.raises(tape.StoreBusy):
+                    write()
+                assert time.monotonic() - began < 10
+            foreign.execute("ROLLBACK")
+        assert chat.append(role="user", content="3").seq == 4
 
     def test_a_tape_that_is_gone_is_not_written(self, backend: Backend) -> None:
         """Where a backup without the tape was restored under an open store, nothing is left behind by its append."""

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from support import programs, sizes
 from support.backends import Backend
+from support.damage import Tamperer
 from support.processes import PATIENCE, Crew, Worker, scaled, until
 
 import tape
@@ -368,15 +369,14 @@ class TestRestored:
         chat = store.tape("t")
         chat.append(role="user", content="first")
         tables = ("tape_heads", "tape_live", "tape_entries")
-        with backend.raw() as server:
+        # Restored as a standby has it: triggers do not fire there.
+        with closing(Tamperer(backend)) as server:
             for table in tables:
-                server.execute(f"CREATE TABLE kept_{table} AS TABLE {table}")
+                server.run(f"CREATE TABLE kept_{table} AS TABLE {table}")
             lost = chat.append(role="user", content="lost")
-            server.execute("SET session_replication_role = replica")
             for table in tables:
-                # Restored as a standby has it: triggers do not fire there.
-                server.execute(f"DELETE FROM {table}")
-                server.execute(f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM kept_{table}")
+                server.run(f"DELETE FROM {table}")
+                server.run(f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM kept_{table}")
         with backend.open() as other:
             assert other.tape("t").append(role="user", content="other").seq == lost.seq
         assert chat.append(role="user", content="next").seq == lost.seq + 1

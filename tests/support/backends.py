@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self
 
 import psycopg
 import sqlalchemy as sa
+from psycopg import sql
 
 import tape
 from support.turns import Turn
@@ -67,6 +68,7 @@ def folder_in_memory() -> str | None:
 
 CITUS = "TAPE_TEST_CITUS_URL"
 """The variable that names the coordinator of a Citus cluster, on which every schema of the tests lives on a worker."""
+_SPREAD = "citus.enable_schema_based_sharding=on"
 
 
 def start_postgres() -> sa.URL:
@@ -81,9 +83,25 @@ def given_postgres() -> sa.URL | None:
         return None
     url = sa.make_url(address).set(drivername="postgresql+psycopg")
     if os.environ.get(CITUS):
-        # Whoever creates a schema, it then lives on a worker.
-        url = url.update_query_dict({"options": "-ccitus.enable_schema_based_sharding=on"})
+        _spread(url)
     return url
+
+
+def _spread(url: sa.URL) -> None:
+    """Let every schema live on a worker, whoever creates it.
+
+    The database says so: what an address says is said anew in each transaction behind a pooler.
+    """
+    told = (
+        "SELECT 1 FROM pg_db_role_setting JOIN pg_database d ON d.oid = setdatabase"
+        " WHERE datname = %s AND %s = ANY (setconfig)"
+    )
+    with psycopg.connect(dsn(url)) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [_SPREAD])
+        if connection.execute(told, [url.database, _SPREAD]).fetchone():
+            return
+        database, setting = sql.Identifier(url.database or ""), sql.SQL(_SPREAD)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET {}").format(database, setting))
 
 
 def dsn(url: sa.URL) -> str:

@@ -39,16 +39,12 @@ class Shards:
         """What is added to transaction ids; None until it is asked for."""
         self.since = ""
         """Since when the server was running that was asked."""
-        self.brief: tuple[str, ...] = () if durable else (_EVERYWHERE, "SET LOCAL synchronous_commit = off")
-        """The settings of a transaction that waits for nobody on the worker."""
+        waits = f"SET LOCAL lock_timeout = {max(1, int(timeout * 1000))}"
+        self.brief = (_EVERYWHERE, waits, *(() if durable else ("SET LOCAL synchronous_commit = off",)))
+        """The settings of an append that is sent as a whole; it may wait for a row on the worker."""
         self.reading = (_EVERYWHERE, "SET LOCAL enable_seqscan = off", "SET LOCAL enable_memoize = off")
         """The settings of a transaction that reads."""
-        self.settings = (
-            _EVERYWHERE,
-            f"SET LOCAL lock_timeout = {max(1, int(timeout * 1000))}",
-            *self.reading[1:],
-            *self.brief[1:],
-        )
+        self.settings = (*self.brief, *self.reading[1:])
         """The settings of every other transaction that writes: those of the session do not reach the worker."""
 
 
