@@ -91,6 +91,18 @@ class TestHealthy:
         assert "chain" not in found
         assert found["integrity"]["what"] == "not examined (quick)"
 
+    def test_a_closed_store_is_not_a_damaged_one(self, store: tape.Store) -> None:
+        """It raises, as every other call does, and tells nobody to restore a backup."""
+        assert {found.level for found in store.doctor(quick=True)} <= {"ok", "note", "warning"}
+        store.close()
+        with pytest.raises(tape.StoreFailed, match="closed"):
+            store.doctor()
+
+    def test_one_owner_is_told_nothing_of_the_others(self, store: tape.Store) -> None:
+        """Neither of transactions nor of the log, the file and the index that all share."""
+        found = {finding.check for finding in store.scoped("ann").doctor()}
+        assert found == {"schema", "engine", "guards", "purges", "chain", "view"}
+
     def test_the_address_is_shown_without_the_password(self, tmp_path: Path) -> None:
         """A URL is told, its password is not."""
         session = Session("postgresql://ann:secret@host/db", None, None)

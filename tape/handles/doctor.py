@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from tape.core.amounts import count, size
 from tape.core.records import Finding, IndexProblem, Problem, Report, ViewProblem
 from tape.core.strict import RESERVED
-from tape.db.engine.connect import sqlite_loses_pages
+from tape.db.engine.connect import Unreachable, sqlite_loses_pages
 from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import Oldest, StoreState, integrity, missing_guards, oldest_transaction, wal_size
 from tape.db.maintain.purge import unemptied
 from tape.db.schema.tables import REVISION
 from tape.db.transfer.staging import forsaken
-from tape.errors import TapeError, TapeHidden, TapeNotFound
+from tape.errors import StoreBusy, TapeError, TapeHidden, TapeNotFound
 
 if TYPE_CHECKING:
     from tape.db.transfer.files import Progress
@@ -47,28 +47,43 @@ def schema_finding(state: StoreState) -> Finding:
 
 
 def examine(store: Store, database: Database, *, quick: bool, progress: Progress | None) -> Iterator[Finding]:
-    """Run every check on an open store. A check that the damage itself prevents is a finding, too."""
+    """Run every check on an open store. A check that the damage itself prevents is a finding, too.
+
+    What one owner sees of the store tells nothing about the others: not their transactions, nor the whole file.
+    """
+    # A database that is closed or cannot be reached is not damaged.
+    database.read(lambda tx: tx.execute("SELECT 1", ()).fetchone())
     yield Finding("schema", "ok", f"revision {REVISION}")
-    # Whose transactions are open is nothing for one owner.
-    sessions = database.postgres and store.owner is None
-    checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
-        ("engine", lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]),
-        ("log", lambda: [wal_finding(length) for length in [wal_size(database)] if length is not None]),
-        ("guards", lambda: [guards_finding(missing_guards(database))]),
-        ("transactions", lambda: [transaction_finding(oldest_transaction(database))] if sessions else []),
-        ("purges", lambda: purge_findings(store, database)),
-        ("index", lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]),
-    ]
-    if quick:
-        checks.append(("integrity", lambda: [Finding("integrity", "note", "not examined (quick)")]))
-    else:
-        checks.append(("integrity", lambda: [] if database.postgres else [integrity_finding(integrity(database))]))
-        checks.append(("chain", lambda: report_findings(store.verify(progress=progress))))
-    for name, look in checks:
+    for name, look in _checks(store, database, quick=quick, progress=progress).items():
         try:
             yield from look()
+        except (StoreBusy, Unreachable):
+            raise
         except TapeError as error:
             yield Finding(name, "error", f"cannot be read: {error}", "restore the store from a backup")
+
+
+def _checks(
+    store: Store, database: Database, *, quick: bool, progress: Progress | None
+) -> dict[str, Callable[[], Iterable[Finding]]]:
+    """Return the checks by name, in their order."""
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {}
+    of_all = store.owner is None
+    checks["engine"] = lambda: [engine_finding("PostgreSQL" if database.postgres else "SQLite", store.health().server)]
+    if of_all and not database.postgres:
+        checks["log"] = lambda: [wal_finding(length) for length in [wal_size(database)] if length is not None]
+    checks["guards"] = lambda: [guards_finding(missing_guards(database))]
+    if of_all and database.postgres:
+        checks["transactions"] = lambda: [transaction_finding(oldest_transaction(database))]
+    checks["purges"] = lambda: purge_findings(store, database)
+    checks["index"] = lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]
+    if quick:
+        checks["integrity"] = lambda: [Finding("integrity", "note", "not examined (quick)")]
+        return checks
+    if of_all and not database.postgres:
+        checks["integrity"] = lambda: [integrity_finding(integrity(database))]
+    checks["chain"] = lambda: report_findings(store.verify(progress=progress))
+    return checks
 
 
 def engine_finding(engine: str, version: str) -> Finding:

@@ -169,7 +169,7 @@ def _events(chat: tape.Snapshot, config: GetSessionConfig) -> tuple[Held | None,
     since, most = config.after_timestamp or float("-inf"), config.num_recent_events
     last: Held | None = None
     wanted: list[Event] = []
-    for held in newest(chat, most):
+    for held in newest(chat, None if most is None else max(most, 1)):
         last = last or held
         if len(wanted) == most:
             break
