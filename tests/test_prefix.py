@@ -126,10 +126,9 @@ class TestBesideEachOther:
         channels = {store._db._channel for store in (one, two, backend.open())}  # type: ignore[attr-defined]
         assert len(channels) == 3
 
+    @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
     def test_writers_of_two_schemas_do_not_wait_for_each_other(self, store: tape.Store, backend: Backend) -> None:
         """A transaction on one store can write to a tape of the same id in another schema of the same database."""
-        if not backend.postgres:
-            return  # A file has no schemas.
         other = tape.open(backend.url, schema=f"{backend.schema}_other", timeout=2.0)
         try:
 
@@ -144,10 +143,9 @@ class TestBesideEachOther:
             with closing(backend.raw()) as connection:
                 connection.execute(f'DROP SCHEMA "{backend.schema}_other" CASCADE')
 
+    @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
     def test_a_schema_is_the_same_however_it_is_named(self, store: tape.Store, backend: Backend) -> None:
         """Said as an option or by the search path: its writers exclude each other, and hear each other's commits."""
-        if not backend.postgres:
-            return  # A file has no schemas.
         url = backend.url.update_query_dict({"options": f"-csearch_path={backend.schema}"})
         with tape.open(url, timeout=0.2) as same:
 
