@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tape.core.messages.dialects import with_result
 from tape.core.messages.media import label, read_data_url, read_media
 from tape.core.messages.shapes import Media, Text, contents
 
@@ -42,7 +43,7 @@ def shorten(message: dict[str, Any], limit: int, where: str = "") -> dict[str, A
                         )
                         if is_result and inner in part:
                             part = {**part, inner: cut(part[inner])}
-                parts.append(part)
+                parts.append(with_result(part, cut) if isinstance(part, dict) else part)
             result[name] = parts
     return result if changed else message
 

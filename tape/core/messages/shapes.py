@@ -1,8 +1,8 @@
 """Reading messages of every shape into one: text, media, tool calls and tool results, in order. Pure.
 
 Known shapes: OpenAI chat messages, OpenAI Responses items, Anthropic messages, AI-SDK messages (with parts and with
-content parts). An unknown part becomes ``Other`` and is sent only to the API it came from; the others get a mark in its
-place.
+content parts), and the dialects of ``dialects``. An unknown part becomes ``Other`` and is sent only to the API it came
+from; the others get a mark in its place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tape.core.messages.dialects import ROLES, blocks
 from tape.core.messages.media import Media, label, read_data_url, read_media
 
 __all__ = [
@@ -181,6 +182,8 @@ def is_plain(message: dict[str, Any]) -> bool:
     content, role = message.get("content"), message.get("role")
     if type(content) is not str or role == "tool" or content[:5] == "data:":
         return False
+    if type(role) is str and role in ROLES:
+        return False
     return (role is not None and len(message) == 2) or message.keys() <= _PLAIN
 
 
@@ -189,11 +192,11 @@ def read(message: dict[str, Any]) -> Neutral:
     role, content = message.get("role"), message.get("content")
     if type(role) is str and type(content) is str and (len(message) == 2 or message.keys() <= _PLAIN):
         # Most messages are a text and a role.
-        return Neutral(role, [Text(content)] if content else [])
+        return Neutral(ROLES.get(role, role), [Text(content)] if content else [])
     kind = message.get("type")
     if isinstance(kind, str) and role is None and kind != "message":
         return _item(message, kind)
-    role = role if isinstance(role, str) else "user"
+    role = ROLES.get(role, role) if isinstance(role, str) else "user"
     name = message.get("name")
     name = name if isinstance(name, str) and name else None
     if role == "tool" and isinstance(message.get("tool_call_id"), str):
@@ -224,7 +227,9 @@ def _chat_call(call: dict[str, Any]) -> Call:
         return Call(call["id"], str(custom.get("name") or "tool"), custom.get("input", ""), call)
     function = call.get("function")
     function = function if isinstance(function, dict) else call
-    return Call(call["id"], str(function.get("name") or "tool"), function.get("arguments", "{}"))
+    # LangChain calls them args.
+    arguments = function.get("arguments", function.get("args", "{}"))
+    return Call(call["id"], str(function.get("name") or "tool"), arguments)
 
 
 def _beside(message: dict[str, Any]) -> list[Part]:
@@ -273,6 +278,9 @@ def _part(part: Any) -> list[Part]:
         return [Text(part)]
     if not isinstance(part, dict):
         return [*_values(part)]
+    known = blocks(part)
+    if known is not None:
+        return [inner for block in known for inner in _part(block)]
     kind = part.get("type")
     if isinstance(part.get("text"), str) and (not isinstance(kind, str) or kind in _TEXTS):
         return [Text(part["text"])] if part["text"] else []

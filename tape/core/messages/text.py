@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from tape.core.messages.dialects import blocks
+
 __all__ = ["data_text", "text_of"]
 
 _IDS = frozenset(
@@ -47,6 +49,10 @@ def _texts(value: Any, *, in_tool: bool) -> Iterator[str]:
         for item in value:
             yield from _texts(item, in_tool=in_tool)
     elif isinstance(value, dict):
+        if not in_tool and (known := blocks(value)) is not None:
+            for block in known:
+                yield from _texts(block, in_tool=False)
+            return
         media = not _MEDIA.isdisjoint(value)
         for name, item in value.items():
             if in_tool:

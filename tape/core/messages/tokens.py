@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tape.core.late import late_pattern
+from tape.core.messages.dialects import blocks
 from tape.core.messages.media import read_data_url
 
 __all__ = ["MEDIA_TOKENS", "MESSAGE_TOKENS", "Counter", "estimate", "message_tokens", "reported"]
@@ -101,6 +102,9 @@ def _value(value: Any, counter: Counter, in_result: bool) -> int:
     if isinstance(value, list):
         return sum(_value(item, counter, in_result) for item in value)
     if isinstance(value, dict):
+        known = None if in_result else blocks(value)
+        if known is not None:
+            return sum(_value(block, counter, in_result) for block in known)
         kind = value.get("type")
         if isinstance(kind, str):
             if kind in _MEDIA_TYPES:

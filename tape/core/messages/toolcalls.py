@@ -1,14 +1,16 @@
 """Which tool calls a message makes and which it answers, in the shapes that models and frameworks use.
 
 Read once, when the message is recorded, and stored in the entry. Known shapes: OpenAI chat (``tool_calls``,
-``tool_call_id``), OpenAI Responses items (``call_id``), Anthropic blocks (``tool_use``, ``tool_result``), and AI-SDK
-parts (``tool-call``, ``tool-result``, ``tool-<name>``, ``dynamic-tool``). A result inside the message that makes the
-call needs no binding, because both are shown or hidden together.
+``tool_call_id``), OpenAI Responses items (``call_id``), Anthropic blocks (``tool_use``, ``tool_result``), AI-SDK parts
+(``tool-call``, ``tool-result``, ``tool-<name>``, ``dynamic-tool``), and the dialects of ``dialects``. A result inside
+the message that makes the call needs no binding, because both are shown or hidden together.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from tape.core.messages.dialects import blocks
 
 __all__ = ["find", "waiting"]
 
@@ -63,9 +65,17 @@ def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
     for parts in (message.get("content"), message.get("parts")):
         if isinstance(parts, list):
             for part in parts:
-                if isinstance(part, dict) and isinstance(part.get("type"), str):
-                    _item(part, part["type"], made, answered)
+                for block in _blocks(part):
+                    _item(block, block["type"], made, answered)
     return made, answered
+
+
+def _blocks(part: Any) -> list[dict[str, Any]]:
+    """Return a part as blocks that have a type; none if it is something else."""
+    known = blocks(part) if isinstance(part, dict) else []
+    if known is not None:
+        return known
+    return [part] if isinstance(part.get("type"), str) else []
 
 
 def _note(into: dict[str, None], call: Any) -> None:

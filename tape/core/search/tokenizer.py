@@ -39,8 +39,8 @@ __all__ = [
     "vocabulary",
 ]
 
-VERSION = 1
-"""The version of the tokens. An index made by another version is rebuilt."""
+VERSION = 2
+"""The version of the tokens and of what is text in a message. An index made by another version is rebuilt."""
 
 LONG = 65_536
 """Characters from which on a text is long. Looking for hundreds of words in it would take longer than reading it."""

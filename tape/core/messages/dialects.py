@@ -1,0 +1,194 @@
+"""Parts of messages in the words of other APIs and frameworks, read as blocks that the rest of the core knows. Pure.
+
+Gemini (``function_call``), Bedrock (``toolUse``), Agent Framework (``function_result``), OpenTelemetry's GenAI
+conventions (``tool_call_response``) and Pydantic AI (``part_kind``) say with other names what Anthropic's blocks say. A
+tape keeps each part as it was given. Whoever reads one reads it through ``blocks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["ROLES", "blocks", "with_result"]
+
+Part = dict[str, Any]
+
+ROLES = {"model": "assistant", "ai": "assistant", "human": "user"}
+"""The roles that have another name elsewhere."""
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def blocks(part: Part) -> list[Part] | None:
+    """Return a part in another dialect as blocks, or None for a part that needs no translation."""
+    kind = part.get("type")
+    if isinstance(kind, str):
+        reader = _BY_TYPE.get(kind)
+        return None if reader is None else reader(part)
+    for name in part:
+        if name in _BY_FIELD:
+            return _BY_FIELD[name](part)
+    return None
+
+
+def with_result(part: Part, change: Callable[[Any], Any]) -> Part:
+    """Return a part with the tool result in it changed, in its own dialect; the part itself if it holds none."""
+    for name, inside in _RESULTS:
+        inner = part.get(name)
+        if isinstance(inner, dict) and inside in inner:
+            return {**part, name: {**inner, inside: change(inner[inside])}}
+    field = _TYPED_RESULTS.get(str(part.get("type") or part.get("part_kind")))
+    return {**part, field: change(part[field])} if field is not None and field in part else part
+
+
+_RESULTS = (("function_response", "response"), ("functionResponse", "response"), ("toolResult", "content"))
+_TYPED_RESULTS = {"function_result": "result", "tool_call_response": "response", "tool-return": "content"}
+
+
+def _call(id: Any, name: Any, arguments: Any) -> list[Part] | None:
+    if not isinstance(id, str) or not id:
+        return None
+    return [{"type": "tool_use", "id": id, "name": name, "input": {} if arguments is None else arguments}]
+
+
+def _result(id: Any, content: Any, failed: bool = False) -> list[Part] | None:
+    if not isinstance(id, str) or not id:
+        return None
+    return [{"type": "tool_result", "tool_use_id": id, "content": content, **({"is_error": True} if failed else {})}]
+
+
+def _file(address: Any, media_type: Any, family: Any = None) -> list[Part] | None:
+    """Return a file by its address or its data."""
+    if not isinstance(address, str):
+        return None
+    return [
+        {"type": family if family in ("image", "audio", "video") else "file", "url": address, "mediaType": media_type}
+    ]
+
+
+# -- Gemini, with the names of its SDK and of its API; and Bedrock
+
+
+def _inside(name: str, read: Callable[[Part], list[Part] | None]) -> Callable[[Part], list[Part] | None]:
+    def reader(part: Part) -> list[Part] | None:
+        inner = part[name]
+        return read(inner) if isinstance(inner, dict) else None
+
+    return reader
+
+
+def _gemini_call(call: Part) -> list[Part] | None:
+    return _call(call.get("id"), call.get("name"), call.get("args"))
+
+
+def _gemini_result(result: Part) -> list[Part] | None:
+    return _result(result.get("id"), result.get("response"))
+
+
+def _gemini_data(data: Part) -> list[Part] | None:
+    held = data.get("data")
+    # Its SDK writes bytes in the alphabet for addresses.
+    plain = held.translate(_URL_SAFE) if isinstance(held, str) else None
+    return _file(plain, data.get("mime_type", data.get("mimeType")))
+
+
+def _gemini_file(file: Part) -> list[Part] | None:
+    return _file(file.get("file_uri", file.get("fileUri")), file.get("mime_type", file.get("mimeType")))
+
+
+def _gemini_thought(part: Part) -> list[Part] | None:
+    text = part.get("text")
+    return [{"type": "thinking", "thinking": text}] if part["thought"] is True and isinstance(text, str) else None
+
+
+def _bedrock_call(call: Part) -> list[Part] | None:
+    return _call(call.get("toolUseId"), call.get("name"), call.get("input"))
+
+
+def _bedrock_result(result: Part) -> list[Part] | None:
+    return _result(result.get("toolUseId"), result.get("content"), result.get("status") == "error")
+
+
+# -- Agent Framework and the GenAI conventions
+
+
+def _framework_call(part: Part) -> list[Part] | None:
+    return _call(part.get("call_id"), part.get("name"), part.get("arguments"))
+
+
+def _framework_result(part: Part) -> list[Part] | None:
+    return _result(part.get("call_id"), part.get("result"), part.get("exception") is not None)
+
+
+def _genai_text(part: Part) -> list[Part] | None:
+    text = part.get("content")
+    return [{"type": "text", "text": text}] if "text" not in part and isinstance(text, str) else None
+
+
+def _genai_call(part: Part) -> list[Part] | None:
+    return _call(part.get("id"), part.get("name"), part.get("arguments"))
+
+
+def _genai_result(part: Part) -> list[Part] | None:
+    return _result(part.get("id"), part.get("response"))
+
+
+def _address(part: Part) -> list[Part] | None:
+    return _file(part.get("uri"), part.get("mime_type", part.get("media_type")), part.get("modality"))
+
+
+def _genai_data(part: Part) -> list[Part] | None:
+    return _file(part.get("content"), part.get("mime_type"), part.get("modality"))
+
+
+# -- Pydantic AI
+
+
+def _pydantic(part: Part) -> list[Part] | None:
+    kind, content, call = part["part_kind"], part.get("content"), part.get("tool_call_id")
+    if kind == "tool-call":
+        return _call(call, part.get("tool_name"), part.get("args"))
+    if kind == "tool-return":
+        return _result(call, content, part.get("outcome", "success") != "success")
+    if kind == "retry-prompt" and part.get("tool_name") is not None:
+        return _result(call, content, True)
+    if kind == "thinking":
+        return [{"type": "thinking", "thinking": content}]
+    if kind in ("text", "system-prompt", "user-prompt", "retry-prompt", "file"):
+        items = content if isinstance(content, list) else [content]
+        return [block for item in items for block in _pydantic_item(item)]
+    return [{**part, "type": f"pydantic-ai.{kind}"}]
+
+
+def _pydantic_item(item: Any) -> list[Part]:
+    if isinstance(item, str):
+        return [{"type": "text", "text": item}]
+    if not isinstance(item, dict):
+        return []
+    family = str(item.get("kind")).removesuffix("-url")
+    file = _file(item.get("url", item.get("data")), item.get("media_type"), family)
+    return file or [{"type": f"pydantic-ai.{family}", **item}]
+
+
+_BY_FIELD: dict[str, Callable[[Part], list[Part] | None]] = {
+    "part_kind": _pydantic,
+    "thought": _gemini_thought,
+    **{name: _inside(name, _gemini_call) for name in ("function_call", "functionCall")},
+    **{name: _inside(name, _gemini_result) for name in ("function_response", "functionResponse")},
+    **{name: _inside(name, _gemini_data) for name in ("inline_data", "inlineData")},
+    **{name: _inside(name, _gemini_file) for name in ("file_data", "fileData")},
+    "toolUse": _inside("toolUse", _bedrock_call),
+    "toolResult": _inside("toolResult", _bedrock_result),
+}
+"""How a part without a type is read, by a field that tells what it is."""
+_BY_TYPE: dict[str, Callable[[Part], list[Part] | None]] = {
+    "text": _genai_text,
+    "function_call": _framework_call,
+    "function_result": _framework_result,
+    "tool_call": _genai_call,
+    "tool_call_response": _genai_result,
+    "uri": _address,
+    "data": _address,
+    "blob": _genai_data,
+}
+"""How a part is read whose type may be another dialect's."""
