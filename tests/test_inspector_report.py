@@ -122,13 +122,18 @@ class TestRedaction:
                 {"type": "tool_result", "content": [{"type": "text", "text": "secret output"}]},
                 {"type": "function_call_output", "output": "secret output", "call_id": "c"},
                 {"type": "tool-weather", "output": {"deep": "secret output"}, "input": "kept"},
+                {"function_response": {"id": "c", "response": {"result": "secret output"}}},
+                {"toolResult": {"toolUseId": "c", "content": [{"text": "secret output"}]}},
+                {"type": "function_result", "call_id": "c", "result": "secret output"},
+                {"type": "tool_call_response", "id": "c", "response": "secret output"},
+                {"part_kind": "tool-return", "tool_call_id": "c", "content": "secret output"},
                 {"role": "user", "content": "kept"},
             ],
         }
         cleaned = clean(given)
         assert "secret output" not in str(cleaned)
         assert (cleaned["text"], cleaned["email"], str(cleaned).count("kept")) == (f"key {REDACTED}", REDACTED, 2)
-        assert str(cleaned).count(REDACTED) == 8
+        assert str(cleaned).count(REDACTED) == 13
         assert given["text"] == "key sk-abc1"
 
     def test_nothing_of_it_is_in_the_file(self, store: tape.Store, browser_text: Any) -> None:

@@ -441,7 +441,7 @@ class TestDialects:
         """Pictures become those of each API; a model's thinking is no text of its own."""
         picture = {"inline_data": {"mime_type": "image/png", "data": "-_-_"}}
         chat.append({"role": "user", "parts": [{"text": "See"}, picture]})
-        chat.append({"role": "model", "parts": [{"text": "Hm.", "thought": True}, {"text": "A cat."}]})
+        chat.append({"role": "model", "parts": [{"text": "Hm.", "thought": True}, {"text": "A cat.", "thought_signature": "c2ln"}]})
         item = {"kind": "image-url", "url": "https://a.b/c.png"}
         chat.append({"role": "user", "parts": [{"part_kind": "user-prompt", "content": ["And", item]}]})
         chat.append(
@@ -451,6 +451,7 @@ class TestDialects:
         assert first["content"][1]["image_url"]["url"] == "data:image/png;base64,+/+/"
         assert (second["role"], second["content"][-6:]) == ("assistant", "A cat.")
         assert chat.messages()[1].text == "A cat."
+        assert chat.search("c2ln") == []
         assert [part["type"] for part in third["content"]] == ["text", "image_url"]
         assert fourth["content"][0]["image_url"]["url"] == "https://a.b/d.png"
 

@@ -111,6 +111,20 @@ class TestRoundTrips:
                     assert copy.messages()[-1].text == "Lisbon."
 
 
+    def test_calls_of_frameworks_become_those_of_the_format(self, store: tape.Store, tmp_path: Path) -> None:
+        """LangChain's calls and Gemini's parts are written as OpenAI has them."""
+        call = {"name": "look", "args": {"at": 1}, "id": "c1", "type": "tool_call"}
+        answer = {"function_response": {"id": "c1", "name": "look", "response": {"result": "found"}}}
+        chat = store.create("talk", messages=[{"role": "user", "content": "Look"}])
+        chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        chat.append({"role": "user", "parts": [answer]})
+        assert write(chat, "openai", tmp_path / "out.json") == []
+        _, asked, answered = json.loads((tmp_path / "out.json").read_text())
+        function = {"name": "look", "arguments": '{"at":1}'}
+        assert asked["tool_calls"] == [{"id": "c1", "type": "function", "function": function}]
+        assert (answered["role"], answered["tool_call_id"]) == ("tool", "c1")
+
+
 class TestLosses:
     def test_what_cannot_be_held_is_told(self, store: tape.Store, tmp_path: Path) -> None:
         """Other branches, events, anchors and thoughts are counted by kind."""

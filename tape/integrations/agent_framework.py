@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,28 +50,10 @@ class TapeHistoryProvider(Histories, HistoryProvider):
 
 
 def _from_framework(message: Message) -> Pair:
-    """Return a message whose parts any reader understands, and beside it all that the framework says of it."""
+    """Return a message with its parts as they are, and beside it all else that the framework says of it."""
     whole = message.to_dict()
-    parts = whole["content"] = whole.pop("contents", [])
-    shown = [_part(part) for part in parts]
-    alike = all(part is raw for part, raw in zip(shown, parts, strict=True))
-    return keep(_NAME, {"role": whole["role"], "content": parts if alike else shown}, whole)
-
-
-def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of a message; calls and results in the form of Anthropic's models."""
-    if part.get("type") == "function_call":
-        arguments = part.get("arguments")
-        try:
-            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
-        except ValueError:
-            arguments = {"arguments": arguments}
-        return {"type": "tool_use", "id": part["call_id"], "name": part["name"], "input": arguments}
-    if part.get("type") == "function_result":
-        result = part.get("result")
-        text = result if isinstance(result, str) else json.dumps(tape.lenient(result)[0], ensure_ascii=False)
-        return {"type": "tool_result", "tool_use_id": part["call_id"], "content": text}
-    return part
+    whole["content"] = whole.pop("contents", [])
+    return keep(_NAME, {"role": whole["role"], "content": whole["content"]}, whole)
 
 
 def _to_framework(message: tape.Message) -> Message:

@@ -18,6 +18,7 @@ from opentelemetry.util.genai.completion_hook import CompletionHook
 import tape
 from tape.integrations.naming import digest, quoted, short
 from tape.integrations.opening import Adapter, StoreLike
+from tape.transcripts import genai_message
 
 __all__ = ["TapeCompletionHook", "export_spans"]
 
@@ -34,16 +35,6 @@ _REFERENCES = {
 """What was said, as attributes of a span; and those that tell where it is kept."""
 _CONVERSATION, _OPERATION = "gen_ai.conversation.id", "gen_ai.operation.name"
 _USED = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", "cached_tokens": "cache_read.input_tokens"}
-_BLOCKS = [
-    ("text", "text", {"content": "text"}),
-    ("reasoning", "thinking", {"content": "thinking"}),
-    ("tool_call", "tool_use", {"id": "id", "name": "name", "arguments": "input"}),
-    ("tool_call_response", "tool_result", {"id": "tool_use_id", "response": "content"}),
-]
-"""The parts of a GenAI message, the blocks that they are on a tape, and how their members are called there."""
-_TO_BLOCK = {part: (block, names) for part, block, names in _BLOCKS}
-_TO_PART = {block: (part, {there: here for here, there in names.items()}) for part, block, names in _BLOCKS}
-
 _log = logging.getLogger(__name__)
 
 
@@ -147,19 +138,14 @@ def _chained(messages: Any, before: str) -> tuple[list[tuple[str, dict[str, Any]
     """Return messages as a tape has them, each with the digest of itself and all before it; and the last digest."""
     made: list[tuple[str, dict[str, Any]]] = []
     for said in tape.lenient(list(messages))[0]:
-        blocks = [_renamed(part, _TO_BLOCK) for part in said["parts"]]
-        alone = len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["type"] == "text"
-        message = {"role": said["role"], "content": blocks[0]["text"] if alone else blocks}
+        parts = said["parts"]
+        alone = len(parts) == 1 and parts[0].keys() == {"type", "content"} and parts[0]["type"] == "text"
+        message = {"role": said["role"], **({"content": parts[0]["content"]} if alone else {"parts": parts})}
         if said.get("name") is not None:
             message["name"] = said["name"]
         before = f"otel-{_digest([before, message])}"
         made.append((before, message))
     return made, before
-
-
-def _renamed(part: Any, table: dict[str, tuple[str, dict[str, str]]]) -> dict[str, Any]:
-    kind, names = table.get(part["type"], (part["type"], {}))
-    return {names.get(name, name): held for name, held in part.items() if name != "type"} | {"type": kind}
 
 
 def _digest(value: Any) -> str:
@@ -192,7 +178,7 @@ def _spans(path: list[tape.Message], content: bool) -> Iterator[tuple[int, str, 
     """Yield the spans of the messages: the place of the message, title, kind and attributes."""
     called: dict[str, str] = {}
     for place, message in enumerate(path):
-        said = _genai(message)
+        said = genai_message(message)
         if message.role == "assistant":
             kept = ((message.meta or {}).get("otel") or {}).get("attributes") or {}
             facts = {name: held for name, held in kept.items() if held is not None and name not in _REFERENCES}
@@ -201,7 +187,7 @@ def _spans(path: list[tape.Message], content: bool) -> Iterator[tuple[int, str, 
                 facts[_REFERENCES[_INPUTS]] = _reference(path[place - 1])
             if content:
                 # A prompt is not an input: it has an attribute of its own.
-                before = [_genai(earlier) for earlier in path[:place] if earlier.role != "system"]
+                before = [genai_message(earlier) for earlier in path[:place] if earlier.role != "system"]
                 facts |= {_INPUTS: _text(before), _OUTPUTS: _text([said])}
             yield place, f"chat {facts.get('gen_ai.request.model', '')}".strip(), SpanKind.CLIENT, facts
         for part in said["parts"]:
@@ -212,20 +198,6 @@ def _spans(path: list[tape.Message], content: bool) -> Iterator[tuple[int, str, 
                 facts = {_OPERATION: "execute_tool", "gen_ai.tool.name": called.get(id, "unknown")}
                 facts |= {"gen_ai.tool.call.id": id, "gen_ai.tool.call.result_ref": _reference(message)}
                 yield place, f"execute_tool {facts['gen_ai.tool.name']}", SpanKind.INTERNAL, facts
-
-
-def _genai(message: tape.Message) -> dict[str, Any]:
-    content = message.content
-    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
-    parts = [_renamed(block, _TO_PART) for block in blocks if isinstance(block, dict) and "type" in block]
-    calls: Any = message.data.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        asked = call.get("function") or {}
-        named = {name: asked.get(name) for name in ("name", "arguments")}
-        parts.append({"type": "tool_call", "id": call.get("id"), **named})
-    if message.role == "tool" and "tool_call_id" in message.data:
-        parts = [{"type": "tool_call_response", "id": message.data["tool_call_id"], "response": message.text}]
-    return {"role": message.role or "user", "parts": parts}
 
 
 def _reference(message: tape.Message) -> str:

@@ -114,24 +114,11 @@ def _place(session_id: str, agent_id: str | None = None) -> str:
 
 
 def _from_strands(session_message: SessionMessage) -> Pair:
-    """Return a message whose blocks any reader understands, and beside it all that Strands says of it."""
+    """Return a message with its blocks as they are, and beside it all else that Strands says of it."""
     whole = session_message.to_dict()
     whole |= whole.pop("message")
     shown = whole["redact_message"] or whole
-    blocks = shown["content"]
-    if any("toolUse" in block or "toolResult" in block for block in blocks):
-        blocks = [_block(block) for block in blocks]
-    return keep(_NAME, {"role": shown["role"], "content": blocks}, whole)
-
-
-def _block(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block; calls and results in the form of Anthropic's models."""
-    if use := block.get("toolUse"):
-        return {"type": "tool_use", "id": use["toolUseId"], "name": use["name"], "input": use["input"]}
-    if result := block.get("toolResult"):
-        failed = {"is_error": True} if result.get("status") == "error" else {}
-        return {"type": "tool_result", "tool_use_id": result["toolUseId"], "content": result["content"], **failed}
-    return block
+    return keep(_NAME, {"role": shown["role"], "content": shown["content"]}, whole)
 
 
 def _to_strands(message: Message, number: int) -> SessionMessage:

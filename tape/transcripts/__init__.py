@@ -7,6 +7,7 @@ their own, and ``mirror`` takes a session as it comes.
 """
 
 from tape.transcripts.exports import EXPORT_FORMATS, export_transcript
+from tape.transcripts.exports.runs import genai_message
 from tape.transcripts.importing import FORMATS, ImportedTranscript, import_transcript
 from tape.transcripts.mirror import ClaudeMirror, claude_lines
 from tape.transcripts.paths import ImportedFile, import_paths, watch_paths
@@ -21,6 +22,7 @@ __all__ = [
     "ImportedTranscript",
     "claude_lines",
     "export_transcript",
+    "genai_message",
     "import_paths",
     "import_transcript",
     "watch_paths",

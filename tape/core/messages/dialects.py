@@ -26,8 +26,8 @@ def blocks(part: Part) -> list[Part] | None:
         reader = _BY_TYPE.get(kind)
         return None if reader is None else reader(part)
     for name in part:
-        if name in _BY_FIELD:
-            return _BY_FIELD[name](part)
+        if name in _BY_FIELD and (known := _BY_FIELD[name](part)) is not None:
+            return known
     return None
 
 
@@ -96,9 +96,12 @@ def _gemini_file(file: Part) -> list[Part] | None:
     return _file(file.get("file_uri", file.get("fileUri")), file.get("mime_type", file.get("mimeType")))
 
 
-def _gemini_thought(part: Part) -> list[Part] | None:
+def _gemini_text(part: Part) -> list[Part] | None:
+    """Return a text without its signature; a thought is none."""
     text = part.get("text")
-    return [{"type": "thinking", "thinking": text}] if part["thought"] is True and isinstance(text, str) else None
+    if not isinstance(text, str):
+        return None
+    return [{"type": "thinking", "thinking": text} if part.get("thought") is True else {"type": "text", "text": text}]
 
 
 def _bedrock_call(call: Part) -> list[Part] | None:
@@ -172,7 +175,7 @@ def _pydantic_item(item: Any) -> list[Part]:
 
 _BY_FIELD: dict[str, Callable[[Part], list[Part] | None]] = {
     "part_kind": _pydantic,
-    "thought": _gemini_thought,
+    **dict.fromkeys(("thought", "thought_signature", "thoughtSignature"), _gemini_text),
     **{name: _inside(name, _gemini_call) for name in ("function_call", "functionCall")},
     **{name: _inside(name, _gemini_result) for name in ("function_response", "functionResponse")},
     **{name: _inside(name, _gemini_data) for name in ("inline_data", "inlineData")},

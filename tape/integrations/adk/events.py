@@ -1,7 +1,7 @@
 """ADK's events as entries of a tape: an event with content is a message, any other an event of the tape.
 
-The content is written in blocks that every reader of the tape knows (text, tool calls and their results, files), and
-all else of the event beside it, as the entry's meta. From both the event comes back equal to what it was.
+The content is the message, with its parts as they are. All else of the event is beside it, as the entry's meta. From
+both the event comes back equal to what it was.
 """
 
 from __future__ import annotations
@@ -33,15 +33,6 @@ _CLOCK = range(-60_000_000_000, 200_000_000_000)
 """The seconds since 1970 that a tape can tell."""
 _ROLES = {"model": "assistant"}
 _ROLES_BACK = {"assistant": "model"}
-_BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
-    "function_call": ("tool_use", {"args": "input"}),
-    "function_response": ("tool_result", {"id": "tool_use_id", "response": "content"}),
-    "inline_data": ("file", {"mime_type": "mediaType"}),
-}
-"""The parts that are blocks of another name: that name, and the names of their fields there."""
-_PARTS = {kind: (name, {there: here for here, there in fields.items()}) for name, (kind, fields) in _BLOCKS.items()}
-_NEEDED = {"function_call": ("id", "name"), "function_response": ("id",), "inline_data": ("mime_type", "data")}
-_PLAIN_BASE64, _URL_BASE64 = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
 
 
 class Written:
@@ -171,50 +162,18 @@ def message_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
         rest["role"] = named
     if len(parts) == 1 and parts[0].keys() == {"text"}:
         return {"role": role, "content": parts[0]["text"]}, rest
-    return {"role": role, "content": [_block(part) for part in parts]}, rest
+    return {"role": role, "parts": parts}, rest
 
 
 def content_of(message: dict[str, Any], rest: dict[str, Any] | None = None) -> types.Content:
     """Return the content that was made a message."""
-    role, blocks = message["role"], message["content"]
-    if isinstance(blocks, str):
-        parts = [_text({"text": blocks})]
+    role, parts = message["role"], message.get("parts")
+    if parts is None:
+        made = [_text({"text": message["content"]})]
     else:
-        parts = [types.Part.model_validate(_part(block)) for block in blocks]
-    content = _content({"parts": parts, "role": _ROLES_BACK.get(role, role)})
+        made = [types.Part.model_validate(part) for part in parts]
+    content = _content({"parts": made, "role": _ROLES_BACK.get(role, role)})
     return types.Content.model_validate({**content.model_dump(), **rest}) if rest else content
 
 
 _text, _content = copying(types.Part()), copying(types.Content())
-
-
-def _block(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of content as a block that every reader knows, or as it is, under its own name."""
-    if part.keys() == {"text"}:
-        return {"type": "text", **part}
-    for name, (kind, fields) in _BLOCKS.items():
-        inner = part.get(name)
-        if isinstance(inner, dict) and all(isinstance(inner.get(field), str) for field in _NEEDED[name]):
-            block = {"type": kind, **_renamed(inner, fields)}
-            if name == "inline_data":
-                block["data"] = block["data"].translate(_PLAIN_BASE64)
-            beside = {other: value for other, value in part.items() if other != name}
-            return {**block, "gemini": beside} if beside else block
-    return {"type": "gemini", "gemini": part}
-
-
-def _part(block: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of content that was made a block."""
-    kind, inner = block["type"], dict(block)
-    beside = inner.pop("gemini", {})
-    del inner["type"]
-    if kind in ("text", "gemini"):
-        return {**inner, **beside}
-    name, fields = _PARTS[kind]
-    if kind == "file":
-        inner["data"] = inner["data"].translate(_URL_BASE64)
-    return {name: _renamed(inner, fields), **beside}
-
-
-def _renamed(inner: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in inner.items()}

@@ -15,7 +15,7 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
 
 from tape import Message, Tape
-from tape.integrations.histories import Histories, Pair, keep, kept, tool_call
+from tape.integrations.histories import Histories, Pair, keep, kept
 from tape.integrations.opening import StoreLike, awaited
 
 __all__ = ["TapeChatMessageHistory", "made", "role_of", "taken_apart"]
@@ -125,8 +125,7 @@ def _taken_apart(message: BaseMessage) -> Pair:
     parts = said["content"] if isinstance(said["content"], list) else ()
     # Where the content names the calls itself, as Anthropic's does, they are not said twice.
     if fields.get("tool_calls") and not any(part.get("type") == "tool_use" for part in parts if isinstance(part, dict)):
-        calls = fields.pop("tool_calls")
-        said["tool_calls"] = [tool_call(call["id"], call["name"], call["args"]) for call in calls]
+        said["tool_calls"] = fields.pop("tool_calls")
     rest = {name: value for name, value in fields.items() if name not in defaults or defaults[name] != value}
     return {"role": _ROLES.get(message.type, message.type), **said}, rest
 
@@ -137,8 +136,6 @@ def made(said: dict[str, Any], rest: dict[str, Any]) -> BaseMessage:
     defaults = _FIELDS[kind]
     fields = {**defaults, **{name: make() for name, make in _MADE[kind]}, **rest}
     fields |= {name: value for name, value in said.items() if name != "role"}
-    if "tool_calls" in said:
-        fields["tool_calls"] = [_called(call["id"], **call["function"]) for call in said["tool_calls"]]
     more = {} if len(fields) == len(defaults) else {name: fields.pop(name) for name in rest if name not in defaults}
     # It was checked before it was written; to check it again would take most of the time of a load.
     message: BaseMessage = object.__new__(kind)
@@ -148,7 +145,3 @@ def made(said: dict[str, Any], rest: dict[str, Any]) -> BaseMessage:
     _set(message, "__pydantic_private__", None)
     return message
 
-
-def _called(id: str, name: str, arguments: str) -> dict[str, Any]:
-    """Return a tool call as LangChain has it."""
-    return {"name": name, "args": msgspec.json.decode(arguments), "id": id, "type": "tool_call"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tape.core.records import Message
     from tape.handles.snapshot import Snapshot
 
-__all__ = ["atif", "otlp"]
+__all__ = ["atif", "genai_message", "otlp"]
 
 _SOURCES = {"assistant": "agent", "system": "system", "developer": "system"}
 
@@ -117,6 +117,15 @@ def _span(
 
 def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"key": name, "value": {"stringValue": value}} for name, value in values.items()]
+
+
+def genai_message(message: Message) -> dict[str, Any]:
+    """Return a message as OpenTelemetry's GenAI conventions have it; one that was recorded so comes as it was."""
+    parts = message.data.get("parts")
+    if isinstance(parts, list) and all(isinstance(part, dict) and "type" in part for part in parts):
+        return {"role": message.role or "user", "parts": parts}
+    neutral = read(message.data)
+    return _as_parts(neutral, Losses()) or {"role": neutral.role, "parts": []}
 
 
 def _as_parts(neutral: Neutral, losses: Losses) -> dict[str, Any] | None:

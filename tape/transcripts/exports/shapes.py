@@ -42,10 +42,16 @@ def thought(part: Body) -> str | None:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
+def _has_chat_calls(message: Body) -> bool:
+    """Whether the calls of a message, if it makes any, are OpenAI's: those of LangChain hold no function."""
+    calls = message.get("tool_calls")
+    return not isinstance(calls, list) or all(call.keys() & {"function", "custom"} for call in calls)
+
+
 def as_chat(message: Body, losses: Losses) -> list[Body]:
     """Return a message as OpenAI's chat messages, with each tool result as a message of its own."""
     plain = isinstance(message.get("role"), str) and "type" not in message and "parts" not in message
-    if plain and _kinds(message) <= _CHAT_PARTS:
+    if plain and _kinds(message) <= _CHAT_PARTS and _has_chat_calls(message):
         return [message]
     neutral = read(message)
     parts: list[Body] = []

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tape.core.messages.dialects import with_result
+
 __all__ = ["REDACTED", "Redaction"]
 
 REDACTED = "[redacted]"
@@ -49,7 +51,9 @@ class Redaction:
         if not isinstance(value, dict):
             # A number may be a secret, too, such as that of a card.
             return value if value is None or isinstance(value, bool) else self._number(value)
-        outputs = _OUTPUTS if self._tool_outputs and _is_result(value) else ()
+        outputs: tuple[str, ...] = ()
+        if self._tool_outputs:
+            outputs, value = _OUTPUTS if _is_result(value) else (), with_result(value, lambda held: held and REDACTED)
         return {
             self.text(name): REDACTED if name in self._fields or (name in outputs and item) else self._value(item)
             for name, item in value.items()

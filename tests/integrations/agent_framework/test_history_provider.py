@@ -95,7 +95,7 @@ class TestMessages:
         assert told(run(provider.get_messages("trip"))) == told(every_kind())
         chat = provider.tape("trip")
         kept = [(message.meta or {})["agent-framework"] for message in chat.messages()]
-        assert ["content" in each for each in kept] == [False, False, True, True, False]
+        assert not any("content" in each for each in kept)
         chat.retract(chat.messages()[2].id)
         assert told(run(provider.get_messages("trip"))) == told(every_kind()[:2] + every_kind()[4:])
 
