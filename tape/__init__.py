@@ -129,6 +129,7 @@ __all__ = [
     "Usage",
     "UsageRow",
     "ViewMoved",
+    "as_id",
     "bisect",
     "check",
     "lenient",
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
     from tape.core.context.explain import Difference, Explanation, Region
     from tape.core.context.manifest import Manifest
     from tape.core.context.policy import Policy, Standard
+    from tape.core.ids import as_id
     from tape.core.journal.requests import Request
     from tape.core.lenient import lenient
     from tape.core.memory.loading import Loaded, Provider
@@ -258,6 +260,7 @@ else:
         "tape.core.context.explain": "Difference Explanation Region",
         "tape.core.context.manifest": "Manifest",
         "tape.core.context.policy": "Policy Standard",
+        "tape.core.ids": "as_id",
         "tape.core.journal.requests": "Request",
         "tape.core.lenient": "lenient",
         "tape.core.memory.loading": "Loaded Provider",
