@@ -46,7 +46,8 @@ def opening() -> str:
 
 HANDLES: list[type] = [tape.Store, tape.Tape, tape.Snapshot, tape.Fork, tape.Consumer, tape.Toolset, tape.Tool]
 HANDLES += [tape.Pool, tape.PoolFeed]
-HELPERS: list[Callable[..., Any]] = [tape.lenient, tape.as_id, tape.new_id, tape.load_prices]
+HELPERS: list[Callable[..., Any]] = [tape.lenient, tape.to_strict, tape.from_strict, tape.as_id]
+HELPERS += [tape.new_id, tape.load_prices]
 RUNS: list[type] = [tape.Run, tape.Effect, tape.Recording]
 TWINS: list[type] = [tape.AsyncStore, tape.AsyncTape, tape.AsyncSnapshot, tape.AsyncFork, tape.AsyncConsumer]
 TWINS += [tape.AsyncRun, tape.AsyncPool, tape.AsyncPoolFeed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time
@@ -46,10 +47,10 @@ def lenient(value: Any) -> tuple[Any, list[str]]:
 def to_strict(value: Any) -> Any:
     """Return a value as strict JSON, which every write takes and from which ``from_strict`` makes the value again.
 
-    What is strict JSON already comes back equal. NaN and infinities, halves of characters, integers that are too large
-    and what is nested too deeply are kept in ``{"json": text}``, of which Python's json makes them again; two halves
-    that follow each other come back as their character. What JSON has no form for (objects, tuples, sets, bytes, keys
-    that are no strings) comes back as ``lenient`` makes it. The value itself is not changed.
+    What is strict JSON already comes back equal. A value with NaN, infinities or halves of characters, or one that is
+    nested too deeply, is kept as ``{"json": text}``, and so is one that looks like that; Python's json makes it again.
+    Two halves that follow each other come back as their character. What JSON has no form for (objects, tuples, sets,
+    bytes, keys that are no strings) comes back as ``lenient`` makes it. The value itself is not changed.
     """
     try:
         made = msgspec.json.decode(strict.encode(value, "value"))
@@ -188,7 +189,8 @@ class _Keeping(_Cleaning):
 
     @staticmethod
     def _order(value: Any) -> Any:
-        return json.dumps(value)
+        # As ``lenient`` would sort them; what it makes equal has an order as well.
+        return msgspec.json.encode(lenient(value)[0]), json.dumps(value, default=repr)
 
     def _keep(self, value: Any) -> Any:
         self.kept = True
@@ -200,10 +202,6 @@ class _Keeping(_Cleaning):
 
     def _text(self, text: str, path: str, prefix: str = "") -> str:
         return str(self._keep(text)) if _HALF.search(text) else text
-
-    def _integer(self, number: int, path: str) -> int | str:
-        # Python neither writes nor reads longer ones.
-        return super()._integer(number, path) if _fits(number) else int(self._keep(number))
 
     def _float(self, number: float, path: str) -> float | None:
         return number if math.isfinite(number) else float(self._keep(number))
