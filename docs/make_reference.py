@@ -46,6 +46,8 @@ def opening() -> str:
 
 HANDLES: list[type] = [tape.Store, tape.Tape, tape.Snapshot, tape.Fork, tape.Consumer, tape.Toolset, tape.Tool]
 HANDLES += [tape.Pool, tape.PoolFeed]
+HELPERS: list[Callable[..., Any]] = [tape.lenient, tape.to_strict, tape.from_strict, tape.as_id]
+HELPERS += [tape.new_id, tape.load_prices]
 RUNS: list[type] = [tape.Run, tape.Effect, tape.Recording]
 TWINS: list[type] = [tape.AsyncStore, tape.AsyncTape, tape.AsyncSnapshot, tape.AsyncFork, tape.AsyncConsumer]
 TWINS += [tape.AsyncRun, tape.AsyncPool, tape.AsyncPoolFeed]
@@ -80,7 +82,7 @@ def values() -> str:
         one: Any = getattr(tape, name)
         if isinstance(one, type) and not issubclass(one, BaseException) and one not in (*HANDLES, *RUNS, *TWINS):
             found.append(_class(one, set()))
-    helpers = [_function(f"tape.{one.__name__}", one) for one in (tape.lenient, tape.new_id, tape.load_prices)]
+    helpers = [_function(f"tape.{one.__name__}", one) for one in HELPERS]
     return _part("Values", [*helpers, *found])
 
 

@@ -129,8 +129,10 @@ __all__ = [
     "Usage",
     "UsageRow",
     "ViewMoved",
+    "as_id",
     "bisect",
     "check",
+    "from_strict",
     "lenient",
     "load_prices",
     "new_id",
@@ -142,6 +144,7 @@ __all__ = [
     "recover",
     "replay",
     "resolve",
+    "to_strict",
 ]
 
 if TYPE_CHECKING:
@@ -153,8 +156,9 @@ if TYPE_CHECKING:
     from tape.core.context.explain import Difference, Explanation, Region
     from tape.core.context.manifest import Manifest
     from tape.core.context.policy import Policy, Standard
+    from tape.core.ids import as_id
     from tape.core.journal.requests import Request
-    from tape.core.lenient import lenient
+    from tape.core.lenient import from_strict, lenient, to_strict
     from tape.core.memory.loading import Loaded, Provider
     from tape.core.memory.prices import Price, Prices, UsageRow
     from tape.core.memory.state import Block, BlockSpec, Slot, Usage
@@ -258,8 +262,9 @@ else:
         "tape.core.context.explain": "Difference Explanation Region",
         "tape.core.context.manifest": "Manifest",
         "tape.core.context.policy": "Policy Standard",
+        "tape.core.ids": "as_id",
         "tape.core.journal.requests": "Request",
-        "tape.core.lenient": "lenient",
+        "tape.core.lenient": "from_strict lenient to_strict",
         "tape.core.memory.loading": "Loaded Provider",
         "tape.core.memory.prices": "Price Prices UsageRow",
         "tape.core.memory.state": "Block BlockSpec Slot Usage",

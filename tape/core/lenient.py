@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time
@@ -16,7 +18,7 @@ from tape.core import strict
 from tape.core.messages.objects import dumped
 from tape.errors import InvalidEntry
 
-__all__ = ["lenient"]
+__all__ = ["from_strict", "lenient", "to_strict"]
 
 _HALF = re.compile("[\ud800-\udfff]")
 _DEEPEST = strict.MAX_DEPTH - 8
@@ -24,6 +26,8 @@ _DEEPEST = strict.MAX_DEPTH - 8
 _LONGEST = 10_000
 """Characters kept of the ``str()`` of an object that is no data."""
 _CONSTANTS = {None: "null", True: "true", False: "false"}
+_JSON = "json"
+"""The one field of a value that is kept as the text of its JSON, as Python writes it."""
 
 
 def lenient(value: Any) -> tuple[Any, list[str]]:
@@ -38,6 +42,43 @@ def lenient(value: Any) -> tuple[Any, list[str]]:
     except InvalidEntry:
         cleaning = _Cleaning()
         return cleaning.clean(value, "", 0), cleaning.replaced
+
+
+def to_strict(value: Any) -> Any:
+    """Return a value as strict JSON, which every write takes and from which ``from_strict`` makes the value again.
+
+    What is strict JSON already comes back equal. A value with NaN, infinities or halves of characters, or one that is
+    nested too deeply, is kept as ``{"json": text}``, and so is one that looks like that; Python's json makes it again.
+    Two halves that follow each other come back as their character. What JSON has no form for (objects, tuples, sets,
+    bytes, keys that are no strings) comes back as ``lenient`` makes it. The value itself is not changed.
+    """
+    try:
+        made = msgspec.json.decode(strict.encode(value, "value"))
+    except InvalidEntry:
+        keeping = _Keeping()
+        made = keeping.clean(value, "", 0)
+        if keeping.kept:
+            try:
+                return {_JSON: json.dumps(made, default=lambda other: lenient(other)[0])}
+            except (TypeError, ValueError, RecursionError):
+                # Something deep inside contains itself, has keys that are no texts, or goes deeper than Python does.
+                made = lenient(value)[0]
+    # A value of the caller's that looks like a kept one is kept as well.
+    return {_JSON: json.dumps(made)} if _is_kept(made) else made
+
+
+def from_strict(value: Any) -> Any:
+    """Return the value of which ``to_strict`` made this; raises InvalidEntry for what it never makes."""
+    if not _is_kept(value):
+        return value
+    try:
+        return json.loads(value[_JSON])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEntry("value", f"holds a {_JSON!r} that to_strict did not make: {error}") from error
+
+
+def _is_kept(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and _JSON in value
 
 
 class _Cleaning:
@@ -60,7 +101,7 @@ class _Cleaning:
         if id(value) in self._above:
             return self._report(path, "contains itself", None)
         if depth >= _DEEPEST:
-            return self._report(path, "is nested too deeply and is now a text", _as_text(value))
+            return self._deep(value, path)
         self._above.add(id(value))
         try:
             return self._whole(value, path, depth)
@@ -84,7 +125,7 @@ class _Cleaning:
                 self._report(path, f"is a {type(value).__name__}")
             cleaned = [self.clean(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
             # The order of a set depends on its hashes, which differ in every process.
-            return sorted(cleaned, key=msgspec.json.encode) if isinstance(value, Set) else cleaned
+            return sorted(cleaned, key=self._order) if isinstance(value, Set) else cleaned
         self._report(path, f"is a {type(value).__name__}")
         fields = _fields(value)
         return self.clean(_as_text(value) if fields is value else fields, path, depth + 1)
@@ -107,6 +148,13 @@ class _Cleaning:
         name = _CONSTANTS[key] if key is None or isinstance(key, bool) else key if type(key) is str else _as_text(key)
         self._report(f"{path}.{name}".lstrip("."), f"is a key of type {type(key).__name__}")
         return _HALF.sub("\N{REPLACEMENT CHARACTER}", name)
+
+    @staticmethod
+    def _order(value: Any) -> Any:
+        return msgspec.json.encode(value)
+
+    def _deep(self, value: Any, path: str) -> Any:
+        return self._report(path, "is nested too deeply and is now a text", _as_text(value))
 
     def _text(self, text: str, path: str, prefix: str = "") -> str:
         if not _HALF.search(text):
@@ -131,6 +179,32 @@ class _Cleaning:
     def _report(self, path: str, problem: str, replacement: Any = None) -> Any:
         self.replaced.append(_HALF.sub("\N{REPLACEMENT CHARACTER}", f"{path or 'value'} {problem}"))
         return replacement
+
+
+class _Keeping(_Cleaning):
+    """One value being made into what Python's json writes and reads again, which is more than strict JSON."""
+
+    kept = False
+    """Whether something was left as it is that is not strict JSON."""
+
+    @staticmethod
+    def _order(value: Any) -> Any:
+        # As ``lenient`` would sort them; what it makes equal has an order as well.
+        return msgspec.json.encode(lenient(value)[0]), json.dumps(value, default=repr)
+
+    def _keep(self, value: Any) -> Any:
+        self.kept = True
+        return value
+
+    def _deep(self, value: Any, path: str) -> Any:
+        # Python's own encoder, which is no Python code, goes deeper than this one can.
+        return self._keep(value)
+
+    def _text(self, text: str, path: str, prefix: str = "") -> str:
+        return str(self._keep(text)) if _HALF.search(text) else text
+
+    def _float(self, number: float, path: str) -> float | None:
+        return number if math.isfinite(number) else float(self._keep(number))
 
 
 def _fields(value: Any) -> Any:
