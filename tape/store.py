@@ -371,11 +371,15 @@ class Store(Upkeep, RequestLister):
         self._services.log_administrative("doctor")
         return builtins.list(examine(self, self._db, quick=strict.flag(quick, "quick"), progress=progress))
 
-    def tools(self) -> Toolset:
-        """Return the tools that let a model search all tapes that this store sees: of one owner, if it has one."""
-        from tape.tools import store_tools
+    def tools(self, scope: str = "search", *, actor: str | None = None) -> Toolset:
+        """Return the tools that let a model use all tapes that this store sees: of one owner, if it has one.
 
-        return store_tools(self.search)
+        "search" is one tool. "read" has those that find, read and compare tapes, and "write" also those that write to
+        them, as ``actor``. Each ``tool.run`` is a typed function that other frameworks take as a tool.
+        """
+        from tape.store_tools import store_tools
+
+        return store_tools(self, scope, actor)
 
     def scoped(self, owner: str) -> Store:
         """Return this store for one owner. Tapes of other owners look as if they did not exist.

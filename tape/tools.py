@@ -23,7 +23,7 @@ from tape.errors import InvalidEntry, TapeError
 from tape.handles.memory import MemoryWriter
 from tape.handles.snapshot import Snapshot
 
-__all__ = ["Tool", "ToolResult", "Toolset", "store_tools", "tape_tools"]
+__all__ = ["Tool", "ToolResult", "Toolset", "schema", "search_tool", "tape_tools"]
 
 _MOST = 16_000
 """Characters of an answer; a longer one is cut, with a mark."""
@@ -67,12 +67,16 @@ class Tool(Struct, frozen=True):
     name: str
     description: str
     parameters: dict[str, Any]
-    run: Callable[..., str]
+    run: Callable[..., Any]
+    """Raises what the store refuses; its answer is a text, or JSON values."""
+    effect: str = "reads"
+    """What it does to the store: "reads", "adds", "sets" (may be repeated), or "takes" something out of the view."""
 
     def __call__(self, /, **arguments: Any) -> ToolResult:
         """Run the tool; errors are returned as text, with ``failed`` set."""
         try:
-            return ToolResult(_cut(self.run(**_fitting(self.parameters, arguments))))
+            answer = self.run(**_fitting(self.parameters, arguments))
+            return ToolResult(_cut(answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()))
         except (TapeError, _Refused) as error:
             return _failure(str(error))
         except Exception as error:
@@ -147,7 +151,8 @@ class Toolset:
         return "Your history is kept on a tape. These tools read it and keep notes:\n" + "\n".join(lines)
 
 
-def _schema(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
+def schema(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of arguments."""
     return {
         "type": "object",
         "properties": properties,
@@ -206,17 +211,17 @@ _STRING = {"type": "string"}
 def tape_tools(tape: MemoryWriter) -> Toolset:
     """Return the tools for one tape."""
     tools = [
-        Tool("tape_info", "What this tape holds: messages, entries, anchors, status.", _schema(), lambda: _info(tape)),
+        Tool("tape_info", "What this tape holds: messages, entries, anchors, status.", schema(), lambda: _info(tape)),
         Tool(
             "tape_search",
             "Search the text of this tape, also of tool calls and results. All words must match.",
-            _schema(("query",), query=_STRING, limit=_number(1, _MOST_HITS)),
+            schema(("query",), query=_STRING, limit=_number(1, _MOST_HITS)),
             lambda query, limit=10: _search(tape, query, limit),
         ),
         Tool(
             "tape_context",
             "Read the entries around a seq of the tape, for instance of a search hit.",
-            _schema(
+            schema(
                 ("seq",),
                 seq={
                     "type": ["integer", "string"],
@@ -231,14 +236,15 @@ def tape_tools(tape: MemoryWriter) -> Toolset:
         Tool(
             "tape_anchors",
             "List the last checkpoints and handoffs with their summaries.",
-            _schema(limit=_number(1, 100)),
+            schema(limit=_number(1, 100)),
             lambda limit=20: _anchors(tape, limit),
         ),
         Tool(
             "tape_handoff",
             "Set a checkpoint: from then on the conversation continues from its summary.",
-            _schema(("name", "summary"), name=_STRING, summary=_STRING, next_steps={"type": "array", "items": _STRING}),
+            schema(("name", "summary"), name=_STRING, summary=_STRING, next_steps={"type": "array", "items": _STRING}),
             lambda name, summary, next_steps=(): _handoff(tape, name, summary, next_steps),
+            "adds",
         ),
     ]
     labels = [block.label for block in tape.blocks() if not block.read_only]
@@ -258,13 +264,13 @@ def _loading_tools(tape: MemoryWriter) -> list[Tool]:
         Tool(
             "load_block",
             f"Load a document into your context ({named}). Keys are listed in your prompt. Loaded now: {held}.",
-            _schema(("label", "key"), label=label, key=_STRING),
+            schema(("label", "key"), label=label, key=_STRING),
             lambda label, key: _load(tape, specs, label, key),
         ),
         Tool(
             "unload_block",
             f"Take a loaded document out of your context again ({named}), to make room. It can be loaded again.",
-            _schema(("label", "key"), label=label, key=_STRING),
+            schema(("label", "key"), label=label, key=_STRING),
             lambda label, key: _unload(tape, label, key),
         ),
     ]
@@ -274,7 +280,7 @@ def _loading_tools(tape: MemoryWriter) -> list[Tool]:
             Tool(
                 "search_block",
                 f"Search the documents that can be loaded ({', '.join(searchable)}).",
-                _schema(("label", "query"), label={"type": "string", "enum": list(searchable)}, query=_STRING),
+                schema(("label", "query"), label={"type": "string", "enum": list(searchable)}, query=_STRING),
                 lambda label, query: _search_block(searchable, label, query),
             )
         )
@@ -316,7 +322,7 @@ def _block_tool(tape: MemoryWriter, labels: list[str]) -> Tool:
     return Tool(
         "set_block",
         f"Write to a block of your prompt ({', '.join(labels)}).",
-        _schema(
+        schema(
             ("label", "text"),
             label={"type": "string", "enum": labels},
             text=_STRING,
@@ -326,12 +332,12 @@ def _block_tool(tape: MemoryWriter, labels: list[str]) -> Tool:
     )
 
 
-def store_tools(search: Callable[..., list[Hit]]) -> Toolset:
-    """Return the tools for all tapes that a store sees, which ``search`` finds messages on."""
-    tool = Tool(
+def search_tool(search: Callable[..., list[Hit]]) -> Tool:
+    """Return the tool that searches all tapes that a store sees, on which ``search`` finds messages."""
+    return Tool(
         "search_tapes",
         "Search the text of all your tapes, also of tool calls and results. All words must match.",
-        _schema(
+        schema(
             ("query",),
             query=_STRING,
             limit=_number(1, _MOST_HITS),
@@ -339,7 +345,6 @@ def store_tools(search: Callable[..., list[Hit]]) -> Toolset:
         ),
         lambda query, limit=10, tape=None: _search_tapes(search, query, limit, tape),
     )
-    return Toolset([tool])
 
 
 def _search_tapes(search: Callable[..., list[Hit]], query: str, limit: int, tape: str | None) -> str:

@@ -114,6 +114,11 @@ def pydantic_result(*calls: str) -> Message:
     }
 
 
+def llama_call(*calls: str) -> Message:
+    made = [{"block_type": "tool_call", "tool_call_id": c, "tool_name": "look", "tool_kwargs": {}} for c in calls]
+    return {"role": "assistant", "content": [{"block_type": "text", "text": "I look."}, *made]}
+
+
 DIALECTS: dict[str, tuple[Any, Any]] = {
     "gemini": (gemini_call, gemini_result),
     "bedrock": (bedrock_call, bedrock_result),
@@ -179,6 +184,7 @@ class TestFind:
                 [],
                 id="Anthropic, MCP",
             ),
+            pytest.param(llama_call("c1", "c2"), ["c1", "c2"], [], id="LlamaIndex, calls"),
             pytest.param(sdk_call("c1", "c2"), ["c1", "c2"], [], id="AI-SDK, calls"),
             pytest.param(sdk_result("c1"), [], ["c1"], id="AI-SDK, result"),
             pytest.param(
@@ -257,6 +263,7 @@ SHAPES = [
     pytest.param(responses_call, responses_result, id="responses"),
     pytest.param(anthropic_call, anthropic_result, id="anthropic"),
     pytest.param(sdk_call, sdk_result, id="ai-sdk"),
+    pytest.param(llama_call, openai_result, id="llama-index"),
     *(pytest.param(call, result, id=name) for name, (call, result) in DIALECTS.items()),
 ]
 
@@ -447,13 +454,16 @@ class TestDialects:
         chat.append(
             {"role": "user", "content": [{"type": "uri", "uri": "https://a.b/d.png", "media_type": "image/png"}]}
         )
-        first, second, third, fourth = chat.context().to_openai()
+        image = {"block_type": "image", "image": "aGk=", "image_mimetype": "image/png"}
+        chat.append({"role": "user", "content": [{"block_type": "text", "text": "Here"}, image]})
+        first, second, third, fourth, fifth = chat.context().to_openai()
         assert first["content"][1]["image_url"]["url"] == "data:image/png;base64,+/+/"
         assert (second["role"], second["content"][-6:]) == ("assistant", "A cat.")
         assert chat.messages()[1].text == "A cat."
         assert chat.search("c2ln") == []
         assert [part["type"] for part in third["content"]] == ["text", "image_url"]
         assert fourth["content"][0]["image_url"]["url"] == "https://a.b/d.png"
+        assert fifth["content"][1]["image_url"]["url"] == "data:image/png;base64,aGk="
 
 
 class TestRecord:

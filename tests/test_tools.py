@@ -81,6 +81,10 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 
 
+STORE_TOOLS = ["list_tapes", "tape_info", "search", "read_around", "messages", "context", "anchors", "diff"]
+STORE_TOOLS += ["append", "fork", "handoff", "label", "retract"]
+
+
 def toolsets(store: tape.Store) -> dict[str, Toolset]:
     """Return every tool by its name, each in the set that has it."""
     chat = store.tape("chat")
@@ -311,6 +315,59 @@ class TestTools:
             assert tools.call("search_tapes", wrong).startswith("Error: ")
         for shape in (tools.openai(), tools.anthropic()):
             assert len(msgspec.json.decode(msgspec.json.encode(shape))) == 1
+
+    def test_s16_a_model_reads_and_writes_the_tapes_of_the_store(self, store: tape.Store) -> None:
+        """Each tool of the store does what the call of its name does, and answers with JSON."""
+        ann = store.scoped("ann")
+        assert [len(ann.tools(scope)) for scope in ("search", "read", "write")] == [1, 8, 13]
+        assert {tool.effect for tool in ann.tools("read")} == {"reads"}
+        with pytest.raises(tape.InvalidEntry):
+            ann.tools("all")
+        tools = ann.tools("write", actor="helper")
+
+        def ask(tool: str, /, **arguments: Any) -> Any:
+            answer = tools.call(tool, json.dumps(arguments))
+            assert not answer.failed, answer
+            return json.loads(answer)
+
+        first = ask("append", tape="trip", content="Plan the trip", key="k", fields={"mood": "keen"})
+        assert ask("append", tape="trip", content="Plan the trip", key="k", fields={"mood": "keen"})["duplicate"]
+        trip = store.get("trip")
+        assert (first["seq"], trip.entry(seq=2).actor, trip.info().owner) == (2, "helper", "ann")
+        ask("handoff", tape="trip", name="booked", summary="Booked.", next_steps=["pack"])
+        assert ask("fork", tape="trip", id="side", at=2)["tape"] == "side"
+        ask("append", tape="side", role="assistant", content="By bus")
+        ask("label", tape="side", add=["golden"])
+        assert [info["id"] for info in ask("list_tapes", label="golden")["items"]] == ["side"]
+        assert ask("tape_info", tape="side")["ancestors"][0]["tape"] == "trip"
+        assert ask("tape_info", tape="trip", at=2)["head"] == 2
+        (hit,) = ask("search", query="bus")["items"]
+        assert [entry["kind"] for entry in ask("read_around", tape=hit["tape"], seq=hit["seq"])["items"]][1] == "append"
+        assert [message["id"] for message in ask("messages", tape="trip")["items"]] == [first["message_id"]]
+        assert ask("messages", tape="trip", at="2")["truncated"] is False
+        assert ask("context", tape="side")["messages"][-1]["content"] == "By bus"
+        assert ask("anchors", tape="trip")["items"][0]["next_steps"] == ["pack"]
+        assert "bus" in ask("diff", tape="trip", a=2, other="side")["text"]
+        ask("retract", tape="side", message_ids=[hit["message_id"]])
+        assert ask("search", query="bus")["items"] == []
+        store.create("bobs", owner="bob", messages=[{"role": "user", "content": "secret"}])
+        for name in ("tape_info", "messages", "context", "anchors"):
+            answer = tools.call(name, {"tape": "bobs"})
+            assert answer.failed
+            assert "bobs" in answer
+        assert ask("search", query="secret")["items"] == []
+
+    @pytest.mark.parametrize("name", STORE_TOOLS)
+    def test_s13_any_arguments_of_the_store_s_tools_are_answered(self, guest: tape.Store, name: str) -> None:
+        """Wrong, missing and unknown arguments come back as words."""
+        tools = guest.tools("write")
+        assert tools.names == STORE_TOOLS
+        properties = tools[name].parameters["properties"]
+        for wrong in WRONG:
+            for argument in (*properties, *UNKNOWN):
+                answer = tools.call(name, {**dict.fromkeys(tools[name].parameters["required"], "x"), argument: wrong})
+                assert 0 < len(answer) < 20_000
+        assert tools.call(name, {"nobody": 1}).failed
 
     def test_s13_every_failure_is_text(self, chat: tape.Tape) -> None:
         """Unknown tools, wrong arguments, refusals of the store: all are answered in words."""

@@ -10,8 +10,8 @@ from ag2.annotations import Context
 from ag2.events import BaseEvent, ModelMessage, ModelRequest, ModelResponse, TextInput, ToolResultsEvent
 from ag2.history import Storage
 
-from tape import Message, Tape, lenient
-from tape.integrations.histories import Histories, as_json, from_json, recorded, tool_call
+from tape import Message, Tape, from_strict, lenient, to_strict
+from tape.integrations.histories import Histories, recorded
 from tape.integrations.opening import awaited
 
 __all__ = ["TapeStorage"]
@@ -38,7 +38,7 @@ class TapeStorage(Histories, Storage):
     @awaited
     def save_event(self, event: BaseEvent, context: Context) -> None:
         """Write an event behind the others of its stream."""
-        self._write(str(context.stream.id), lambda chat: _write(chat, event))
+        self._write(lambda chat: _write(chat, event), str(context.stream.id))
 
     @awaited
     def get_history(self, stream_id: UUID) -> Iterable[BaseEvent]:
@@ -58,14 +58,14 @@ class TapeStorage(Histories, Storage):
     def _set(self, stream_id: UUID, events: list[BaseEvent]) -> None:
         def write(chat: Tape) -> None:
             held = _kept(chat)
-            behind = [from_json(as_json(_data(event))) for event in events[: len(held)]] == held
+            behind = [from_strict(to_strict(_data(event))) for event in events[: len(held)]] == held
             if not behind:
                 chat.clear()
             for event in events[len(held) if behind else 0 :]:
                 _write(chat, event)
 
         if events or self.tape(stream_id).info().head:
-            self._write(str(stream_id), write)
+            self._write(write, str(stream_id))
 
 
 class _Kept(BaseEvent):
@@ -75,7 +75,7 @@ class _Kept(BaseEvent):
 
 
 def _write(chat: Tape, event: BaseEvent) -> None:
-    meta, message = {_NAME: as_json(_data(event))}, _message(event)
+    meta, message = {_NAME: to_strict(_data(event))}, _message(event)
     if message is None:
         chat.event(f"{_NAME}.{type(event).__name__}", meta=meta)
     else:
@@ -109,7 +109,7 @@ def _message(event: BaseEvent) -> Data | None:
         return {"role": "user", "content": _text(event.parts)}
     if isinstance(event, ModelResponse):
         said: Data = {"role": "assistant", "content": event.message.content if event.message else ""}
-        calls = [tool_call(call.id, call.name, call.arguments) for call in event.tool_calls.calls]
+        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in event.tool_calls.calls]
         return {**said, "tool_calls": calls} if calls else said
     if isinstance(event, ToolResultsEvent):
         results = [(result.parent_id, _text(result.result.parts)) for result in event.results]

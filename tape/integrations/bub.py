@@ -9,8 +9,8 @@ from bub import hookimpl
 from bub.store import FileTapeStore
 from bub.tape import TapeEntry
 
-from tape import Tape, lenient, new_id
-from tape.integrations.histories import Histories, as_json, recorded
+from tape import Tape, lenient, new_id, to_strict
+from tape.integrations.histories import Histories, recorded
 from tape.integrations.opening import StoreLike
 
 __all__ = ["TapePlugin", "TapeStore"]
@@ -44,11 +44,11 @@ class TapeStore(Histories, FileTapeStore):
     def reset(self, tape: str) -> None:
         """Begin a tape anew, if it has entries."""
         if self.tape(tape).info().head:
-            self._write(tape, lambda chat: chat.clear())
+            self._write(Tape.clear, tape)
 
     def append(self, tape: str, entry: TapeEntry) -> None:
         """Write an entry behind the others."""
-        self._write(tape, lambda chat: _append(chat, entry))
+        self._write(lambda chat: _append(chat, entry), tape)
 
     def read(self, tape: str) -> list[TapeEntry]:
         """Return the entries since the last reset, numbered from 1."""
@@ -82,9 +82,9 @@ def _append(chat: Tape, entry: TapeEntry) -> None:
     if entry.kind == "message":
         # The message is the payload, as far as a tape can hold that.
         kept |= {"payload": entry.payload} if replaced or not said else {}
-        chat.append(said or {"role": "user", "content": ""}, id=new_id(), meta={_NAME: as_json(kept)})
+        chat.append(said or {"role": "user", "content": ""}, id=new_id(), meta={_NAME: to_strict(kept)})
         return
-    meta = {_NAME: as_json({**kept, "payload": entry.payload})}
+    meta = {_NAME: to_strict({**kept, "payload": entry.payload})}
     name = str(said.get("name") or entry.kind)[:200]
     if entry.kind == "anchor":
         chat.anchor(name, said.get("state"), meta=meta)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import claude_agent_sdk as sdk
 from claude_agent_sdk import SessionKey, SessionStoreEntry, SessionSummaryEntry, fold_session_summary
 
 import tape
-from tape.integrations.naming import digest, listed, opened, quoted, short
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 from tape.transcripts import ClaudeMirror, claude_lines
 
@@ -93,7 +93,7 @@ class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
         """
         place = self._place(key)
         for tries_left in reversed(range(_ATTEMPTS)):
-            sides = () if place.subpath else listed(place.store, label=place.main)
+            sides = () if place.subpath else place.store.tapes(label=place.main)
             for id in [*(info.id for info in sides), place.id]:
                 try:
                     place.store.purge(id)
@@ -111,14 +111,14 @@ class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
     def list_subkeys(self, key: sdk.SessionListSubkeysKey) -> list[str]:
         """Return the subpaths of a session's other transcripts."""
         place = self._place({"project_key": key["project_key"], "session_id": key["session_id"]})
-        return [place.store.tape(info.id).state(_SUBPATH) for info in listed(place.store, label=place.main)]
+        return [place.store.tape(info.id).state(_SUBPATH) for info in place.store.tapes(label=place.main)]
 
     def _place(self, key: SessionKey) -> _Place:
         return _Place(_owned(self._connected.store, key["project_key"]), key)
 
     def _listed(self, project: str) -> Iterator[tuple[tape.Tape, sdk.SessionStoreListEntry]]:
         store = _owned(self._connected.store, project)
-        for info in listed(store, label=_label(project)):
+        for info in store.tapes(label=_label(project)):
             assert info.updated_at is not None, "a tape that is listed has an entry"
             session, written = (info.meta or {})[_AGENT]["session_id"], int(info.updated_at.timestamp() * 1000)
             yield store.tape(info.id), {"session_id": session, "mtime": written}
@@ -133,14 +133,14 @@ class _Place:
         self.session: str = key["session_id"]
         self.subpath: str | None = key.get("subpath") or None
         # Two projects, or two owners of stores, may have equal sessions.
-        self.main = short(f"claude/{digest(store.owner or '', self.project)}/{quoted(self.session)}", 200)
-        self.id = self.main if self.subpath is None else short(f"{self.main}/{quoted(self.subpath)}")
+        self.main = tape.as_id("claude", store.owner or "", self.project, self.session, most=200)
+        self.id = self.main if self.subpath is None else tape.as_id(f"{self.main}/{quote(self.subpath, safe='')}")
 
     def opened(self, store: tape.Store) -> tape.Tape:
         """Return the tape to write to, made if it is not there."""
         labels = [_label(self.project)] if self.subpath is None else []
         meta = {_AGENT: {"project_key": self.project, "session_id": self.session}}
-        main = opened(store, self.main, agent=_AGENT, labels=labels, meta=meta)
+        main = store.create(self.main, agent=_AGENT, labels=labels, meta=meta, exists_ok=True, reuse=True)
         if self.subpath is None:
             if not set(labels) <= set(main.info().labels):
                 # A subagent's transcript came first.
@@ -150,7 +150,7 @@ class _Place:
             return store.get(self.id)
         except tape.TapeNotFound:
             # The first entry only opens the session's tape: a subagent knows nothing of what was said before.
-            side = main.fork(self.id, at=1, name=short(self.subpath), reuse=True)
+            side = main.fork(self.id, at=1, name=tape.as_id(self.subpath), reuse=True)
             side.label(main.id)
             # A fork has no meta of its own.
             side.put(_SUBPATH, self.subpath)
@@ -169,8 +169,8 @@ def _summarize(chat: tape.Tape, place: _Place, lines: list[Any]) -> None:
 
 
 def _owned(store: tape.Store, project: str) -> tape.Store:
-    return store if store.owner is not None else store.scoped(short(project))
+    return store if store.owner is not None else store.scoped(tape.as_id(project))
 
 
 def _label(project: str) -> str:
-    return f"claude-project/{digest(project)}"
+    return tape.as_id("claude-project", project)

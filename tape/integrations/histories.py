@@ -6,20 +6,15 @@ message's meta, without what the message says already, so that the object comes 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar, cast
 
 import tape
 from tape import Tape, TapeInfo
-from tape.integrations.naming import digest, listed, opened, short
 from tape.integrations.opening import Adapter, StoreLike
 
-__all__ = ["Histories", "Pair", "as_json", "copying", "from_json", "keep", "kept", "recorded", "tool_call", "unzipped"]
-
-_JSON = "json"
-"""The one field of what could not be kept as strict JSON: its text, in which Python's json finds every value again."""
+__all__ = ["Histories", "Pair", "copying", "keep", "kept", "recorded", "tape_id", "unzipped"]
 
 _MOST_KNOWN = 10_000
 """Conversations that an adapter remembers to be there."""
@@ -41,20 +36,18 @@ class Histories(Adapter):
         super().__init__(store)
         self._known = set()
 
-    def _id(self, name: str) -> str:
-        # Two owners of stores may have conversations of one name.
-        owner = self._connected.store.owner
-        scope = self._framework if owner is None else f"{self._framework}/{digest(owner)}"
-        return short(f"{scope}/{name}")
+    def _id(self, *names: str) -> str:
+        return tape_id(self._connected.store, self._framework, *names)
 
-    def _tape(self, name: str) -> Tape:
+    def _tape(self, *names: str) -> Tape:
         """Return the tape of a conversation, to read."""
-        return self._connected.store.tape(self._id(name))
+        return self._connected.store.tape(self._id(*names))
 
-    def _write(self, name: str, work: Callable[[Tape], R]) -> R:
+    def _write(self, work: Callable[[Tape], R], *names: str) -> R:
         """Run ``work`` with the conversation's tape, made if it is not there, in one transaction."""
-        id, facts = self._id(name), {"agent": self._framework, "meta": {self._framework: as_json(name)}}
-        return self._connected.store.transaction(lambda store: work(opened(store, id, **facts)))
+        id, meta = self._id(*names), {self._framework: tape.to_strict(names[-1])}
+        facts: Any = {"agent": self._framework, "meta": meta, "exists_ok": True, "reuse": True}
+        return self._connected.store.transaction(lambda store: work(store.create(id, **facts)))
 
     def _extend(self, name: str, pairs: Sequence[Pair]) -> None:
         """Write messages, all of them or none."""
@@ -64,16 +57,21 @@ class Histories(Adapter):
                 self._tape(name).extend(**unzipped(pairs))
                 return
         if pairs:
-            self._write(name, lambda chat: chat.extend(**unzipped(pairs)))
+            self._write(lambda chat: chat.extend(**unzipped(pairs)), name)
             if self._connected.own and len(self._known) < _MOST_KNOWN:
                 self._known.add(id)
 
     def _names(self) -> Iterator[tuple[str, TapeInfo]]:
         """Yield the conversations, newest first."""
-        for info in listed(self._connected.store, agent=self._framework):
+        for info in self._connected.store.tapes(agent=self._framework):
             # A fork has no meta of its own: its name is what its id says.
             named = (info.meta or {}).get(self._framework)
-            yield info.id.removeprefix(self._id("")) if named is None else from_json(named), info
+            yield info.id.removeprefix(self._id("")) if named is None else tape.from_strict(named), info
+
+
+def tape_id(store: tape.Store, kind: str, *names: str) -> str:
+    """Return the id of the tape that a framework knows by these names; two owners of stores may have equal ones."""
+    return tape.as_id(kind, *names) if store.owner is None else tape.as_id(f"{kind}~", store.owner, *names)
 
 
 def unzipped(pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def keep(framework: str, message: dict[str, Any], whole: dict[str, Any]) -> Pair
     clean, replaced = tape.lenient(message)
     same = () if replaced else {field for field in message if field in whole and whole[field] is message[field]}
     rest = {field: value for field, value in whole.items() if field not in same}
-    return clean, {framework: as_json(rest)}
+    return clean, {framework: tape.to_strict(rest)}
 
 
 def kept(framework: str, message: tape.Message, *shared: str) -> dict[str, Any] | None:
@@ -100,7 +98,7 @@ def kept(framework: str, message: tape.Message, *shared: str) -> dict[str, Any] 
     rest = (message.meta or {}).get(framework)
     if rest is None:
         return None
-    return {**{field: message.data[field] for field in shared if field in message.data}, **from_json(rest)}
+    return {**{field: message.data[field] for field in shared if field in message.data}, **tape.from_strict(rest)}
 
 
 def copying(model: M) -> Callable[[dict[str, Any]], M]:
@@ -134,28 +132,6 @@ def recorded(framework: str, chat: Tape) -> Iterator[tuple[Any, tape.Message | N
             # Otherwise the clear was undone.
             break
     for entry, message in pairs:
-        beside = from_json(((message or entry).meta or {}).get(framework))
+        beside = tape.from_strict(((message or entry).meta or {}).get(framework))
         if message is not None or (beside is not None and entry.kind in ("event", "anchor")):
             yield beside, message
-
-
-def tool_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """Return a call of a tool in the form of OpenAI's chats."""
-    text = arguments if isinstance(arguments, str) else json.dumps(tape.lenient(arguments)[0], ensure_ascii=False)
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
-
-
-def as_json(value: Any) -> Any:
-    """Return a value as strict JSON: as it is, or as a text in which nothing is replaced."""
-    clean, replaced = tape.lenient(value)
-    if not replaced and not (isinstance(value, dict) and value.keys() == {_JSON}):
-        return clean
-    try:
-        return {_JSON: json.dumps(value, default=lambda other: tape.lenient(other)[0])}
-    except (TypeError, ValueError, RecursionError):
-        return clean
-
-
-def from_json(value: Any) -> Any:
-    """Return what ``as_json`` was given."""
-    return json.loads(value[_JSON]) if isinstance(value, dict) and value.keys() == {_JSON} else value

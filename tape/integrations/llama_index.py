@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.storage.chat_store.base import BaseChatStore
 from pydantic import PrivateAttr
 
-from tape import Message, Tape
-from tape.integrations.histories import Histories, Pair, copying, from_json, keep, tool_call, unzipped
+from tape import Message, Tape, from_strict
+from tape.integrations.histories import Histories, Pair, copying, keep, unzipped
 from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["TapeChatStore"]
@@ -47,7 +47,7 @@ class TapeChatStore(Histories, BaseChatStore):
 
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
         """Replace the messages of a key, in one step."""
-        self._write(key, lambda chat: _set(chat, messages))
+        self._write(lambda chat: _set(chat, messages), key)
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """Return the messages of a key."""
@@ -59,11 +59,11 @@ class TapeChatStore(Histories, BaseChatStore):
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Take every message of a key out of its history; returns them, or None if there are none."""
-        return self._write(key, _clear) if self.tape(key).info().head else None
+        return self._write(_clear, key) if self.tape(key).info().head else None
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """Take one message out of a history; returns it, or None if there is no such."""
-        return self._write(key, lambda chat: _drop(chat, idx)) if self.tape(key).info().head else None
+        return self._write(lambda chat: _drop(chat, idx), key) if self.tape(key).info().head else None
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
         """Take the last message out of a history; returns it, or None if there is none."""
@@ -95,7 +95,7 @@ def _drop(chat: Tape, index: int) -> ChatMessage | None:
     if not -len(held) <= index < len(held):
         return None
     gone = held.pop(index)
-    if "tool_calls" in gone.data:
+    if any(isinstance(part, dict) and part.get("block_type") == "tool_call" for part in gone.content or ()):
         # Retracted, the results of its calls would go with it, which LlamaIndex has not asked for.
         chat.replace_history([message.to_dict() for message in held], metas=[message.meta for message in held])
     else:
@@ -104,7 +104,7 @@ def _drop(chat: Tape, index: int) -> ChatMessage | None:
 
 
 def _from_llama(message: ChatMessage) -> Pair:
-    """Return a message in the form of OpenAI's chats, and beside it all that LlamaIndex says of it."""
+    """Return a message with its text or its blocks as they are, and beside it all else that LlamaIndex says of it."""
     try:
         whole = message.model_dump(mode="json")
     except ValueError:
@@ -112,15 +112,12 @@ def _from_llama(message: ChatMessage) -> Pair:
         whole = message.model_dump()
     # In its JSON mode pydantic makes None of infinities.
     whole |= {"role": message.role.value, "additional_kwargs": message.model_dump()["additional_kwargs"]}
-    text = message.content
-    if len(message.blocks) == 1 and whole["blocks"] == [TextBlock(text=text or "").model_dump()]:
-        del whole["blocks"]
-        whole["content"] = text
+    whole["content"] = whole.pop("blocks")
+    if len(message.blocks) == 1 and whole["content"] == [TextBlock(text=message.content or "").model_dump()]:
+        whole["content"] = message.content
     if not whole["additional_kwargs"]:
         del whole["additional_kwargs"]
-    said: dict[str, Any] = {"role": whole["role"], "content": text}
-    if calls := [block for block in message.blocks if isinstance(block, ToolCallBlock)]:
-        said["tool_calls"] = [tool_call(call.tool_call_id, call.tool_name, call.tool_kwargs) for call in calls]
+    said: dict[str, Any] = {"role": whole["role"], "content": whole["content"]}
     if isinstance(answered := message.additional_kwargs.get("tool_call_id"), str):
         said["tool_call_id"] = answered
     return keep(_NAME, said, whole)
@@ -136,7 +133,7 @@ def _to_llama(data: dict[str, Any], meta: dict[str, Any] | None) -> ChatMessage:
     if not rest and _KNOWN and role in _ROLES and isinstance(content, str):
         # A plain text: nothing else to check.
         return _message({"role": _ROLES[role], "additional_kwargs": {}, "blocks": [_text({"text": content})]})
-    whole = {"role": role, "content": content, **from_json(rest)}
-    if "blocks" in whole:
-        del whole["content"]
+    whole = {"role": role, "content": content, **from_strict(rest)}
+    if not isinstance(whole["content"], str | None):
+        whole["blocks"] = whole.pop("content")
     return ChatMessage(**whole)

@@ -18,7 +18,6 @@ from agents.memory import OpenAIResponsesCompactionArgs, OpenAIResponsesCompacti
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 import tape
-from tape.integrations.histories import as_json, from_json
 from tape.integrations.opening import Adapter, StoreLike, awaited, awaited_to_end
 
 __all__ = ["TapeSession"]
@@ -148,12 +147,12 @@ class TapeSession(Adapter):
 
         There is one at a time: the one before is replaced.
         """
-        self._tape().put(_RUN, {"state": as_json(state.to_json(**options))})
+        self._tape().put(_RUN, {"state": tape.to_strict(state.to_json(**options))})
 
     async def load_run_state(self, agent: Agent[Any], **options: Any) -> RunState[Any] | None:
         """Return the run that was kept, or None; ``options`` are those of ``RunState.from_json``."""
         kept = await self._connected.run(lambda store: store.tape(self.session_id).state(_RUN))
-        return None if kept is None else await RunState.from_json(agent, from_json(kept["state"]), **options)
+        return None if kept is None else await RunState.from_json(agent, tape.from_strict(kept["state"]), **options)
 
     @awaited_to_end
     def drop_run_state(self) -> bool:
@@ -228,12 +227,12 @@ def _extend(chat: tape.Tape, items: list[Item], **options: Any) -> None:
 def _mended(item: Any) -> tuple[Any, dict[str, Any] | None]:
     """Return an item as a tape can hold it, and beside it the item as it was, as far as JSON can hold that."""
     clean, replaced = tape.lenient(item)
-    return clean, {_RAW: as_json(item)} if replaced else None
+    return clean, {_RAW: tape.to_strict(item)} if replaced else None
 
 
 def _item(data: Any, meta: dict[str, Any] | None) -> Item:
     # The data was decoded for this read, so that nobody else has it: a copy would be one too many.
-    return cast(Item, data if meta is None or _RAW not in meta else from_json(meta[_RAW]))
+    return cast(Item, data if meta is None or _RAW not in meta else tape.from_strict(meta[_RAW]))
 
 
 def _versions(messages: list[tape.Message]) -> list[tuple[str, int]]:

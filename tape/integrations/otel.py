@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from opentelemetry.trace import SpanKind, Tracer, format_span_id, format_trace_id, set_span_in_context
 from opentelemetry.util.genai.completion_hook import CompletionHook
 
 import tape
-from tape.integrations.naming import digest, quoted, short
 from tape.integrations.opening import Adapter, StoreLike
 from tape.transcripts import genai_message
 
@@ -108,20 +109,20 @@ class _Call:
             # A new prompt, and nothing behind it: the conversation stays where it was.
             chat.switch(end)
         self._count(chat)
-        return {_REFERENCES[name]: f"tape:{quoted(chat.id)}@{seq}" for name, seq in seqs.items()}
+        return {_REFERENCES[name]: _reference(chat.id, seq) for name, seq in seqs.items()}
 
     def _count(self, chat: tape.Tape) -> None:
         counts = {name: self.attributes.get(f"gen_ai.usage.{theirs}") for name, theirs in _USED.items()}
         used: Any = {name: count for name, count in counts.items() if type(count) is int and 0 < count < 2**53}
         if used:
             model = self.attributes.get("gen_ai.request.model")
-            named = isinstance(model, str) and short(model, 200) == model
+            named = isinstance(model, str) and tape.as_id(model, most=200) == model
             chat.record_usage(**used, model=model if named else None, key=f"otel/{self.trace}/{self.span}")
 
     def _place(self, store: tape.Store) -> tuple[tape.Tape, int]:
         """Return the tape, and how many of the inputs it has."""
         if self.conversation is not None:
-            chat = store.tape(short(str(self.conversation), 200))
+            chat = store.tape(tape.as_id(str(self.conversation), most=200))
             if chat.info().head == 0:
                 store.create(chat.id, agent=_AGENT)
         else:
@@ -149,7 +150,7 @@ def _chained(messages: Any, before: str) -> tuple[list[tuple[str, dict[str, Any]
 
 
 def _digest(value: Any) -> str:
-    return digest(msgspec.json.encode(value, order="deterministic").decode())
+    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=16).hexdigest()
 
 
 def export_spans(chat: tape.Tape | tape.Snapshot, tracer: Tracer, *, content: bool = False) -> int:
@@ -182,9 +183,9 @@ def _spans(path: list[tape.Message], content: bool) -> Iterator[tuple[int, str, 
         if message.role == "assistant":
             kept = ((message.meta or {}).get("otel") or {}).get("attributes") or {}
             facts = {name: held for name, held in kept.items() if held is not None and name not in _REFERENCES}
-            facts |= {_OPERATION: "chat", _REFERENCES[_OUTPUTS]: _reference(message)}
+            facts |= {_OPERATION: "chat", _REFERENCES[_OUTPUTS]: _reference(message.tape, message.seq)}
             if place:
-                facts[_REFERENCES[_INPUTS]] = _reference(path[place - 1])
+                facts[_REFERENCES[_INPUTS]] = _reference(path[place - 1].tape, path[place - 1].seq)
             if content:
                 # A prompt is not an input: it has an attribute of its own.
                 before = [genai_message(earlier) for earlier in path[:place] if earlier.role != "system"]
@@ -196,12 +197,15 @@ def _spans(path: list[tape.Message], content: bool) -> Iterator[tuple[int, str, 
                 called[id] = str(part.get("name", "unknown"))
             elif part["type"] == "tool_call_response":
                 facts = {_OPERATION: "execute_tool", "gen_ai.tool.name": called.get(id, "unknown")}
-                facts |= {"gen_ai.tool.call.id": id, "gen_ai.tool.call.result_ref": _reference(message)}
+                facts |= {
+                    "gen_ai.tool.call.id": id,
+                    "gen_ai.tool.call.result_ref": _reference(message.tape, message.seq),
+                }
                 yield place, f"execute_tool {facts['gen_ai.tool.name']}", SpanKind.INTERNAL, facts
 
 
-def _reference(message: tape.Message) -> str:
-    return f"tape:{quoted(message.tape)}@{message.seq}"
+def _reference(id: str, seq: int) -> str:
+    return f"tape:{quote(id, safe='')}@{seq}"
 
 
 def _text(value: Any) -> str:

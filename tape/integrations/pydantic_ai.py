@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -20,8 +19,7 @@ from pydantic_ai.conversation_store import ConversationConflict, ConversationEnt
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 import tape
-from tape.integrations.histories import as_json, from_json, unzipped
-from tape.integrations.naming import listed, short, tape_id
+from tape.integrations.histories import tape_id, unzipped
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 from tape.integrations.pydantic_messages import NAME, from_tape, to_tape
 
@@ -75,7 +73,7 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
         Raises ConversationConflict, with nothing written, unless the stored revision is the expected one.
         """
         dumps = ModelMessagesTypeAdapter.dump_python([entry.message for entry in new_entries], mode="json")
-        messages, value = [to_tape(dump) for dump in dumps], as_json(_RECORD.dump_python(record, mode="json"))
+        messages, value = [to_tape(dump) for dump in dumps], tape.to_strict(_RECORD.dump_python(record, mode="json"))
         tried = False
 
         def save(store: tape.Store) -> None:
@@ -116,16 +114,11 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
             # Forked, saved or deleted meanwhile: looked at again.
             with suppress(tape.HeadMoved, tape.TapeNotFound):
                 now = chat.at()
-                held, info = _held(now), now.info()
+                held, head = _held(now), now.info().head
                 if held is None or held["revision"] != expected_revision:
                     break
-                try:
-                    store.purge(chat.id, expected_head=info.head)
-                    return _sweep(store, info.parent)
-                except tape.TapeInUse:
-                    store.transaction(partial(_hide, id=chat.id, head=info.head))
-                    # Its last fork may have gone before it was hidden, and so have left it alone.
-                    return _sweep(store, chat.id)
+                store.purge(chat.id, expected_head=head, when_free=True)
+                return
         raise ConversationConflict(conversation_id)
 
     @awaited
@@ -147,14 +140,14 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
 def _held(chat: tape.Snapshot) -> dict[str, Any] | None:
     """Return the record that a tape has for itself; a fork that somebody else made has that of its parent."""
     value = chat.state(_SLOT)
-    return None if value is None or value["tape"] != chat.id else from_json(value["record"])
+    return None if value is None or value["tape"] != chat.id else tape.from_strict(value["record"])
 
 
 def _records(store: tape.Store, scope: str | None, limit: int | None) -> list[ConversationRecord]:
     records: dict[str, ConversationRecord] = {}
     owner = None if scope is None else _owner(store, scope)
     order = "created" if limit is None else "updated"
-    for info in listed(store, owner=owner, agent=NAME, order=order):
+    for info in store.tapes(owner=owner, agent=NAME, order=order):
         if limit is not None and len(records) >= limit:
             # A tape is written when its record is, or later: those that follow have older ones.
             times = sorted(record.updated_at for record in records.values())
@@ -184,8 +177,8 @@ def _holders(store: tape.Store, entry: str, hint: str | None) -> Iterator[tape.T
         if message.tape.startswith(f"{NAME}/"):
             yield store.tape(message.tape)
     # On a deleted conversation that has forks.
-    for gone in listed(store, agent=NAME, hidden=True):
-        for fork in listed(store, parent=gone.id):
+    for gone in store.tapes(agent=NAME, hidden=True):
+        for fork in store.tapes(parent=gone.id):
             yield store.tape(fork.id)
 
 
@@ -210,7 +203,7 @@ def _begin(store: tape.Store, chat: tape.Tape, record: ConversationRecord, entri
     except tape.TapeHidden:
         _bring_back(chat, owner, _path(source, base))
     except tape.TapeNotFound:
-        name = short(record.conversation_id)
+        name = tape.as_id(record.conversation_id)
         if source is None or source.info().owner != owner:
             copied = _copied(_path(source, base))
             store.create(chat.id, name=name, owner=owner, agent=NAME, reuse=True, **copied)
@@ -236,7 +229,6 @@ def _bring_back(chat: tape.Tape, owner: str | None, path: list[tape.Message]) ->
         # What is on it is another's.
         raise tape.TapeExists(chat.id)
     there = [message.id for message in path if chat.find(message.id) is not None]
-    chat.label(remove=[chat.id])
     chat.clear()
     if there:
         chat.restore(*there)
@@ -255,32 +247,9 @@ def _copied(path: list[tape.Message]) -> dict[str, Any]:
     return {"messages": [message.to_dict() for message in path], "ids": ids, "metas": metas}
 
 
-# -- deleting
-
-
-def _hide(store: tape.Store, *, id: str, head: int) -> None:
-    chat = store.tape(id)
-    # By its label it is found when the last fork goes.
-    chat.label(chat.id, expected_head=head)
-    chat.hide("deleted; its forks are not")
-
-
-def _sweep(store: tape.Store, id: str | None) -> None:
-    """Purge a deleted conversation whose last fork is gone, and then what that was a fork of."""
-    while id is not None:
-        hidden = store.list(label=id, hidden=True).items
-        if not hidden:
-            return
-        try:
-            store.purge(id, expected_head=hidden[0].head)
-        except (tape.TapeInUse, tape.HeadMoved, tape.TapeNotFound):
-            return
-        id = hidden[0].parent
-
-
 # -- tapes
 
 
 def _owner(store: tape.Store, scope: str | None) -> str | None:
     """Return the owner of a scope's tapes: the scope, unless the store has an owner."""
-    return store.owner if store.owner is not None or scope is None else short(scope)
+    return store.owner if store.owner is not None or scope is None else tape.as_id(scope)

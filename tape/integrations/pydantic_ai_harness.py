@@ -18,8 +18,7 @@ from pydantic_ai_harness.conversation_search import SnapshotHistorySource
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
 import tape
-from tape.integrations.histories import as_json, from_json, unzipped
-from tape.integrations.naming import digest, listed, short, tape_id
+from tape.integrations.histories import tape_id, unzipped
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 from tape.integrations.pydantic_messages import from_tape, to_tape
 
@@ -83,7 +82,7 @@ class TapeStepStore(AsyncAdapter):
     def list_runs(self, *, parent_run_id: str | None = None, conversation_id: str | None = None) -> list[RunRecord]:
         """Return the runs, or those of a parent or a conversation, the one started first first."""
         store, label = self._connected.store, [*_labels(parent_run_id, conversation_id), _AGENT][0]
-        runs = [_read(_runs, store.tape(info.id).state(_RUN)) for info in listed(store, label=label)]
+        runs = [_read(_runs, store.tape(info.id).state(_RUN)) for info in store.tapes(label=label)]
         runs = [run for run in runs if run is not None and parent_run_id in (None, run.parent_run_id)]
         runs = [run for run in runs if conversation_id in (None, run.conversation_id)]
         return sorted(runs, key=lambda run: run.started_at)
@@ -183,7 +182,7 @@ class TapeStepStore(AsyncAdapter):
         chat = self._run(run_id)
         if chat.id not in self._known:
             with suppress(tape.TapeExists):
-                self._connected.store.create(chat.id, agent=_AGENT, name=short(run_id))
+                self._connected.store.create(chat.id, agent=_AGENT, name=tape.as_id(run_id))
             self._known.add(chat.id)
         return chat
 
@@ -220,11 +219,11 @@ def _snapshot(chat: tape.Tape, entry: tape.Entry, known: dict[str, ModelMessage]
 
 
 def _effect_slot(tool_call_id: str) -> str:
-    return short(f"{_EFFECT}{tool_call_id}", 200)
+    return tape.as_id(f"{_EFFECT}{tool_call_id}", most=200)
 
 
 def _key(kind: str, key: str | None) -> str | None:
-    return None if key is None else short(f"{kind}/{key}")
+    return None if key is None else tape.as_id(kind, key)
 
 
 def _sequence(key: str | None) -> int | None:
@@ -235,12 +234,12 @@ def _sequence(key: str | None) -> int | None:
 
 def _labels(parent: str | None, conversation: str | None) -> list[str]:
     named = (("parent", parent), ("conversation", conversation))
-    return [f"{_AGENT}/{kind}/{digest(name)}" for kind, name in named if name is not None]
+    return [tape.as_id(_AGENT, kind, name) for kind, name in named if name is not None]
 
 
 def _read(adapter: TypeAdapter[Any], value: Any) -> Any:
-    return None if value is None else adapter.validate_python(from_json(value))
+    return None if value is None else adapter.validate_python(tape.from_strict(value))
 
 
 def _storable(adapter: TypeAdapter[Any], value: Any) -> Json:
-    return as_json(adapter.dump_python(value, mode="json"))
+    return tape.to_strict(adapter.dump_python(value, mode="json"))

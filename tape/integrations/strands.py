@@ -8,9 +8,8 @@ from strands.session.session_repository import SessionRepository
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage
 
-from tape import Message, Tape
-from tape.integrations.histories import Histories, Pair, as_json, from_json, keep, kept
-from tape.integrations.naming import quoted
+from tape import Message, Tape, from_strict, to_strict
+from tape.integrations.histories import Histories, Pair, keep, kept
 
 __all__ = ["TapeSessionRepository"]
 
@@ -32,7 +31,7 @@ class TapeSessionRepository(Histories, SessionRepository):
 
     def tape(self, session_id: str, agent_id: str | None = None) -> Tape:
         """Return the tape of a session or of its agent: to search, fork, look at, or build a context from."""
-        return self._tape(_place(session_id, agent_id))
+        return self._tape(session_id) if agent_id is None else self._tape(session_id, agent_id)
 
     def create_session(self, session: Session, **kwargs: Any) -> Session:
         """Make a session. Raises SessionException if it exists."""
@@ -40,23 +39,23 @@ class TapeSessionRepository(Histories, SessionRepository):
         def write(chat: Tape) -> None:
             if chat.state(_SESSION) is not None:
                 raise SessionException(f"Session {session.session_id} already exists")
-            chat.put(_SESSION, as_json(session.to_dict()))
+            chat.put(_SESSION, to_strict(session.to_dict()))
 
-        self._write(_place(session.session_id), write)
+        self._write(write, session.session_id)
         return session
 
     def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
         """Return a session, or None."""
-        value = from_json(self.tape(session_id).state(_SESSION))
+        value = from_strict(self.tape(session_id).state(_SESSION))
         return None if value is None else Session.from_dict(value)
 
     def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         """Make an agent of a session."""
-        self._put(_place(session_id, session_agent.agent_id), _AGENT, session_agent.to_dict())
+        self._put(_AGENT, session_agent.to_dict(), session_id, session_agent.agent_id)
 
     def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
         """Return an agent of a session, or None."""
-        value = from_json(self.tape(session_id, agent_id).state(_AGENT))
+        value = from_strict(self.tape(session_id, agent_id).state(_AGENT))
         return None if value is None else SessionAgent.from_dict(value)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
@@ -71,7 +70,7 @@ class TapeSessionRepository(Histories, SessionRepository):
         """Write a message. The same one again changes nothing."""
         message, meta = _from_strands(session_message)
         id = str(session_message.message_id)
-        self._write(_place(session_id, agent_id), lambda chat: chat.append(message, id=id, meta=meta))
+        self._write(lambda chat: chat.append(message, id=id, meta=meta), session_id, agent_id)
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
         """Return a message by its number, or None."""
@@ -97,20 +96,16 @@ class TapeSessionRepository(Histories, SessionRepository):
 
     def create_multi_agent(self, session_id: str, multi_agent: Any, **kwargs: Any) -> None:
         """Write the state of a graph or swarm."""
-        self._put(_place(session_id), _MULTI + multi_agent.id, multi_agent.serialize_state())
+        self._put(_MULTI + multi_agent.id, multi_agent.serialize_state(), session_id)
 
     def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> dict[str, Any] | None:
         """Return the state of a graph or swarm, or None."""
-        return from_json(self.tape(session_id).state(_MULTI + multi_agent_id))
+        return from_strict(self.tape(session_id).state(_MULTI + multi_agent_id))
 
     update_multi_agent = create_multi_agent
 
-    def _put(self, name: str, slot: str, value: dict[str, Any]) -> None:
-        self._write(name, lambda chat: chat.put(slot, as_json(value)))
-
-
-def _place(session_id: str, agent_id: str | None = None) -> str:
-    return quoted(session_id) if agent_id is None else f"{quoted(session_id)}/{quoted(agent_id)}"
+    def _put(self, slot: str, value: dict[str, Any], *names: str) -> None:
+        self._write(lambda chat: chat.put(slot, to_strict(value)), *names)
 
 
 def _from_strands(session_message: SessionMessage) -> Pair:

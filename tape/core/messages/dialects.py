@@ -1,8 +1,8 @@
 """Parts of messages in the words of other APIs and frameworks, read as blocks that the rest of the core knows. Pure.
 
 Gemini (``function_call``), Bedrock (``toolUse``), Agent Framework (``function_result``), OpenTelemetry's GenAI
-conventions (``tool_call_response``) and Pydantic AI (``part_kind``) say with other names what Anthropic's blocks say. A
-tape keeps each part as it was given. Whoever reads one reads it through ``blocks``.
+conventions (``tool_call_response``), Pydantic AI (``part_kind``) and LlamaIndex (``block_type``) say with other names
+what Anthropic's blocks say. A tape keeps each part as it was given. Whoever reads one reads it through ``blocks``.
 """
 
 from __future__ import annotations
@@ -173,8 +173,25 @@ def _pydantic_item(item: Any) -> list[Part]:
     return file or [{"type": f"pydantic-ai.{family}", **item}]
 
 
+# -- LlamaIndex
+
+
+def _llama(part: Part) -> list[Part] | None:
+    kind = part["block_type"]
+    if kind == "text":
+        return [{"type": "text", "text": part.get("text")}]
+    if kind == "tool_call":
+        return _call(part.get("tool_call_id"), part.get("tool_name"), part.get("tool_kwargs"))
+    if kind == "thinking":
+        return [{"type": "thinking", "thinking": part.get("content")}]
+    media_type = next((part[name] for name in part if name.endswith("_mimetype")), None)
+    file = _file(part.get("url") or part.get(kind) or part.get("data"), media_type, kind)
+    return file or [{**part, "type": f"llama-index.{kind}"}]
+
+
 _BY_FIELD: dict[str, Callable[[Part], list[Part] | None]] = {
     "part_kind": _pydantic,
+    "block_type": _llama,
     **dict.fromkeys(("thought", "thought_signature", "thoughtSignature"), _gemini_text),
     **{name: _inside(name, _gemini_call) for name in ("function_call", "functionCall")},
     **{name: _inside(name, _gemini_result) for name in ("function_response", "functionResponse")},

@@ -18,7 +18,6 @@ from pydantic_core import to_jsonable_python
 import tape
 from tape.integrations.adk.places import TEMP
 from tape.integrations.histories import copying
-from tape.integrations.naming import short
 
 __all__ = ["Written", "content_of", "event_of", "json_of", "message_of", "kept", "kept_beside", "newest"]
 
@@ -49,7 +48,7 @@ class Written:
         self.data, replaced = tape.lenient(dump)
         if replaced:
             _check_readable(self.data, replaced)
-        self.key = short(event.id)
+        self.key = tape.as_id(event.id)
         if self.key == event.id:
             del self.data["id"]
         self.usage = event.usage_metadata

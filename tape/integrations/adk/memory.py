@@ -18,7 +18,6 @@ from google.adk.sessions.session import Session
 import tape
 from tape.integrations.adk.events import content_of, json_of, kept_beside, message_of
 from tape.integrations.adk.places import Place
-from tape.integrations.naming import opened, short
 from tape.integrations.opening import AsyncAdapter, awaited
 
 __all__ = ["TapeMemoryService"]
@@ -88,7 +87,7 @@ class TapeMemoryService(AsyncAdapter, BaseMemoryService):
         """Retract a memory: it is not found again. On the tape it stays."""
         if memory_id:
             with suppress(tape.UnknownMessage, tape.TapeNotFound):
-                self._tape(app_name, user_id).retract(short(memory_id))
+                self._tape(app_name, user_id).retract(tape.as_id(memory_id))
 
     def _tape(self, app: str, user: str) -> tape.Tape:
         store = self._connected.store
@@ -99,7 +98,8 @@ class TapeMemoryService(AsyncAdapter, BaseMemoryService):
         place = Place(store, app, user)
 
         def add(together: tape.Store) -> None:
-            chat = opened(together, place.memory, owner=place.owner, agent=place.agent, key="adk")
+            facts: Any = {"owner": place.owner, "agent": place.agent, "key": "adk"}
+            chat = together.create(place.memory, exists_ok=True, reuse=True, **facts)
             for key, message, beside in new:
                 if chat.find_entry(key=key) is None:
                     chat.append(message, id=key, key=key, meta={"adk": beside})
@@ -120,7 +120,7 @@ def _written(memory: MemoryEntry, said: Facts, session: str | None) -> Written:
         dump["session"] = session
     content = json_of(memory.content.model_dump(mode="json", exclude_none=True))
     message, dump["content"] = message_of({"parts": [], **content})
-    return short(id), message, json_of(dump)
+    return tape.as_id(id), message, json_of(dump)
 
 
 def _memory(message: tape.Message) -> MemoryEntry:

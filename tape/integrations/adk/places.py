@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tape
-from tape.integrations.naming import digest, quoted, short
+from tape.integrations.histories import tape_id
 
 __all__ = ["APP", "TEMP", "USER", "Place", "put_states", "states_of"]
 
@@ -22,14 +22,11 @@ class Place:
     """The tapes of an app, of one of its users, of a session, and of what is remembered of the user."""
 
     def __init__(self, store: tape.Store, app: str, user: str = "", session: str = "") -> None:
-        # Ids are global: what two owners of stores call the same is not. No quoted name has an @ in it.
-        scope = "adk" if store.owner is None else f"adk/@{quoted(store.owner)}"
-        of_app = f"{scope}/{quoted(app)}"
-        of_user = f"{of_app}/{quoted(user)}"
-        self.app, self.user = short(of_app), short(of_user)
-        self.session, self.memory = short(f"{of_user}/{quoted(session)}"), short(f"{of_user}//memory")
-        self.agent = short(app)
-        self.owner = short(user) if store.owner is None else store.owner
+        self.app, self.user = tape_id(store, "adk", app), tape_id(store, "adk", app, user)
+        self.session = tape_id(store, "adk", app, user, session)
+        self.memory = tape_id(store, "adk", app, user, "", "memory")
+        self.agent = tape.as_id(app)
+        self.owner = tape.as_id(user) if store.owner is None else store.owner
 
 
 def states_of(chat: tape.Snapshot) -> dict[str, Any]:
@@ -46,4 +43,4 @@ def put_states(chat: tape.Tape, state: Mapping[str, Any]) -> None:
         if slot.isprintable() and len(slot) <= _LONGEST_SLOT:
             chat.put(slot, value)
         else:
-            chat.put(_ODD_STATE + digest(key), [key, value])
+            chat.put(tape.as_id(_ODD_STATE + key, most=_LONGEST_SLOT), [key, value])

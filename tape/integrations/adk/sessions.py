@@ -21,7 +21,6 @@ from pydantic import PrivateAttr
 import tape
 from tape.integrations.adk.events import Held, Written, event_of, json_of, kept_beside, newest
 from tape.integrations.adk.places import APP, TEMP, USER, Place, put_states, states_of
-from tape.integrations.naming import listed, opened, short
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 
 __all__ = ["TapeSessionService"]
@@ -89,7 +88,7 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
         """Return the sessions of a user, or of all users, without their events; the one that was used last at last."""
         store, sessions = self._connected.store, []
         place = Place(store, app_name, user_id or "")
-        for info in listed(store, agent=place.agent, owner=None if user_id is None else place.owner):
+        for info in store.tapes(agent=place.agent, owner=None if user_id is None else place.owner):
             about = (info.meta or {}).get(_ABOUT)
             # Other tapes may have the same agent, and all users the same owner.
             if about is None or about["names"][0] != app_name or user_id not in (None, about["names"][1]):
@@ -104,13 +103,10 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
 
     @awaited
     def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Purge a session. One that has forks is hidden instead: these go on reading what they inherit."""
+        """Purge a session. One that has forks, which go on reading it, is hidden, and purged with the last of them."""
         store, id = self._connected.store, self.tape_id(app_name, user_id, session_id)
         with suppress(tape.TapeNotFound):
-            try:
-                store.purge(id)
-            except tape.TapeInUse:
-                store.tape(id).hide("deleted")
+            store.purge(id, when_free=True)
 
     @awaited
     def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
@@ -193,7 +189,7 @@ def _put_deltas(store: tape.Store, place: Place, chat: tape.Tape, state: Mapping
     for prefix, id, owner in ((USER, place.user, place.owner), (APP, place.app, store.owner)):
         changed = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         if changed:
-            put_states(opened(store, id, owner=owner, key="adk"), changed)
+            put_states(store.create(id, owner=owner, key="adk", exists_ok=True, reuse=True), changed)
 
 
 def _own(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,7 +229,7 @@ def _is_stale(chat: tape.Tape, session: Session, seen: int) -> bool:
     if last is None or seen:
         return last is not None and last[0].seq > seen
     # Not one that this service has made: what it says must do.
-    known = bool(session.events) and short(session.events[-1].id) == last[0].key
+    known = bool(session.events) and tape.as_id(session.events[-1].id) == last[0].key
     return not known and bool(last[1]["timestamp"] > session.last_update_time)
 
 

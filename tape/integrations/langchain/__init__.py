@@ -67,7 +67,7 @@ class TapeChatMessageHistory(Histories, BaseChatMessageHistory):
     def clear(self) -> None:
         """Take every message out of the history."""
         if self.tape.messages(limit=1):
-            self._write(self.session_id, lambda chat: chat.clear())
+            self._write(Tape.clear, self.session_id)
 
     @awaited
     def aget_messages(self) -> list[BaseMessage]:
@@ -144,4 +144,3 @@ def made(said: dict[str, Any], rest: dict[str, Any]) -> BaseMessage:
     _set(message, "__pydantic_fields_set__", {"content", *rest})
     _set(message, "__pydantic_private__", None)
     return message
-

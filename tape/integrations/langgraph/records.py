@@ -20,7 +20,6 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, writes_sort_key
 from msgspec import Struct
 
 import tape
-from tape.integrations.naming import opened, short
 
 __all__ = ["LABEL", "Record", "Thread"]
 
@@ -127,9 +126,9 @@ class Thread:
 
     def begin(self, store: tape.Store, ns: str) -> None:
         """Note a namespace, on a tape made anew if it was purged; the root is noted by the label of the tape."""
-        opened(store, self.chat.id)
+        store.create(self.chat.id, exists_ok=True, reuse=True)
         if ns:
-            self.chat.event(_NAMESPACE, {"ns": ns}, key=short(f"{_NAMESPACE}:{ns}", _LONGEST))
+            self.chat.event(_NAMESPACE, {"ns": ns}, key=tape.as_id(f"{_NAMESPACE}:{ns}", most=_LONGEST))
         else:
             self.chat.label(LABEL)
 
@@ -158,12 +157,12 @@ class Thread:
 
 
 def _key(ns: str, id: str) -> str:
-    return short(f"langgraph:{ns}:{id}", _LONGEST)
+    return tape.as_id(f"langgraph:{ns}:{id}", most=_LONGEST)
 
 
 def _checkpoints(ns: str) -> str:
-    return short(f"langgraph.checkpoint:{ns}" if ns else "langgraph.checkpoint", _LONGEST)
+    return tape.as_id(f"langgraph.checkpoint:{ns}" if ns else "langgraph.checkpoint", most=_LONGEST)
 
 
 def _attached(ns: str, id: str) -> str:
-    return short(f"langgraph.writes:{ns}:{id}", _LONGEST)
+    return tape.as_id(f"langgraph.writes:{ns}:{id}", most=_LONGEST)

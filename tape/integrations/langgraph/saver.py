@@ -17,7 +17,6 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 import tape
 from tape.integrations.langgraph.channels import Channels, conversation, pack, prepared, unpack
 from tape.integrations.langgraph.records import LABEL, Record, Thread
-from tape.integrations.naming import listed, short
 from tape.integrations.opening import Adapter, Connected, StoreLike, awaited
 
 __all__ = ["TapeSaver"]
@@ -234,7 +233,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
 
     def _threads(self) -> Iterator[Thread]:
         store = self._connected.store
-        return (Thread(store.tape(info.id)) for info in listed(store, label=LABEL))
+        return (Thread(store.tape(info.id)) for info in store.tapes(label=LABEL))
 
     def _hand_out(self, thread: Thread, id: str | None) -> None:
         self._handed[thread.chat.id, id] = None
@@ -263,7 +262,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
 
 
 def _tape_id(thread_id: str) -> str:
-    return short(str(thread_id), 255)
+    return tape.as_id(str(thread_id))
 
 
 def _config(thread_id: str, ns: str, id: str) -> RunnableConfig:

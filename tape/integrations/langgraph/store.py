@@ -13,7 +13,6 @@ from langgraph.store import base
 from langgraph.store.base.embed import get_text_at_path
 
 import tape
-from tape.integrations.naming import listed, short
 from tape.integrations.opening import Adapter, awaited
 
 __all__ = ["TapeStore"]
@@ -80,7 +79,7 @@ class TapeStore(Adapter, base.BaseStore):
 
     def _namespaces(self) -> Iterator[tuple[str, ...]]:
         """Yield the namespaces that hold something."""
-        for info in listed(self._connected.store, label=_LABEL):
+        for info in self._connected.store.tapes(label=_LABEL):
             if info.name and info.message_count:
                 yield tuple(msgspec.json.decode(info.name))
 
@@ -88,11 +87,11 @@ class TapeStore(Adapter, base.BaseStore):
 def _tape(store: tape.Store, namespace: tuple[str, ...]) -> tape.Tape:
     has_dot = any("." in part for part in namespace)
     text = msgspec.json.encode(namespace).decode() if has_dot else ".".join(namespace)
-    return store.tape(short(f"{_LABEL}:{text}", 255))
+    return store.tape(tape.as_id(f"{_LABEL}:{text}"))
 
 
 def _id(key: str) -> str:
-    return short(key, 200)
+    return tape.as_id(key, most=200)
 
 
 def _put(store: tape.Store, op: base.PutOp) -> None:

@@ -12,7 +12,6 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 from starlette.datastructures import Headers, MutableHeaders
 
 import tape
-from tape.integrations.naming import digest
 from tape.integrations.opening import Adapter, StoreLike
 
 __all__ = ["TapeEventStore"]
@@ -83,7 +82,7 @@ class TapeEventStore(Adapter, EventStore):
 
 def _name(session: str, stream: str) -> str:
     """Return the name of a stream's events, by which they are found. A client may have chosen any id."""
-    return f"mcp.stream/{digest(session, stream)}"
+    return tape.as_id("mcp.stream", session, stream)
 
 
 def _behind(chat: tape.Tape, session: str, event: str) -> tuple[str | None, list[tuple[str, str]]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hmac
 import socket
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 import uvicorn
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.resources import ResourceSecurity
 from mcp.server.streamable_http import EventStore
 from mcp.server.transport_security import TransportSecuritySettings
@@ -20,26 +22,23 @@ from starlette.responses import PlainTextResponse
 
 import tape
 from tape.integrations.mcp.events import App, TapeEventStore
-from tape.integrations.mcp.tools import Writing, as_tool, shown
-from tape.integrations.naming import quoted
 from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["http_app", "mcp_server", "serve_http"]
 
+P = ParamSpec("P")
 Events: TypeAlias = EventStore | None
 Listening = Callable[[str], object]
 _JSON = "application/json"
 _NAMES = ("127.0.0.1", "localhost")
 _LISTED = 100
 _MESSAGES = 1_000
-_BYTES = 1_000_000
-"""How many tapes are listed, and how much of one is read as a resource."""
+"""How many tapes are listed, and how many messages of one are read as a resource."""
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 _SETS = _ADDS.model_copy(update={"idempotent_hint": True})
 _TAKES = _SETS.model_copy(update={"destructive_hint": True})
-_READING = ("list_tapes", "tape_info", "search", "read_around", "messages", "context", "anchors", "diff")
-_WRITING = {"append": _ADDS, "fork": _ADDS, "handoff": _ADDS, "label": _SETS, "retract": _TAKES}
+_HINTS = {"reads": _READS, "adds": _ADDS, "sets": _SETS, "takes": _TAKES}
 _INSTRUCTIONS = (
     "Histories of agents on append-only tapes. Find one with search or list_tapes, then read_around a hit's seq, or"
     " read messages and context, as of now or of any earlier seq."
@@ -61,9 +60,9 @@ class _Server(MCPServer[Any]):
     def __init__(self, connected: Connected, name: str, *, write: bool) -> None:
         instructions = _INSTRUCTIONS if write else f"{_INSTRUCTIONS} Nothing can be written."
         super().__init__(name, instructions=instructions, version=tape.__version__, log_level="WARNING")
-        self._connected, self._tools = connected, Writing(connected.store)
-        for tool, hints in {**dict.fromkeys(_READING, _READS), **(_WRITING if write else {})}.items():
-            self.add_tool(as_tool(getattr(self._tools, tool)), annotations=hints)
+        self._connected, self._tools = connected, connected.store.tools("write" if write else "read", actor="mcp")
+        for tool in self._tools:
+            self.add_tool(_refusing(tool.run, ToolError), name=tool.name, annotations=_HINTS[tool.effect])
         # Ids are no paths: one that looks like one is an id all the same.
         how: Any = {"mime_type": _JSON, "security": ResourceSecurity(exempt_params={"id", "seq"})}
         self.resource("tape://{id}@{seq}", name="tape-at", **how)(self._read_at)
@@ -76,7 +75,7 @@ class _Server(MCPServer[Any]):
 
     def _read(self, id: str) -> str:
         """A tape as it is now: what is known of it, and its messages, the last ones of a long one."""
-        return self._shown(id, -1)
+        return self._shown(id)
 
     def _read_at(self, id: str, seq: str) -> str:
         """A tape as it was at a seq."""
@@ -84,19 +83,31 @@ class _Server(MCPServer[Any]):
             raise ResourceNotFoundError(f"{seq!r} is no seq")
         return self._shown(id, int(seq))
 
-    def _shown(self, id: str, point: int) -> str:
-        try:
-            view = self._tools.at(id, point)
-            page = view.messages(limit=_MESSAGES, max_bytes=_BYTES)
-            value = {"info": shown(view.info()), "messages": shown(page.items), "truncated": page.truncated}
-        except tape.TapeError as error:
-            raise ResourceNotFoundError(f"{type(error).__name__}: {error}") from error
+    def _shown(self, id: str, at: int = -1) -> str:
+        info, messages = (_refusing(self._tools[name].run, ResourceNotFoundError) for name in ("tape_info", "messages"))
+        page = messages(tape=id, at=at, limit=_MESSAGES)
+        value = {"info": info(tape=id, at=at), "messages": page["items"], "truncated": page["truncated"]}
         return msgspec.json.encode(value).decode()
+
+
+def _refusing(work: Callable[P, Any], refusal: Callable[[str], Exception]) -> Callable[P, Any]:
+    """Return a function whose refusals reach the client with their type. Anything else is a crash, shown to nobody."""
+
+    @functools.wraps(work)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        try:
+            return work(*args, **kwargs)
+        except tape.TapeError as error:
+            raise refusal(f"{type(error).__name__}: {error}") from error
+
+    return call
 
 
 def _resource(info: tape.TapeInfo) -> Resource:
     told = f"{info.message_count} messages, seq {info.head}, {info.status}"
-    return Resource(uri=f"tape://{quoted(info.id)}", name=info.name or info.id, description=told, mime_type=_JSON)
+    return Resource(
+        uri=f"tape://{quote(info.id, safe='')}", name=info.name or info.id, description=told, mime_type=_JSON
+    )
 
 
 # -- HTTP
