@@ -195,6 +195,31 @@ class Store(Upkeep, RequestLister):
         self._services.log_administrative("list", owner=owner)
         return self._services.catalog.page(filters, limit, cursor, order, hidden=strict.flag(hidden, "hidden"))
 
+    def tapes(
+        self,
+        *,
+        owner: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
+        label: str | None = None,
+        name: str | None = None,
+        prefix: str | None = None,
+        updated_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        order: str = "created",
+        hidden: bool = False,
+    ) -> Iterator[TapeInfo]:
+        """Yield all tapes that ``list`` gives for these filters, page after page.
+
+        Each page is read when it is reached, so that a long iteration keeps no transaction open. What ``list`` says of
+        tapes that are written between two pages holds here, too.
+        """
+        filters = list_filters(owner, agent, status, parent, label, name, prefix, updated_before, updated_after)
+        tapes = self._services.catalog.tapes(filters, order, hidden=strict.flag(hidden, "hidden"))
+        self._services.log_administrative("tapes", owner=owner)
+        return tapes
+
     def tape(self, id: str) -> Tape:
         """Return the tape with this id; it reads as empty, and is created with its first write."""
         return Tape(self._services, strict.identifier(id, "id"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from support.backends import Backend
 
 import tape
+from tape.db.read import catalog
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -202,6 +204,91 @@ class TestPaging:
         connection.close()
 
 
+class TestTapes:
+    """All tapes, without pages."""
+
+    @pytest.fixture(autouse=True)
+    def short_pages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(catalog, "MOST_AT_ONCE", 3)
+
+    @pytest.mark.parametrize("count", [0, 1, 3, 4, 7])
+    def test_all_are_given_in_the_order_of_the_list(self, store: tape.Store, count: int) -> None:
+        """However many pages they take; none is missing and none comes twice."""
+        for number in range(count):
+            store.create(f"t{number}", labels=["odd"] if number % 2 else None)
+        store.tape("t0").event("again") if count else None
+        for filters in ({}, {"label": "odd"}, {"order": "updated"}, {"prefix": "t1"}, {"hidden": True}):
+            wanted: dict[str, Any] = filters
+            assert list(store.tapes(**wanted)) == store.list(**wanted).items
+        assert len(list(store.tapes())) == count
+
+    def test_an_owner_is_given_its_own(self, store: tape.Store) -> None:
+        """A scoped store has no others, and a filter for another finds nothing."""
+        for number in range(8):
+            store.create(f"t{number}", owner="ann" if number % 2 else "bob")
+        assert [info.id for info in store.tapes(owner="ann")] == ["t7", "t5", "t3", "t1"]
+        assert [info.id for info in store.scoped("ann").tapes()] == ["t7", "t5", "t3", "t1"]
+        assert list(store.scoped("ann").tapes(owner="bob")) == []
+
+    def test_what_is_written_meanwhile_disturbs_nothing(self, store: tape.Store) -> None:
+        """Tapes may be made and purged while one goes over them."""
+        for number in range(7):
+            store.create(f"t{number}")
+        seen = []
+        for info in store.tapes():
+            seen.append(info.id)
+            store.create(f"later-{info.id}")
+            store.purge(info.id)
+        assert seen == [f"t{number}" for number in reversed(range(7))]
+
+    def test_it_is_part_of_a_transaction(self, store: tape.Store) -> None:
+        """It sees what the transaction has made."""
+        for number in range(4):
+            store.create(f"t{number}")
+
+        def fn(inner: tape.Store) -> list[str]:
+            inner.create("new")
+            return [info.id for info in inner.tapes()]
+
+        assert store.transaction(fn) == ["new", "t3", "t2", "t1", "t0"]
+
+    WRONG = (
+        ({"order": "name"}, "order"),
+        ({"owner": ""}, "owner"),
+        ({"prefix": 7}, "prefix"),
+        ({"hidden": 1}, "hidden"),
+        ({"updated_before": datetime(2026, 1, 1)}, "updated_before"),
+        ({"updated_after": 7}, "updated_after"),
+    )
+
+    @pytest.mark.parametrize(("wrong", "field"), WRONG)
+    def test_a_wrong_argument_is_refused_at_the_call(
+        self, store: tape.Store, wrong: dict[str, Any], field: str
+    ) -> None:
+        """Not only when the first tape is asked for."""
+        with pytest.raises(tape.InvalidEntry) as caught:
+            store.tapes(**wrong)
+        assert caught.value.field == field
+        with pytest.raises(TypeError):
+            store.tapes(limit=3)  # type: ignore[call-arg]
+
+    def test_the_async_twin(self, backend: Backend) -> None:
+        """An async iterator, whose arguments are checked at the call as well."""
+
+        async def main() -> None:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                for number in range(7):
+                    await store.create(f"t{number}")
+                assert [info.id async for info in store.tapes(prefix="t")] == [f"t{n}" for n in reversed(range(7))]
+                for wrong, field in self.WRONG:
+                    filters: dict[str, Any] = wrong
+                    with pytest.raises(tape.InvalidEntry) as caught:
+                        store.tapes(**filters)
+                    assert caught.value.field == field
+
+        asyncio.run(main())
+
+
 class TestNames:
     def test_s1_rename(self, store: tape.Store) -> None:
         """A tape can be renamed and lose its name; its id stays, and the past keeps the old name."""
@@ -338,6 +425,4 @@ class TestInfo:
 
     def test_s3_async_twin(self, backend: Backend) -> None:
         """The async store lists, labels and renames alike."""
-        import asyncio
-
         asyncio.run(self._twin(backend))

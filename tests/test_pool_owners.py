@@ -17,6 +17,7 @@ from support.backends import Backend, MakeBackend
 
 import tape
 from tape.core.places import Away, locate, owner_record
+from tape.pool import pool as pools
 from tape.pool.copies import Copies, Span, arriving_spans
 from tape.pool.cursors import ListCursor, Positions, decode_cursor, encode_cursor
 
@@ -220,6 +221,18 @@ class TestAll:
         assert [info.id for info in pool.list(owner="owner3")] == ["chat3"]
         assert pool.list(order="updated")[0].id == "chat6"
 
+    def test_tapes_are_all_of_all(self, pool: tape.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those of every page of the list, with its filters; a wrong one is refused at the call."""
+        monkeypatch.setattr(pools, "MOST_AT_ONCE", 2)
+        fill(pool, 7)
+        assert [info.id for info in pool.tapes()] == [f"chat{number}" for number in reversed(range(7))]
+        assert [info.id for info in pool.tapes(owner="owner3", prefix="chat")] == ["chat3"]
+        assert [info.id for info in pool.tapes(order="updated")][:2] == ["chat6", "chat5"]
+        for wrong in ({"order": "name"}, {"hidden": 1}, {"updated_after": 7}, {"label": ""}):
+            filters: dict[str, Any] = wrong
+            with pytest.raises(tape.InvalidEntry, match=next(iter(wrong))):
+                pool.tapes(**filters)
+
     def test_search_goes_over_all(self, pool: tape.Pool) -> None:
         """The newest hits of all databases, or of one owner's."""
         fill(pool)
@@ -299,6 +312,17 @@ class TestDown:
             assert pool.scoped("owner0").get("chat0").info().head == 3
             with pytest.raises(tape.DatabaseDown):
                 pool.scoped("owner1")
+
+    def test_all_tapes_without_those_of_one_database_are_not_all(self, lame: tape.Pool) -> None:
+        """The others come first, and then it is told which database is missing."""
+        with lame as pool:
+            seen = []
+            with pytest.raises(tape.DatabaseDown) as caught:
+                for info in pool.tapes():
+                    seen.append(info.id)
+            assert caught.value.database == "south"
+            assert sorted(seen) == ["chat0", "chat2", "chat3", "chat5"]
+            assert [info.id for info in pool.tapes(owner="owner0")] == ["chat0"]
 
     def test_what_was_down_comes_later(self, lame: tape.Pool, databases: Databases) -> None:
         """The cursors of a list and of a feed keep the place of a database that was down."""
@@ -583,6 +607,9 @@ class TestTwin:
                 assert (await pool.write("owner1", more)).duplicate
                 assert (await pool.write("owner1", lambda store: store.tape("chat1").event("done"))).seq == 5
                 assert [info.id for info in await pool.list()] == ["chat1"]
+                assert [info.id async for info in pool.tapes(owner="owner1")] == ["chat1"]
+                with pytest.raises(tape.InvalidEntry, match="order"):
+                    pool.tapes(order="name")
                 assert [hit.tape for hit in await pool.search("hello")] == ["chat1"]
                 feed = pool.feed()
                 assert [entry.seq async for entry in feed] == [1, 2, 3, 4, 5]

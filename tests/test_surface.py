@@ -267,7 +267,7 @@ class TestTwins:
 
     def test_what_does_not_wait_is_no_coroutine(self) -> None:
         """Handles are made without waiting; everything that asks the database is awaited or iterated."""
-        at_once = {"tape", "bind", "scoped", "fork", "entries", "feed", "follow", "consumer", "lease", "tools"}
+        at_once = {"tape", "tapes", "bind", "scoped", "fork", "entries", "feed", "follow", "consumer", "lease", "tools"}
         at_once |= {"holder", "id", "name", "owner", "position", "read_only", "remaining", "token"}
         at_once |= {"cursor", "down", "names"}
         # What a run wraps is awaited when it is called.

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tape.aio.threads import Workers
-from tape.core.records import Entry
 
 __all__ = ["Hop", "hop", "hop_to", "hop_write", "pages"]
 
@@ -91,13 +90,13 @@ def hop_to(
     return hopped
 
 
-async def pages(face: Hop, make: Callable[[], Iterator[Entry]]) -> AsyncIterator[Entry]:
+async def pages(face: Hop, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
     """Yield what an iterator yields, fetching a page of it per hop."""
     source = await face._read(make)
 
-    def next_page() -> list[Entry]:
+    def next_page() -> list[R]:
         return list(itertools.islice(source, _PAGE))
 
     while page := await face._read(next_page):
-        for entry in page:
-            yield entry
+        for item in page:
+            yield item

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from tape.aio.hop import Hop, hop, hop_write
+from tape.aio.hop import Hop, hop, hop_write, pages
 from tape.aio.store import AsyncStore
 from tape.aio.threads import Threads
 from tape.aio.wakeup import wait, woken_by
 from tape.core import strict
-from tape.core.records import Entry
+from tape.core.records import Entry, TapeInfo
 from tape.errors import DatabaseDown, InvalidEntry, OwnerMoved, StoreFailed
 from tape.handles.consumer import check_timeout
-from tape.handles.options import called
+from tape.handles.options import arguments_of, called
 from tape.pool.following import FeedReader
 from tape.pool.pool import PAUSES, Address, Place, Pool
 from tape.pool.pool import open_pool as open_sync
@@ -84,6 +84,13 @@ class AsyncPool(Hop):
                 pause = min(2 * pause, PAUSES[1])
 
     locate = hop(Pool.locate)
+
+    @arguments_of(Pool.tapes)
+    def tapes(self, **filters: Any) -> AsyncIterator[TapeInfo]:
+        """Yield the tapes of all databases that meet every filter; see ``Pool.tapes``."""
+        found = self._inner.tapes(**filters)
+        return pages(self, lambda: found)
+
     list = hop(Pool.list)
     search = hop(Pool.search)
 

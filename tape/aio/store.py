@@ -21,12 +21,12 @@ from tape.core import strict
 from tape.core.memory.state import BlockSpec, Slot
 from tape.core.merge.diff import Diff
 from tape.core.messages.tokens import Counter
-from tape.core.records import Entry
+from tape.core.records import Entry, TapeInfo
 from tape.db.feed.feed import check_position
 from tape.db.schema.tables import PREFIX
 from tape.errors import InvalidEntry
 from tape.handles.consumer import check_timeout
-from tape.handles.options import called
+from tape.handles.options import arguments_of, called
 from tape.opening import open as open_sync
 from tape.replica import Written
 from tape.store import Store
@@ -111,6 +111,12 @@ class AsyncStore(Hop):
     def consumer(self, name: str) -> AsyncConsumer:
         """Return the reader of the feed with this name; see ``Store.consumer``."""
         return AsyncConsumer(self._inner.consumer(name), self._threads)
+
+    @arguments_of(Store.tapes)
+    def tapes(self, **filters: Any) -> AsyncIterator[TapeInfo]:
+        """Yield all tapes that ``list`` gives for these filters; see ``Store.tapes``."""
+        found = self._inner.tapes(**filters)
+        return pages(self, lambda: found)
 
     list = hop(Store.list)
     requests = hop(Store.requests)

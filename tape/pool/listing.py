@@ -14,7 +14,7 @@ from tape.db.read.catalog import Listed
 from tape.errors import DatabaseDown, StoreBusy, StoreFailed
 from tape.pool.cursors import ListCursor, encode_cursor
 
-__all__ = ["Across", "ask_each", "merge_hits", "merge_pages"]
+__all__ = ["Across", "all_pages", "ask_each", "merge_hits", "merge_pages"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -124,6 +124,19 @@ def merge_pages(
         at[name] = None if source.done else source.cursor or ""
     unfinished = any(cursor is not None for cursor in at.values())
     return Across(items, encode_cursor(ListCursor(at, order)) if unfinished else None, down)
+
+
+def all_pages(page_at: Callable[..., Across[T]]) -> Iterator[T]:
+    """Yield what is on all pages; raises DatabaseDown at the end if a database could not be asked for its part."""
+    cursor: str | None = None
+    while True:
+        page = page_at(cursor=cursor)
+        yield from page.items
+        cursor = page.cursor
+        if cursor is None:
+            return
+        if not page.items:
+            raise next(iter(page.down.values()))
 
 
 def _moment(info: TapeInfo, order: str) -> datetime:

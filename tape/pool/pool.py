@@ -7,8 +7,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -17,14 +18,14 @@ import sqlalchemy as sa
 from tape.core import strict
 from tape.core.places import RECORDS, Away, locate
 from tape.core.records import Finding, Health, Hit, Report, Stats, TapeInfo
-from tape.db.read.catalog import Listed
+from tape.db.read.catalog import MOST_AT_ONCE, Listed, check_listing
 from tape.errors import DatabaseDown, InvalidEntry, OwnerMoved, StoreFailed
 from tape.handles.consumer import check_timeout
 from tape.handles.options import called, list_filters
 from tape.opening import open as open_store
 from tape.pool.cursors import ListCursor, Positions, decode_cursor
 from tape.pool.following import FeedReader, PoolFeed
-from tape.pool.listing import Across, ask_each, merge_hits, merge_pages
+from tape.pool.listing import Across, all_pages, ask_each, merge_hits, merge_pages
 from tape.pool.moving import Move, Mover
 from tape.pool.records import Absences, absences, away_from, counts, record_of
 from tape.store import Store
@@ -162,6 +163,32 @@ class Pool:
             return not info.id.startswith(RECORDS) and counts(known, name, info.owner)
 
         return merge_pages(read, at, order, strict.limit(limit), is_listed)
+
+    def tapes(
+        self,
+        *,
+        owner: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
+        label: str | None = None,
+        name: str | None = None,
+        prefix: str | None = None,
+        updated_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        order: str = "created",
+        hidden: bool = False,
+    ) -> Iterator[TapeInfo]:
+        """Yield the tapes of all databases that meet every filter; see ``list`` and ``Store.tapes``.
+
+        Raises DatabaseDown once only tapes of a database that is down are left: what was yielded is not all.
+        """
+        filters = list_filters(owner, agent, status, parent, label, name, prefix, updated_before, updated_after)
+        check_listing(filters, order)
+        strict.flag(hidden, "hidden")
+        wanted: dict[str, Any] = {"owner": owner, "agent": agent, "status": status, "parent": parent, "label": label}
+        wanted |= {"name": name, "prefix": prefix, "updated_before": updated_before, "updated_after": updated_after}
+        return all_pages(partial(self.list, **wanted, limit=MOST_AT_ONCE, order=order, hidden=hidden))
 
     def search(
         self,

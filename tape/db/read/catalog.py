@@ -23,11 +23,13 @@ from tape.db.view.opening import head_row
 from tape.db.view.values import info_from_facts
 from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
 
-__all__ = ["Candidate", "Catalog", "Listed", "Use"]
+__all__ = ["MOST_AT_ONCE", "Candidate", "Catalog", "Listed", "Use", "check_listing"]
 
 ORDERS = ("created", "updated")
 MOST = 1_000
 """The longest page."""
+MOST_AT_ONCE = 500
+"""The length of a page where the caller wants all tapes and names none."""
 
 Candidate = tuple[int, TapeInfo]
 """A tape's number, and what is known of it."""
@@ -64,17 +66,26 @@ class Catalog:
         listed, more = self.listed(filters, limit, cursor, order, hidden=hidden)
         return Page([info for _, info in listed], listed[-1].cursor if more else None, more)
 
+    def tapes(self, filters: dict[str, Any], order: str, *, hidden: bool) -> Iterator[TapeInfo]:
+        """Return the tapes of all pages, each of which is read when it is reached."""
+        # Here, since what is below begins with the first tape that is asked for.
+        check_listing(filters, order)
+        return self._tapes(filters, order, hidden=hidden)
+
+    def _tapes(self, filters: dict[str, Any], order: str, *, hidden: bool) -> Iterator[TapeInfo]:
+        cursor, more = None, True
+        while more:
+            page = self.page(filters, MOST_AT_ONCE, cursor, order, hidden=hidden)
+            yield from page.items
+            cursor, more = page.cursor, page.truncated
+
     def listed(
         self, filters: dict[str, Any], limit: int, cursor: str | None, order: str, *, hidden: bool
     ) -> tuple[list[Listed], bool]:
         """Return a page of tapes, each with the cursor that continues behind it, and whether there are more."""
-        order = strict.one_of(order, ORDERS, "order")
+        conditions = check_listing(filters, order)
         if type(limit) is not int or not 0 < limit <= MOST:
             raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
-        conditions = {name: value for name, value in filters.items() if value is not None}
-        for name in ("updated_before", "updated_after"):
-            if name in conditions:
-                conditions[name] = _moment(conditions[name], name)
         if self._owner is not None and conditions.setdefault("owner", self._owner) != self._owner:
             return [], False
         if cursor is not None:
@@ -190,6 +201,16 @@ class Catalog:
             return sqlite3.sqlite_version
         version = getattr(self._db.engine.dialect, "server_version_info", None) or ()
         return ".".join(str(part) for part in version)
+
+
+def check_listing(filters: dict[str, Any], order: str) -> dict[str, Any]:
+    """Return the conditions that filters make, by name; raises InvalidEntry for a wrong moment or order."""
+    strict.one_of(order, ORDERS, "order")
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    for name in ("updated_before", "updated_after"):
+        if name in conditions:
+            conditions[name] = _moment(conditions[name], name)
+    return conditions
 
 
 def _with_cursor(row: ListedRow, order: str) -> Listed:
