@@ -368,7 +368,7 @@ class TestTending:
         before = contents(fresh.backend)
         assert fresh("purge", "chat").err == "tape: this cannot be undone; add --yes\n"
         used = fresh("purge", "chat", "--yes")
-        assert (used.code, used.err.endswith("purge those first, or add --forks\n")) == (1, True)
+        assert (used.code, used.err.endswith("purge those first, or add --forks or --when-free\n")) == (1, True)
         assert fresh("purge", "Lisbon", "--yes").code == 3
         assert contents(fresh.backend) == before
         assert sorted(fresh("purge", "chat", "--forks", "--yes", "--json").json["tapes"]) == [

@@ -72,7 +72,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.HeadMoved, FAILED, "read the tape again, then decide"),
         (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
         (tape.MergeConflict, FAILED, "choose with --on-conflict ours or theirs"),
-        (tape.TapeInUse, FAILED, "purge those first, or add --forks"),
+        (tape.TapeInUse, FAILED, "purge those first, or add --forks or --when-free"),
         (tape.BudgetExceeded, FAILED, "raise --budget"),
     ]
 

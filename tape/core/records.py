@@ -377,7 +377,10 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """What ``retain`` purged, or would purge; and what is old enough but must be kept, with the reason."""
+    """What ``purge`` or ``retain`` purged, or would purge; and what was to go but is ``kept``, with the reason.
+
+    ``tapes`` also names those that were waiting to be purged (``purge`` with ``when_free``) and went along.
+    """
 
     dry_run: bool
     tapes: list[str] = field(default_factory=list)

@@ -141,7 +141,8 @@ class TapeInUse(TapeError):
     """Other tapes inherit from this one or link to it, so it cannot be purged alone; ``by`` names them.
 
     Purge them first, or purge a tape and all its forks with ``forks=True``; or ``hide()`` it, which takes it out of
-    every list and read and leaves the others what they inherit.
+    every list and read and leaves the others what they inherit. ``purge(id, when_free=True)`` hides it until the last
+    of them is purged, and then purges it, too.
     """
 
     def __init__(self, tape: str, by: Sequence[str]) -> None:

@@ -77,24 +77,35 @@ class Upkeep:
             self._services.searcher.rebuild()
         return rebuild(self._db, self._owner, self._recorder, id, progress, skipped)
 
-    def purge(self, id: str, *, forks: bool = False, expected_head: int | None = None) -> Retention:
+    def purge(
+        self, id: str, *, forks: bool = False, expected_head: int | None = None, when_free: bool = False
+    ) -> Retention:
         """Delete a tape permanently; with ``forks``, its forks and theirs as well. Returns what was deleted.
 
         It is invisible at once, and its rows are deleted in batches. The next call finishes one that was interrupted.
         A tombstone stays: id, last seq and hash. The id is refused afterwards, unless ``create`` may ``reuse`` it.
         Raises TapeInUse while another tape inherits from it or links to it; ``hide`` such a tape. With
         ``expected_head`` (of the tape itself, not of its forks) it raises HeadMoved if someone wrote to it since.
+
+        With ``when_free`` such a tape is hidden at once and marked, ``kept`` says what it waits for, and it is purged
+        with the last tape that rests on it. Whichever call purges that one takes the marked tape along in the same
+        transaction, and marked ancestors as well, so that no crash leaves one behind; its ``tapes`` name them all.
+        Marked tapes that only rest on each other go together. ``unhide`` brings a marked tape back for good.
         """
-        return self._services.purging.purge(
+        purging = self._services.purging
+        self._db.check_writable()
+        return purging.purge(
             strict.identifier(id, "id"),
             forks=strict.flag(forks, "forks"),
             expected_head=None if expected_head is None else strict.seq(expected_head, "expected_head"),
+            when_free=strict.flag(when_free, "when_free"),
         )
 
     def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
         """Purge tapes that were last written before a moment or longer ago than a time; by default only list them.
 
         A tape with a more recent fork is kept, as is one that a more recent tape links to; ``kept`` has the reasons.
+        Tapes that were waiting for those to go (``purge`` with ``when_free``) go along, however recent they are.
         Each family is purged by itself, so an interrupted run can simply be repeated.
         """
         strict.flag(dry_run, "dry_run")

@@ -121,11 +121,14 @@ def _confirm(question: str, yes: bool) -> None:
         raise Failure("nothing was purged", None, FAILED)
 
 
-@command("tape purge chat-1", "tape purge chat-1 --forks --yes")
+@command("tape purge chat-1", "tape purge chat-1 --forks --yes", "tape purge chat-1 --when-free")
 def purge(
     session: Session,
     tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id, in full.", autocompletion=complete_tape)],
     forks: Annotated[bool, typer.Option("--forks", help="Its forks and theirs as well.")] = False,
+    when_free: Annotated[
+        bool, typer.Option("--when-free", help="Hide it while others inherit from it, and purge it with the last.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove a tape for good; a tombstone with its id, last seq and hash stays."""
@@ -140,8 +143,8 @@ def purge(
         except tape.TapeNotFound:
             # The rest of an interrupted purge is invisible to every reader already, so it is finished without asking.
             pass
-        purged = store.purge(tape_, forks=forks)
-    _print_purged(session, purged)
+        purged = store.purge(tape_, forks=forks, when_free=when_free)
+    _print_purged(session, purged, kept="hidden")
 
 
 @command("tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")
@@ -163,14 +166,14 @@ def retain(
     _print_purged(session, done)
 
 
-def _print_purged(session: Session, done: tape.Retention) -> None:
+def _print_purged(session: Session, done: tape.Retention, *, kept: str = "kept") -> None:
     if session.out.as_json:
         session.out.json(json_shapes.members(done, "dry_run", "tapes", "entries", "kept"))
         return
     for name in done.tapes:
         session.out.line(clean(name))
     for name, why in done.kept.items():
-        session.out.line([(f"kept {clean(name)}: {clean(why)}", "quiet")])
+        session.out.line([(f"{kept} {clean(name)}: {clean(why)}", "quiet")])
     verb = "would purge" if done.dry_run else "purged"
     session.out.note(f"{verb} {count(len(done.tapes), 'tape')}, {count(done.entries, 'entry')}")
 

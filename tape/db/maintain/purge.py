@@ -2,23 +2,32 @@
 
 The tombstone is also the last entry of the tape: a status that says "purged". So the feed has it like any other
 entry, a writer that still holds the tape's head collides with it, and SQLite never reuses its position.
+
+A tape on which another rests (a fork of it, or a parent that links to it) cannot go. With ``when_free`` it is hidden
+instead, for a reason of the store's own, ``WHEN_FREE``. That reason is the mark: it says that the tape is to go as soon
+as it can. No job looks for marked tapes. Every purge finds those that are free with what it takes (``purge_set``) and
+puts their tombstones into the same transaction. So there is no moment at which the last fork is gone and a marked
+parent is not. Showing the tape, or hiding it for another reason, takes the mark off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from tape import new_ids
 from tape.core.entries import payloads
+from tape.core.entries.tape_kinds import WHEN_FREE
 from tape.core.places import RECORDS
-from tape.core.plan.intents import Plain
+from tape.core.plan.intents import Plain, SetHidden
 from tape.core.plan.keys import RANDOM, Key
 from tape.core.records import Retention
 from tape.db.engine.log import log
-from tape.db.engine.transaction import Database, Transaction
+from tape.db.engine.transaction import Database, Transaction, lock_key
+from tape.db.maintain.purge_set import PurgeSet, find_purge_set
 from tape.db.maintain.stored_tape import tape_row
 from tape.db.read.catalog import Catalog
 from tape.db.record.recorder import Opener, Recorder
@@ -26,10 +35,12 @@ from tape.db.record.writing import Call, Writing
 from tape.db.search.index import Index
 from tape.db.sql.rows.upkeep import BuriedRow
 from tape.db.transfer.staging import sweep
-from tape.db.view.values import decoded
-from tape.errors import Corrupt, OwnerMoved, TapeInUse, TapeNotFound
+from tape.errors import OwnerMoved, TapeInUse, TapeNotFound
 
 __all__ = ["Purging", "unemptied"]
+
+_RESTARTS = 8
+"""How often a purge begins anew to lock all tapes in one order, before it locks the rest as it finds them."""
 
 Check = Callable[[str, int, str], bool]
 """Whether a tape with this id, last stamp and status may be purged."""
@@ -55,13 +66,43 @@ class _WrittenSince(Exception):
     """A tape of the family was written to since it was chosen."""
 
 
+class _Grown(Exception):
+    """More tapes must be locked than were."""
+
+    def __init__(self, locks: frozenset[str]) -> None:
+        super().__init__(locks)
+        self.locks = locks
+
+
+class _Outcome(Struct):
+    """What one attempt of a purge did."""
+
+    purged: list[PurgedTape]
+    kept: dict[str, str]
+    """The tapes that are asked for and stay, and why."""
+    written: tuple[int, int, bytes] | None
+    """One of its entries, by number of the tape, seq and hash: if it is there, they all are."""
+
+
+class _Request(Struct):
+    """One purge: what is asked for, and what its attempts share."""
+
+    call: Call
+    forks: bool
+    when_free: bool
+    check: Check | None
+    keys: dict[str, str]
+    """The key of the last entry of each tape, fixed before it is first written."""
+    outcome: _Outcome | None = None
+    """What the last attempt did, which may be committed although its reply was lost."""
+    restarts: int = 0
+
+
 class _Judged(Struct):
-    """A tape considered for retention: its number, parent and forks, and the reason to keep it, if there is one."""
+    """A tape considered for retention: its number, its parent, and the reason to keep it, if there is one."""
 
     number: int
     parent: str | None
-    children: list[str] = []
-    entries: int = 0
     why: str | None = None
 
 
@@ -79,27 +120,48 @@ class Purging:
         self._sql = database.statements
 
     def purge(
-        self, tape: str, *, forks: bool, expected_head: int | None = None, check: Check | None = None
+        self,
+        tape: str,
+        *,
+        forks: bool,
+        expected_head: int | None = None,
+        when_free: bool = False,
+        check: Check | None = None,
     ) -> Retention:
-        """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge."""
-        call = Call(tape, expected_head=expected_head)
+        """Purge a tape, or with ``forks`` the tape and all that descends from it; or finish an earlier purge.
+
+        Marked tapes that are free then go along. With ``when_free`` what must stay is hidden and marked instead.
+        """
+        request = _Request(Call(tape, expected_head=expected_head), forks, when_free, check, {})
+        kept: dict[str, str] = {}
         try:
-            # The keys are fixed before the first attempt: after a lost reply they show whether it succeeded.
-            keys = {name: new_ids.new_id() for name in (self._family(tape) if forks else [tape])}
-            buried = self._recorder.several(
-                list(keys), keys[tape], lambda tx, opener: self._bury(tx, opener, call, keys, check, forks=forks)
-            )
-            for purged in buried:
+            outcome = self._attempt(request)
+            for purged in outcome.purged:
                 self._recorder.forget(purged.tape)
                 log.warning("tape.purged", tape=purged.tape, owner=purged.owner, seq=purged.seq, hash=purged.hash.hex())
-            gone: Sequence[PurgedTape | BuriedRow] = buried
+            gone: Sequence[PurgedTape | BuriedRow] = outcome.purged
+            kept = outcome.kept
         except TapeNotFound:
             gone = [] if check is not None else self._unfinished(tape, forks=forks)
             if not gone:
                 raise
         for row in gone:
             self._empty(row.tape, row.tape_id, row.seq)
-        return Retention(dry_run=False, tapes=[row.tape for row in gone], entries=sum(row.seq - 1 for row in gone))
+        entries = sum(row.seq - 1 for row in gone)
+        return Retention(dry_run=False, tapes=[row.tape for row in gone], entries=entries, kept=kept)
+
+    def _attempt(self, request: _Request) -> _Outcome:
+        """Lock what the purge concerns and bury it, in one transaction; again if there is more to lock by then."""
+        tape = request.call.tape
+        locks = self._db.read(lambda tx: find_purge_set(tx, tape, self._owner, forks=request.forks)).locks
+        while True:
+            request.keys.setdefault(tape, new_ids.new_id())
+            names = [tape, *locks.difference({tape})]
+            try:
+                return self._recorder.several(names, request.keys[tape], partial(self._bury, request, locks))
+            except _Grown as grown:
+                request.restarts += 1
+                locks = locks.union(grown.locks)
 
     def _unfinished(self, tape: str, *, forks: bool) -> list[BuriedRow]:
         """Return what an interrupted purge of a tape that is gone left unemptied."""
@@ -114,58 +176,56 @@ class Purging:
         # Their fork rows are gone, so it is unknown which were its forks. All unfinished purges must finish anyway.
         return [row for row in unemptied(self._db, self._owner) if forks or row.tape == tape]
 
-    def _family(self, tape: str) -> list[str]:
-        """Return a tape and its descendants, parents first."""
-
-        def work(tx: Transaction) -> list[str]:
-            row = tape_row(tx, tape, self._owner)
-            if row is None:
-                raise TapeNotFound(tape)
-            family = [(tape, row.number)]
-            for _, number in family:
-                family += [(fork.tape, fork.number) for fork in tx.all(self._sql.forks_of, (number,))]
-            return [name for name, _ in family]
-
-        return self._db.read(work)
-
-    def _bury(
-        self, tx: Transaction, opener: Opener, call: Call, keys: dict[str, str], check: Check | None, *, forks: bool
-    ) -> list[PurgedTape]:
-        """Put a tombstone in the place of each tape and, with ``forks``, of forks made of them in the meantime."""
-        earlier = [self._buried(tx, name, key) for name, key in keys.items()]
-        if all(earlier):
-            return [tombstone for tombstone in earlier if tombstone is not None]
+    def _bury(self, request: _Request, locked: frozenset[str], tx: Transaction, opener: Opener) -> _Outcome:
+        """Put a tombstone in the place of each tape that goes; hide and mark what must stay, or refuse the purge."""
+        if request.outcome is not None and self._is_committed(tx, request.outcome):
+            return request.outcome
+        found, call = self._find_locked(tx, request, locked), request.call
         opened: dict[str, Writing] = {}
-        names = list(keys)
-        for name in names:
-            if name not in keys:
-                # Made after the family was read. Its parent is locked by now, so that no more of these can follow.
-                keys[name] = new_ids.new_id()
-                tx.lock(name)
+        for name in dict.fromkeys([*found.wanted, *found.going]):
             opened[name] = writing = opener(call if name == call.tape else Call(name))
             if not writing.existed:
                 raise TapeNotFound(name)
             writing.check_head()
-            if check is not None and not check(name, writing.head.stamp, writing.head.status):
+            head, check = writing.head, request.check
+            if check is not None and name in found.wanted and not check(name, head.stamp, head.status):
                 raise _WrittenSince
-            children = [fork.tape for fork in tx.all(self._sql.forks_of, (writing.tape_id,))]
-            if forks:
-                names += [child for child in children if child not in names]
-            elif children:
-                raise TapeInUse(name, children)
-        for name, writing in opened.items():
-            linking = [parent for parent in self._linking(tx, writing.tape_id) if parent not in opened]
-            if linking:
-                raise TapeInUse(name, linking)
-        return [self._tombstone(tx, writing, keys[name]) for name, writing in opened.items()]
+            request.keys.setdefault(name, new_ids.new_id())
+        if found.staying and not request.when_free:
+            name, use = next(iter(found.staying.items()))
+            raise TapeInUse(name, use.by)
+        purged = [self._tombstone(tx, opened[name], request.keys[name]) for name in found.going]
+        unmarked = [name for name in found.staying if opened[name].head.hidden != WHEN_FREE]
+        for name in unmarked:
+            mark = payloads.Label(hidden=True, reason=WHEN_FREE)
+            opened[name].record(SetHidden(key=Key(request.keys[name], RANDOM), payload=mark))
+        changed = [opened[name] for name in [*found.going, *unmarked]]
+        written = (changed[0].tape_id, changed[0].head.seq, changed[0].head.hash) if changed else None
+        request.outcome = _Outcome(purged, {name: use.why for name, use in found.staying.items()}, written)
+        return request.outcome
 
-    def _buried(self, tx: Transaction, tape: str, key: str) -> PurgedTape | None:
-        """Return the tombstone that an earlier attempt of this very call left, if it did."""
-        for stone in tx.all(self._sql.tombstone, (tape,)):
-            row = tx.one(self._sql.entry, (stone.tape_id, stone.seq))
-            if row is not None and row.key == key:
-                return PurgedTape(stone.tape_id, tape, stone.seq, stone.owner, bytes(stone.hash))
-        return None
+    def _find_locked(self, tx: Transaction, request: _Request, locked: frozenset[str]) -> PurgeSet:
+        """Return what goes, once all that this depends on is locked."""
+        while True:
+            found = find_purge_set(tx, request.call.tape, self._owner, forks=request.forks)
+            missing = found.locks - locked
+            if not missing:
+                return found
+            if tx.postgres and request.restarts < _RESTARTS:
+                raise _Grown(found.locks)
+            # While others go on forking there would always be one more. Those made by now can be locked out of order,
+            # and a deadlock repeats the transaction. Their parents are locked, so that no more of them can follow.
+            for name in sorted(missing, key=lock_key):
+                tx.lock(name)
+            locked |= missing
+
+    def _is_committed(self, tx: Transaction, outcome: _Outcome) -> bool:
+        """Whether an attempt whose reply was lost was committed."""
+        if outcome.written is None:
+            return False
+        number, seq, hash = outcome.written
+        row = tx.one(self._sql.entry, (number, seq))
+        return row is not None and bytes(row.hash) == hash
 
     def _tombstone(self, tx: Transaction, writing: Writing, key: str) -> PurgedTape:
         row = tx.one(self._sql.head, (writing.tape,))
@@ -177,25 +237,6 @@ class Purging:
         tx.run(self._sql.bury, (writing.tape_id,))
         tx.run(self._sql.insert_tombstone, (writing.tape_id, writing.tape, owner, head.seq, head.hash, head.stamp, 0))
         return PurgedTape(writing.tape_id, writing.tape, head.seq, owner, head.hash)
-
-    def _linking(self, tx: Transaction, number: int) -> list[str]:
-        """Return the tapes that link to one: its parent, if any of its merges was a link."""
-        for parent, name, seq in tx.all(self._sql.linking, (number,)):
-            while seq:
-                row = tx.one(self._sql.body, (parent, seq))
-                if row is None or row.payload is None:
-                    break
-                try:
-                    merge = decoded(row)
-                except Corrupt:
-                    # It may have been a link, so the tape must stay.
-                    return [str(name)]
-                if not isinstance(merge, payloads.Merge):
-                    break
-                if merge.strategy == "link":
-                    return [str(name)]
-                seq = merge.previous if merge.previous < seq else 0
-        return []
 
     def _empty(self, tape: str, number: int, last: int) -> None:
         """Delete the rows of a purged tape, a batch per transaction, so that other writers are not blocked."""
@@ -236,22 +277,38 @@ class Purging:
                 if why is not None:
                     kept[info.id] = why
                     continue
-                if not dry_run:
-                    try:
-                        self.purge(info.id, forks=True, check=old)
-                    except (_WrittenSince, TapeInUse, TapeNotFound):
-                        kept[info.id] = "it was written to in the meantime"
-                        continue
-                    except OwnerMoved as moved:
-                        kept[info.id] = f"its owner was moved to database {moved.database!r}"
-                        continue
-                family = [info.id]
-                for name in family:
-                    family += known[name].children
-                gone.update(family)
-                tapes += family
-                entries += sum(known.pop(name).entries for name in family)
+                try:
+                    if dry_run:
+                        done = self._db.read(lambda tx, i=info.id: self._foresee(tx, i, gone))  # type: ignore[misc]
+                    else:
+                        done = self.purge(info.id, forks=True, check=old)
+                except TapeInUse as used:
+                    # With all of its forks, it can only be linked to.
+                    kept[info.id] = f"tape {used.by[0]!r} links to it"
+                    continue
+                except (_WrittenSince, TapeNotFound):
+                    kept[info.id] = "it was written to in the meantime"
+                    continue
+                except OwnerMoved as moved:
+                    kept[info.id] = f"its owner was moved to database {moved.database!r}"
+                    continue
+                gone.update(done.tapes)
+                tapes += done.tapes
+                entries += done.entries
+                for name in done.tapes:
+                    known.pop(name, None)
+                    # A marked tape goes with the last of its forks, however young it is.
+                    kept.pop(name, None)
         return Retention(dry_run=dry_run, tapes=tapes, entries=entries, kept=kept)
+
+    def _foresee(self, tx: Transaction, tape: str, gone: Set[str]) -> Retention:
+        """Return what a purge of a tape and its forks would take, once those of ``gone`` are gone."""
+        found = find_purge_set(tx, tape, self._owner, forks=True, gone=gone)
+        if found.staying:
+            name, use = next(iter(found.staying.items()))
+            raise TapeInUse(name, use.by)
+        heads = [tx.one(self._sql.head, (name,)) for name in found.going]
+        return Retention(dry_run=True, tapes=found.going, entries=sum(head.seq for head in heads if head is not None))
 
     def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> dict[str, _Judged]:
         """Return, for a tape and each of its descendants, whether it must be kept and why."""
@@ -266,14 +323,7 @@ class Purging:
                 while above is not None and family[above].why is None:
                     family[above].why = f"its fork {name!r} is not to go"
                     above = family[above].parent
-            judged.entries = 0 if row is None else row.seq
             for child, below, *_ in tx.all(self._sql.forks_of, (judged.number,)):
                 family[child] = _Judged(below, name)
-                judged.children.append(child)
                 names.append(child)
-        for judged in family.values():
-            if judged.why is None and (judged.parent is None or family[judged.parent].why is not None):
-                # A parent's links matter only when the tape is purged without that parent.
-                linking = self._linking(tx, judged.number)
-                judged.why = f"tape {linking[0]!r} links to it" if linking else None
         return family
