@@ -448,7 +448,8 @@ class TestDialects:
         """Pictures become those of each API; a model's thinking is no text of its own."""
         picture = {"inline_data": {"mime_type": "image/png", "data": "-_-_"}}
         chat.append({"role": "user", "parts": [{"text": "See"}, picture]})
-        chat.append({"role": "model", "parts": [{"text": "Hm.", "thought": True}, {"text": "A cat.", "thought_signature": "c2ln"}]})
+        said = {"text": "A cat.", "thought_signature": "c2ln"}
+        chat.append({"role": "model", "parts": [{"text": "Hm.", "thought": True}, said]})
         item = {"kind": "image-url", "url": "https://a.b/c.png"}
         chat.append({"role": "user", "parts": [{"part_kind": "user-prompt", "content": ["And", item]}]})
         chat.append(

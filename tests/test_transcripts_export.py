@@ -110,7 +110,6 @@ class TestRoundTrips:
                 if format == "chatgpt":
                     assert copy.messages()[-1].text == "Lisbon."
 
-
     def test_calls_of_frameworks_become_those_of_the_format(self, store: tape.Store, tmp_path: Path) -> None:
         """LangChain's calls and Gemini's parts are written as OpenAI has them."""
         call = {"name": "look", "args": {"at": 1}, "id": "c1", "type": "tool_call"}
