@@ -158,6 +158,21 @@ class TestLostReply:
         assert [receipt.seq for receipt in batch] == [head + 2, head + 3]
         assert chat.info().head == head + 3
 
+    @pytest.mark.parametrize("reply", [True, False], ids=["reply lost", "request lost"])
+    def test_s9_a_tape_deleted_while_in_use(self, store: tape.Store, proxy: Proxy, reply: bool) -> None:
+        """It is hidden once, not HeadMoved by its own entry; with its last fork it is purged, and both are told."""
+        chat = store.create("t")
+        chat.fork("fork")
+        proxy.lose(COMMIT, reply=reply)
+        done = store.purge("t", expected_head=2, when_free=True)
+        assert (done.tapes, list(done.kept), proxy.lost) == ([], ["t"], 1)
+        assert [entry.kind for entry in store.feed() if entry.tape == "t"] == ["open", "fork", "label"]
+        proxy.lose(COMMIT, reply=reply)
+        done = store.purge("fork", expected_head=1)
+        assert (done.tapes, done.entries, done.kept, proxy.lost) == (["fork", "t"], 4, {}, 2)
+        assert [entry.tape for entry in store.feed()] == ["fork", "t"]
+        assert store.verify().problems == []
+
 
 class TestUnknown:
     @pytest.mark.parametrize("reply", [True, False], ids=["reply lost", "request lost"])

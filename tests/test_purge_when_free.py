@@ -211,6 +211,9 @@ class TestFamilies:
             left.remove(name)
             purged += done.tapes
             assert shown(store) == left
+            # A linked one stays with its parent, and a parent with all that descends from it.
+            free = [one for one in "abc" if not [rest for rest in left if link or rest >= one]]
+            assert sorted(purged) == free
             assert hidden(store) == sorted(set("abc") - set(left) - set(purged))
             assert set(done.kept) == ({name} if name in hidden(store) else set())
             for rest in left:
