@@ -55,7 +55,8 @@ TWINS += [tape.AsyncRun, tape.AsyncPool, tape.AsyncPoolFeed]
 _TWINS = """### The async twins
 
 {names} have the same methods with the same arguments, to `await`; what is an iterator here is an async iterator
-there. `tape.open_async` makes them.
+there. `tape.open_async` makes them. An `AsyncStore` has two names more: `await store.run(fn)` calls a plain function
+with the plain store, in one hop to a thread, and `store.sync` is that store, for code that is not async.
 """
 
 

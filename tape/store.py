@@ -127,6 +127,7 @@ class Store(Upkeep, RequestLister):
         ids: Iterable[str | None] | None = None,
         metas: Iterable[dict[str, Any] | None] | None = None,
         reuse: bool = False,
+        exists_ok: bool = False,
         key: str | None = None,
     ) -> Tape:
         """Create a tape, with its first messages if given, in one transaction. Raises TapeExists for a taken id.
@@ -134,6 +135,10 @@ class Store(Upkeep, RequestLister):
         ``ids`` and ``metas`` belong to the messages, as in ``Tape.extend``; ``meta`` is the tape's own. The id of a
         purged tape is taken, too, unless ``reuse`` allows another tape to have it. With the ``id`` and ``key`` of an
         earlier call, the tape of that call is returned; with other content it is a ProvenanceConflict.
+
+        With ``exists_ok`` the tape that has the id is returned, whoever created it and when. Then nothing is written:
+        neither the messages nor any other fact that was given. A hidden tape is TapeExists all the same, and so is
+        that of another owner than ``owner``.
         """
         tape_id = self._services.new_id() if id is None else strict.identifier(id, "id")
         if owner is not None and self._owner is not None and owner != self._owner:
@@ -154,11 +159,14 @@ class Store(Upkeep, RequestLister):
             create_key=key or self._services.new_id(),
             tape_meta=encode_meta(meta),
             reuse=strict.flag(reuse, "reuse"),
+            exists_ok=strict.flag(exists_ok, "exists_ok"),
         )
         first = () if messages is None else messages
         intents = message_intents(first, key, self._services.new_id, message_ids=ids)
         say_beside(intents, None, metas)
-        self._recorder.record(call, intents)
+        # A look first: most are there, and to read waits for no other writer. Whether it is there is decided below.
+        if not (exists_ok and id is not None and self._reader.exists(tape_id, opening.owner)):
+            self._recorder.record(call, intents)
         return Tape(self._services, tape_id)
 
     def get(self, id: str) -> Tape:

@@ -217,6 +217,44 @@ class TestConformance:
         engine.dispose()
 
 
+class TestSync:
+    """``store.sync``: the way back to the plain store."""
+
+    def test_plain_code_uses_the_same_store(self, backend: Backend) -> None:
+        """What one writes the other reads, and it is closed with the async one."""
+
+        async def work() -> tape.Store:
+            async with opened(backend) as store:
+                plain = store.sync
+                assert plain is store.sync
+                assert plain is await store.run(lambda inner: inner)
+                receipt = await asyncio.to_thread(plain.tape("chat").append, role="user", content="x")
+                assert (receipt.seq, await store.tape("chat").find_entry(key=receipt.key) is not None) == (2, True)
+                await store.tape("chat").append(role="user", content="y")
+                assert len(await asyncio.to_thread(plain.tape("chat").messages)) == 2
+                assert (store.scoped("ann").sync.owner, plain.owner) == ("ann", None)
+            return plain
+
+        plain = run(work())
+        with pytest.raises(tape.StoreFailed, match="closed"):
+            plain.get("chat")
+
+    def test_that_of_a_transaction_stays_in_its_thread(self, backend: Backend) -> None:
+        """Elsewhere it is refused; a plain function of the transaction can use it."""
+
+        async def work() -> None:
+            async with opened(backend) as store:
+
+                async def fn(inner: tape.AsyncStore) -> int:
+                    with pytest.raises(tape.StoreFailed, match="thread"):
+                        inner.sync.create("chat")
+                    return await inner.run(lambda plain: plain.create("chat").append(role="user", content="x").seq)
+
+                assert await store.transaction(fn) == 2
+
+        run(work())
+
+
 class TestClosing:
     """Opening and closing."""
 

@@ -326,6 +326,7 @@ ACROSS: dict[str, Call] = {
     "feed": lambda s: {entry.tape for entry in s.feed()},
     "follow": lambda s: {entry.tape for entry in s.follow(timeout=0.05)},
     "list": lambda s: {info.id for info in s.list()},
+    "tapes": lambda s: {info.id for info in s.tapes()},
     "doctor": lambda s: (
         {"mine", "my-fork"}
         if any(found.check == "chain" and found.what.endswith("of 2 tapes") for found in s.doctor())

@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from support.backends import Backend
 from support.damage import contents
 from support.messages import say
@@ -14,6 +15,7 @@ from support.sizes import heavy, size
 from test_conditions import PATIENCE, crowd
 
 import tape
+from tape.db.read.reader import Reader
 
 
 class TestReuse:
@@ -227,3 +229,151 @@ class TestRepeated:
                     await store.create("t", key="k", name="other")
 
         asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+
+class TestExistsOk:
+    """``create(id, exists_ok=True)``: the tape is there afterwards, whoever created it."""
+
+    FACTS: dict[str, Any] = {"name": "New", "agent": "other", "labels": ["y"], "meta": {"m": 2}}
+
+    def test_it_creates_what_is_not_there(self, store: tape.Store) -> None:
+        """With its facts and messages, as ever; an id that is made up is free."""
+        chat = store.create("t", exists_ok=True, messages=say("a", "b"), **self.FACTS)
+        assert (chat.info().name, chat.info().labels, len(chat.messages())) == ("New", ["y"], 2)
+        assert store.create(exists_ok=True).id != store.create(exists_ok=True).id
+
+    def test_what_is_there_is_left_as_it_is(self, store: tape.Store) -> None:
+        """No fact changes and no message is written, also with a key, also on a tape that was closed."""
+        old = store.create("t", name="Old", labels=["x"], messages=say("a"), key="k")
+        old.end("over")
+        before = list(old.entries()), old.info()
+        for key in (None, "k", "other"):
+            found = store.create("t", exists_ok=True, key=key, messages=say("b", "c"), reuse=True, **self.FACTS)
+            assert found.id == "t"
+        assert (list(old.entries()), old.info()) == before
+        assert store.verify().ok
+
+    @pytest.mark.parametrize("key", [None, "k"])
+    def test_another_may_create_it_meanwhile(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch, key: str | None
+    ) -> None:
+        """Between the look and the write: the write finds it, and writes nothing."""
+        store, other = backend.open(), backend.open()
+        look = Reader.exists
+
+        def late(reader: Reader, id: str, of_owner: str | None) -> bool:
+            there = look(reader, id, of_owner)
+            if not there:
+                other.create(id, name="Old", key=key)
+            return there
+
+        monkeypatch.setattr(Reader, "exists", late)
+        found = store.create("t", exists_ok=True, key=key, messages=say("a"), **self.FACTS)
+        assert (found.info().name, found.info().head) == ("Old", 1)
+
+    @heavy
+    def test_eight_at_once_share_one(self, backend: Backend) -> None:
+        """All of them get the tape, and it begins with the messages of one of them."""
+        stores = [backend.open(durability="normal") for _ in range(4)]
+        for turn in range(size(5, 25)):
+            made: list[tape.Tape] = []
+
+            def create(number: int, turn: int = turn, made: Any = made) -> None:
+                store = stores[number % 4]
+                made.append(store.create(f"t{turn}", exists_ok=True, messages=say(f"{number}.0", f"{number}.1")))
+
+            crowd([lambda n=n: create(n) for n in range(8)])  # type: ignore[misc]
+            assert [chat.id for chat in made] == [f"t{turn}"] * 8
+            first, second = made[0].messages()
+            assert str(first.content)[:1] == str(second.content)[:1]
+            assert made[0].info().head == 3
+
+    def test_in_a_transaction(self, store: tape.Store) -> None:
+        """It finds what was there and what the transaction has made, and the transaction goes on."""
+        store.create("old", messages=say("a"))
+
+        def fn(inner: tape.Store) -> list[int]:
+            for _ in range(2):
+                inner.create("old", exists_ok=True, messages=say("b")).append(role="user", content="c")
+                inner.create("new", exists_ok=True, messages=say("b"))
+            return [inner.get(id).info().message_count for id in ("old", "new")]
+
+        assert store.transaction(fn) == [3, 1]
+        assert store.transaction(lambda inner: inner.transaction(fn)) == [5, 1]
+        assert store.verify().ok
+
+    def test_transactions_at_once(self, backend: Backend) -> None:
+        """Those that create the same tape wait for each other, and each finds one tape."""
+        stores = [backend.open(durability="normal") for _ in range(4)]
+
+        def work(store: tape.Store) -> None:
+            store.transaction(lambda inner: inner.create("t", exists_ok=True).append(role="user", content="x"))
+
+        crowd([lambda store=store: work(store) for store in stores])  # type: ignore[misc]
+        assert [entry.kind for entry in stores[0].get("t").entries()] == ["open", *["append"] * 4]
+
+    def test_hidden_purged_and_foreign_ones_are_refused_as_ever(self, store: tape.Store) -> None:
+        """Nobody is given a tape that would not be shown, nor one of somebody else."""
+        store.create("hidden").hide()
+        with pytest.raises(tape.TapeExists) as caught:
+            store.create("hidden", exists_ok=True)
+        assert caught.value.hidden
+        store.create("gone")
+        store.purge("gone")
+        with pytest.raises(tape.TapeExists) as caught:
+            store.create("gone", exists_ok=True)
+        assert caught.value.purged
+        assert store.create("gone", exists_ok=True, reuse=True).info().head == 1
+        store.create("anns", owner="ann")
+        with pytest.raises(tape.TapeNotFound):
+            store.scoped("bob").create("anns", exists_ok=True)
+        with pytest.raises(tape.TapeExists):
+            store.create("anns", owner="bob", exists_ok=True)
+        for found in (
+            store.create("anns", exists_ok=True),
+            store.create("anns", owner="ann", exists_ok=True),
+            store.scoped("ann").create("anns", exists_ok=True),
+        ):
+            assert found.info().owner == "ann"
+
+    def test_wrong_arguments_are_refused_whether_it_is_there_or_not(self, store: tape.Store) -> None:
+        """What would fail the first time fails every time."""
+        for _ in range(2):
+            wrong: Any
+            for wrong in ({"exists_ok": 1}, {"exists_ok": True, "labels": [""]}, {"exists_ok": True, "messages": [7]}):
+                with pytest.raises(tape.InvalidEntry):
+                    store.create("t", **wrong)
+            store.create("t", exists_ok=True)
+
+    def test_a_store_to_be_read_only_finds_it(self, backend: Backend) -> None:
+        """Nothing has to be written for a tape that is there; one that is not cannot be made."""
+        backend.open().create("t")
+        reading = backend.open(read_only=True)
+        assert reading.create("t", exists_ok=True).info().head == 1
+        with pytest.raises(tape.ReadOnly):
+            reading.create("u", exists_ok=True)
+
+    def test_on_a_connection_of_the_caller(self, backend: Backend, store: tape.Store) -> None:
+        """It is rolled back with it, or found."""
+        store.create("old")
+        engine = sa.create_engine(backend.url)
+        with engine.connect() as connection, connection.begin() as outer:
+            bound = store.bind(connection)
+            for _ in range(2):
+                assert bound.create("old", exists_ok=True, messages=say("a")).info().head == 1
+                assert bound.create("new", exists_ok=True, messages=say("a")).info().head == 2
+            outer.rollback()
+        engine.dispose()
+        with pytest.raises(tape.TapeNotFound):
+            store.get("new")
+
+    def test_the_async_twin(self, backend: Backend) -> None:
+        """Many tasks at once get one tape."""
+
+        async def main() -> None:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                made = await asyncio.gather(*(store.create("t", exists_ok=True, messages=say("a")) for _ in range(10)))
+                assert {chat.id for chat in made} == {"t"}
+                assert [entry.kind async for entry in made[0].entries()] == ["open", "append"]
+
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))

@@ -238,8 +238,8 @@ class TestTwins:
 
     @pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda cls: cls.__name__)
     def test_the_names_are_the_same(self, sync: type, twin: type) -> None:
-        """Neither has a public name that the other lacks, but for the hop itself."""
-        assert sorted(public(sync)) == sorted(set(public(twin)) - {"run"})
+        """Neither has a public name that the other lacks, but for the hop itself and the way back."""
+        assert sorted(public(sync)) == sorted(set(public(twin)) - {"run", "sync"})
 
     @pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda cls: cls.__name__)
     def test_the_signatures_are_the_same(self, sync: type, twin: type) -> None:
@@ -268,7 +268,7 @@ class TestTwins:
     def test_what_does_not_wait_is_no_coroutine(self) -> None:
         """Handles are made without waiting; everything that asks the database is awaited or iterated."""
         at_once = {"tape", "tapes", "bind", "scoped", "fork", "entries", "feed", "follow", "consumer", "lease", "tools"}
-        at_once |= {"holder", "id", "name", "owner", "position", "read_only", "remaining", "token"}
+        at_once |= {"holder", "id", "name", "owner", "position", "read_only", "remaining", "sync", "token"}
         at_once |= {"cursor", "down", "names"}
         # What a run wraps is awaited when it is called.
         at_once |= {"model", "tool", "value", "lane", "begun", "input", "recording", "report"}

@@ -200,6 +200,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "Store.get": {"id": "{tape}"},
     "Store.tape": {"id": "{tape}"},
     "Store.list": {},
+    "Store.tapes": {},
     "Store.search": {"query": "one"},
     "Store.messages_by_id": {"id": "m1"},
     "Store.feed": {"limit": 3},

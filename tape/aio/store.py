@@ -65,6 +65,15 @@ class AsyncStore(Hop):
         """Whether the store was opened to be read only: then every write is ReadOnly."""
         return self._inner.read_only
 
+    @property
+    def sync(self) -> Store:
+        """The plain store behind this one, for code that is not async: same connections, closed with this one.
+
+        Its calls block, so they belong into another thread than that of the event loop. The one of a transaction can
+        only be used by a plain function, which ``run`` calls.
+        """
+        return self._inner
+
     create = hop_to(AsyncTape, Store.create, writes=True)
     get = hop_to(AsyncTape, Store.get)
     split = hop_to(AsyncTape, Store.split, writes=True)

@@ -69,6 +69,14 @@ class Reader:
         """Raise TapeNotFound unless there is such a tape for this owner, TapeHidden if it is not to be found."""
         self.database.read(lambda tx: found_row(tx, tape, self.owner, hidden=hidden))
 
+    def exists(self, tape: str, of_owner: str | None) -> bool:
+        """Whether this owner sees such a tape, and it is of ``of_owner`` if one is named. A hidden one is not seen."""
+        try:
+            row = self.database.read(lambda tx: found_row(tx, tape, self.owner))
+        except TapeNotFound:
+            return False
+        return of_owner in (None, row.owner)
+
     def freeze(self, tape: str, point: Point) -> tuple[int, str | None]:
         """Return the seq that a point names now, and the message if it names one.
 

@@ -94,6 +94,8 @@ def _afresh(shared: Shared, task: Task, tx: Transaction) -> list[Receipt]:
     if call.create is not None:
         if not writing.existed:
             writing.create()
+        elif call.exists_ok and replays.is_wanted(writing, call.create.owner):
+            return []
         else:
             replays.check_created(writing, intents)
     before = replays.recorded_before(writing, intents, lost=task.lost > 0)

@@ -23,7 +23,7 @@ from tape.db.sql.rows.entries import EntryRow
 from tape.db.view.values import entry_from_row
 from tape.errors import Corrupt, ProvenanceConflict, TapeError, TapeExists
 
-__all__ = ["Replay", "check_created", "entry_at", "message_of", "recorded_before", "says_nothing_new"]
+__all__ = ["Replay", "check_created", "entry_at", "is_wanted", "message_of", "recorded_before", "says_nothing_new"]
 
 
 class Replay(Struct):
@@ -56,6 +56,12 @@ def check_created(writing: Writing, messages: Sequence[Intent]) -> None:
     requested = canonical({**opening.content(), "messages": bool(messages)})
     if stored != requested:
         raise ProvenanceConflict(writing.tape, call.key, row.seq, digest_of(stored), digest_of(requested))
+
+
+def is_wanted(writing: Writing, owner: str | None) -> bool:
+    """Whether who would create this tape can have it as it is: it is shown, and of the owner that was named, if any."""
+    row = writing.tx.one(writing.tx.statements.head, (writing.tape,))
+    return row is not None and row.hidden is None and owner in (None, row.owner)
 
 
 def entry_at(writing: Writing, seq: int, of: str | None = None) -> Replay:

@@ -78,6 +78,8 @@ class Call(Struct, gc=False):
     tape_meta: bytes | None = None
     reuse: bool = False
     """The id may have been that of a tape which was purged."""
+    exists_ok: bool = False
+    """If the tape exists, nothing is written."""
 
 
 class Shared(Struct):
@@ -452,9 +454,7 @@ class Writing:
         """Keep the head that the commit has left, for the next append."""
         heads = self.shared.heads
         if heads is not None:
-            if len(heads) >= _KEPT_HEADS:
-                heads.clear()
-            heads[self.shared.owner, self.tape] = (self.tape_id, self.head, self.ancestry)
+            keep(heads, {(self.shared.owner, self.tape): self.state})
 
     def _finish_hot(self) -> None:
         """On PostgreSQL, write plain appends or an event as one statement that compares the head.
