@@ -444,6 +444,14 @@ class TestDialects:
             assert chat.search(word) == []
         assert chat.messages()[0].text == "I look."
 
+    def test_calls_of_langchain(self, chat: tape.Tape) -> None:
+        """Beside the content, with their arguments under another name: found, and rendered for every API."""
+        call = {"type": "tool_call", "id": "c1", "name": "look", "args": {"city": "Oslo"}}
+        chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        chat.append({"role": "tool", "tool_call_id": "c1", "content": "Drizzle"})
+        assert [hit.role for hit in chat.search("oslo")] == ["assistant"]
+        assert chat.context().to_openai()[0]["tool_calls"][0]["function"]["arguments"] == '{"city":"Oslo"}'
+
     def test_files_thoughts_and_other_parts(self, chat: tape.Tape) -> None:
         """Pictures become those of each API; a model's thinking is no text of its own."""
         picture = {"inline_data": {"mime_type": "image/png", "data": "-_-_"}}

@@ -174,7 +174,7 @@ def _holders(store: tape.Store, entry: str, hint: str | None) -> Iterator[tape.T
     if hint is not None:
         yield store.tape(hint)
     for message in store.messages_by_id(entry):
-        if message.tape.startswith(f"{NAME}/"):
+        if message.tape.startswith((f"{NAME}/", f"{NAME}~/")):
             yield store.tape(message.tape)
     # On a deleted conversation that has forks.
     for gone in store.tapes(agent=NAME, hidden=True):

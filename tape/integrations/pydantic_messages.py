@@ -28,7 +28,8 @@ def to_tape(dump: Json) -> Pair:
     rest = {name: value for name, value in dump.items() if value is not None and name not in ("kind", "parts", "usage")}
     if rest.get("state") == "complete":
         del rest["state"]
-    parts: list[Json] = [{name: value for name, value in part.items() if value is not None} for part in dump["parts"]]
+    # A result may be None.
+    parts: list[Json] = [{n: v for n, v in part.items() if v is not None or n == "content"} for part in dump["parts"]]
     said = [{name: value for name, value in part.items() if name in _SAID} for part in parts]
     rest["parts"] = [{name: value for name, value in part.items() if name not in _SAID} for part in parts]
     message: Json = {"role": "assistant" if dump["kind"] == "response" else "user", "parts": said}

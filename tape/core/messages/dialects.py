@@ -129,7 +129,8 @@ def _genai_text(part: Part) -> list[Part] | None:
 
 
 def _genai_call(part: Part) -> list[Part] | None:
-    return _call(part.get("id"), part.get("name"), part.get("arguments"))
+    # LangChain has the same type, and other words for the arguments.
+    return _call(part.get("id"), part.get("name"), part.get("arguments", part.get("args")))
 
 
 def _genai_result(part: Part) -> list[Part] | None:
