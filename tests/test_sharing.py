@@ -174,7 +174,9 @@ class TestClosing:
         thread = threading.Thread(target=follow)
         thread.start()
         began.wait(PATIENCE)
+        rung = b._db.wakeup.count
         a.close()
+        assert b._db.wakeup.count > rung
         thread.join(10)
         assert not thread.is_alive()
         b.create("t")
