@@ -13,8 +13,9 @@ from tape.core import strict
 from tape.core.memory.declaring import checked_clock, counting, declared_blocks, declared_slots
 from tape.core.memory.state import BlockSpec, Slot
 from tape.core.messages.tokens import Counter
-from tape.db.engine.connect import parse_url
+from tape.db.engine.connect import is_memory, parse_url
 from tape.db.engine.guests import open_database
+from tape.db.engine.transaction import Database
 from tape.db.feed.feed import rebase_restored
 from tape.db.read.memory import Settings
 from tape.db.record.writing import system_clock
@@ -42,6 +43,7 @@ def open(
     blocks: Iterable[BlockSpec] = (),
     counter: Counter | None = None,
     read_url: str | os.PathLike[str] | sa.URL | None = None,
+    shared: bool = False,
 ) -> Store:
     """Open a store, creating or upgrading its schema.
 
@@ -60,6 +62,11 @@ def open(
 
     ``read_url`` names a streaming replica of a PostgreSQL, for reads that may be a little old: see ``Store.replica``.
 
+    With ``shared`` all stores of the process that are opened so on one database, with the same ``durability``,
+    ``schema``, ``prefix``, ``timeout`` and ``read_only``, use the same connections; the other options are each store's
+    own. Each is closed by itself. The connections are released with the last one: when it is closed, or when nobody
+    holds it any more. A store in memory is never shared.
+
     Raises SchemaTooNew for a database of a newer release, TablesTaken when another program has tables of the store's
     names, and StoreFailed when it cannot be opened. With ``read_only`` also SchemaTooOld for one of an older release,
     and NotAStore when there is none.
@@ -76,6 +83,7 @@ def open(
         clock=system_clock if clock is None else checked_clock(clock),
         slow=strict.seconds(slow, "slow", math.inf),
         settings=Settings(declared_slots(slots), declared_blocks(blocks), counting(counter)),
+        shared=strict.flag(shared, "shared"),
     )
     replica = None if readable is None else Replica(lambda: how.open(readable, read_only=True))
     return how.open(parse_url(url), read_only=strict.flag(read_only, "read_only"), replica=replica)
@@ -92,8 +100,27 @@ class _How(Struct):
     clock: Callable[[], int]
     slow: float
     settings: Settings
+    shared: bool
 
     def open(self, url: sa.URL, *, read_only: bool, replica: Replica | None = None) -> Store:
+        """Open a store, on a database that others use as well if it is to be shared."""
+        if self.shared and not is_memory(url):
+            from tape.sharing import join
+
+            if url.get_backend_name() == "sqlite":
+                url = url.set(database=os.path.realpath(url.database or ""))
+            options = (self.schema, self.prefix, self.durability, self.timeout, read_only)
+            database = join(
+                f"{url.render_as_string(hide_password=False)} {options!r}",
+                lambda: self._database(url, read_only=read_only),
+            )
+        else:
+            database = self._database(url, read_only=read_only)
+        return Store(
+            database, owner=self.owner, clock=self.clock, slow=self.slow, settings=self.settings, replica=replica
+        )
+
+    def _database(self, url: sa.URL, *, read_only: bool) -> Database:
         """Open a database, creating or upgrading its schema unless it is only to be read."""
         database = open_database(
             url,
@@ -114,6 +141,4 @@ class _How(Struct):
         except BaseException:
             database.close()
             raise
-        return Store(
-            database, owner=self.owner, clock=self.clock, slow=self.slow, settings=self.settings, replica=replica
-        )
+        return database

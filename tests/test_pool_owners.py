@@ -313,8 +313,11 @@ class TestDown:
             with pytest.raises(tape.DatabaseDown):
                 pool.scoped("owner1")
 
-    def test_all_tapes_without_those_of_one_database_are_not_all(self, lame: tape.Pool) -> None:
-        """The others come first, and then it is told which database is missing."""
+    def test_all_tapes_without_those_of_one_database_are_not_all(
+        self, lame: tape.Pool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The others come first, on however many pages, and then it is told which database is missing."""
+        monkeypatch.setattr(pools, "MOST_AT_ONCE", 2)
         with lame as pool:
             seen = []
             with pytest.raises(tape.DatabaseDown) as caught:

@@ -241,11 +241,13 @@ def open_async(
     blocks: Iterable[BlockSpec] = (),
     counter: Counter | None = None,
     read_url: str | os.PathLike[str] | sa.URL | None = None,
+    shared: bool = False,
     threads: int = 8,
 ) -> _Opening:
     """Open a store for use with asyncio: ``async with tape.open_async(…) as store``, or ``await`` it.
 
-    Takes what ``tape.open`` takes, and the number of worker ``threads`` for reads, which is also that for writes.
+    Takes what ``tape.open`` takes, and the number of worker ``threads`` for reads, which is also that for writes. One
+    that is ``shared`` has threads of its own, and shares connections with plain stores as well.
     """
 
     def make() -> Store:
@@ -263,6 +265,7 @@ def open_async(
             blocks=blocks,
             counter=counter,
             read_url=read_url,
+            shared=shared,
         )
 
     if type(threads) is not int or threads < 1:

@@ -1,0 +1,135 @@
+"""Shared databases: the stores of a process that are opened with ``shared=True`` use one set of connections.
+
+Each store holds a part of the database, and is closed by itself. The last part that is closed, or that nobody holds any
+more, closes the database.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from inspect import ismethod
+from typing import Any, cast
+
+from tape.db.engine.transaction import Database
+from tape.errors import StoreFailed
+
+__all__ = ["join"]
+
+_FIXED = ("engine", "timeout", "tables", "statements", "postgres", "read_only", "driver_error", "heads")
+"""What never changes of an open database."""
+_HARMLESS = frozenset({"outside", "check_writable", "point"})
+"""Methods that a closed store may call as well; they do not reach the database."""
+
+
+class _Opened:
+    """A database that is open, and who uses it."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.users: set[object] = set()
+        self.over = False
+        """Whether the last user has left, so that nobody may come any more."""
+        self.opening = threading.Lock()
+        self.database: Database | None = None
+
+    def leave(self, user: object) -> None:
+        """Let a user go, and close the database after the last one."""
+        with _lock:
+            self.users.discard(user)
+            if self.users or self.over:
+                return
+            self.over = True
+            if _opened.get(self.place) is self:
+                del _opened[self.place]
+        # Not under the lock: to close waits for writers, and one of them may come to ``leave`` by garbage collection.
+        if self.database is not None:
+            try:
+                self.database.close()
+            except BaseException:
+                # From inside a write. It stays open, and its last user.
+                self.users.add(user)
+                self.over = False
+                raise
+
+
+class _Part:
+    """A database as one of several stores has it. Closed, it cannot be used, while the others go on."""
+
+    def __init__(self, opened: _Opened, user: object) -> None:
+        self._opened = opened
+        self._user = user
+        self._database = cast(Database, opened.database)
+        self._closed = False
+        self._leave = weakref.finalize(self, opened.leave, user)
+        for name in _FIXED:
+            setattr(self, name, getattr(self._database, name))
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        # Whoever asks whether this is SQLite means the database.
+        return type(self._database)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._database, name)
+        if self._closed and ismethod(value) and name not in _HARMLESS:
+            raise StoreFailed("the store is closed")
+        return value
+
+    @property
+    def closed(self) -> bool:
+        """Whether this part was closed, or all of the database."""
+        return self._closed or self._database.closed
+
+    def close(self) -> None:
+        """Let go of the database; a second close does nothing."""
+        if not self._closed:
+            self._closed = True
+            # Followers of this store look up, and find it closed.
+            self._database.wakeup.ring()
+            try:
+                self._leave()
+            except BaseException:
+                self._closed = False
+                self._leave = weakref.finalize(self, self._opened.leave, self._user)
+                raise
+
+
+_opened: dict[str, _Opened] = {}
+_lock = threading.RLock()
+"""May be entered again: a store that nobody holds any more can vanish, and leave, while another one is opened."""
+
+
+def join(place: str, make: Callable[[], Database]) -> Database:
+    """Return a part of the database at a place, which is opened by ``make`` unless it is open in this process."""
+    user = object()
+    while True:
+        with _lock:
+            opened = _opened.get(place)
+            if opened is None:
+                opened = _opened[place] = _Opened(place)
+            opened.users.add(user)
+            if not opened.over:
+                break
+    try:
+        # Whoever comes meanwhile waits here, and tries it again if it fails.
+        with opened.opening:
+            if opened.database is None:
+                opened.database = make()
+        return cast(Database, _Part(opened, user))
+    except BaseException:
+        opened.leave(user)
+        raise
+
+
+def _forked() -> None:
+    """Let a forked process open databases of its own. Stores that it inherits have their own connections there."""
+    global _lock
+    _lock = threading.RLock()
+    _opened.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
