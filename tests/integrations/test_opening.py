@@ -16,6 +16,7 @@ import pytest
 from support.backends import Backend
 
 import tape
+from tape import sharing
 from tape.integrations.opening import Connected, workers
 
 
@@ -144,28 +145,27 @@ go.set()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     def test_what_was_opened_is_shared_and_closed_with_the_last(self, tmp_path: Path) -> None:
-        """Adapters on one URL have one store: it lives as long as one of them."""
+        """Adapters on one URL have one set of connections: it lives as long as one of them."""
         url = tmp_path / "agent.db"
         one, two = Connected(url), Connected(str(url))
-        assert one.store is two.store
+        assert len(sharing._opened) == 1
         one.close()
         one.close()
         note(two.store, "still open")
-        kept = two.store
         two.close()
-        with pytest.raises(tape.TapeError):
-            note(kept, "closed")
+        assert sharing._opened == {}
+        for closed in (one, two):
+            with pytest.raises(tape.TapeError):
+                note(closed.store, "closed")
         three = Connected(url)
-        assert three.store is not kept
         assert texts(three.store) == ["still open"]
         three.close()
 
     def test_an_adapter_that_vanishes_closes_its_store(self, tmp_path: Path) -> None:
         """Nobody has to close an adapter that is no longer used."""
-        kept = Connected(tmp_path / "agent.db").store
+        note(Connected(tmp_path / "agent.db").store, "gone")
         gc.collect()
-        with pytest.raises(tape.TapeError):
-            note(kept, "closed")
+        assert sharing._opened == {}
 
     def test_stores_in_memory_are_not_shared(self) -> None:
         """Each adapter has its own."""

@@ -12,13 +12,12 @@ from integrations.groups import GROUPS, HERE, told
 
 ROOT = HERE.parent.parent
 FOLDER = ROOT / "tape" / "integrations"
-SHARED = ("__init__", "histories", "naming", "opening", "pydantic_messages")
+SHARED = ("__init__", "histories", "opening", "pydantic_messages")
 """What several adapters use."""
 BESIDE = ("httpx", "seams", "temporal")
 """What records and replays runs, and the pointers of Temporal: not adapters of a framework's own store."""
-MOST_CODE, MOST_LINES = 2_831, 4_358
-"""Lines of code that the adapters and what they share have together (all but docstrings, comments and blank lines), and
-lines of any kind. The aim is 2 500."""
+MOST = 2_500
+"""Lines of code that the adapters and what they share may have together, without docstrings, comments and blank lines."""
 OPEN = ("tape", "tape.integrations", "tape.transcripts", "tape.errors", "tape.aio.workers")
 """The modules that an adapter may import from the package."""
 
@@ -75,11 +74,11 @@ class TestThin:
         assert len(list(reached(code))) == 5
         assert list(reached("import tape\nfrom tape import Store\nself._store = tape.open()\nself.__class__")) == []
 
-    def test_together_they_grow_no_further(self) -> None:
-        """The adapters and what they share have no more lines than when the last one was made shorter."""
+    def test_together_they_are_short(self) -> None:
+        """What an application needs as well is in the store, and not in an adapter."""
         counted = [code for name, code in sources().items() if name.partition("/")[0] not in BESIDE]
-        assert 0 < sum(map(code_lines, counted)) <= MOST_CODE
-        assert 0 < sum(len(code.splitlines()) for code in counted) <= MOST_LINES
+        assert len(counted) > 20
+        assert 1_000 < sum(map(code_lines, counted)) < MOST
 
     def test_only_code_is_counted(self) -> None:
         """Docstrings, comments and blank lines are not; imports and every line of a long statement are."""
