@@ -24,7 +24,7 @@ from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBu
 
 __all__ = ["allow_guards", "begin_changing", "migrate", "require", "schema_version", "scripts"]
 
-KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
 """Every revision this release can upgrade from, oldest first."""
 
 LOCK = lock_key("\0schema")
