@@ -158,12 +158,19 @@ class Transaction:
         count: int = self.execute(statement.sql, params if statement.order is None else statement.bind(params)).rowcount
         return count
 
-    def append(self, insert: Statement[Any], entry: Row, opens: Statement[Any], row: Row, head: Row) -> int:
-        """Insert one entry and its row of the view, and move the head; returns how many heads were as expected."""
+    def append(
+        self, insert: Statement[Any], entries: Sequence[Row], opens: Statement[Any], rows: Sequence[Row], head: Row
+    ) -> int:
+        """Insert entries and a row of the view for each, and move the head; returns how many heads were as expected."""
         execute = self.execute
         moves: Statement[Any] = self.statements.move_head
-        execute(insert.sql, entry if insert.order is None else insert.bind(entry))
-        execute(opens.sql, row if opens.order is None else opens.bind(row))
+        if len(entries) == 1:
+            (entry,), (row,) = entries, rows
+            execute(insert.sql, entry if insert.order is None else insert.bind(entry))
+            execute(opens.sql, row if opens.order is None else opens.bind(row))
+        else:
+            self.many(insert, entries)
+            self.many(opens, rows)
         moved: int = execute(moves.sql, head if moves.order is None else moves.bind(head)).rowcount
         return moved
 

@@ -405,30 +405,31 @@ class Writing:
     def move_head(self) -> None:
         """Send everything and move the head, so that reads in this transaction see the tape as it now is."""
         tx, sql, database = self.tx, self.tx.statements, self.shared.database
-        only = self._only_row()
-        if only is None or database.fault is not None or sql.sharded:
+        plain = self._plain_rows()
+        if plain is None or database.fault is not None or sql.sharded:
             self.flush()
             if database.fault is not None:
                 database.point("head")
             moved = tx.run(sql.move_head, self.head_row())
         else:
             # The usual append: everything is worked out before the three statements, which then follow each other.
-            (entry,), (opens, row) = self._entries, only
+            entries, (opens, rows) = self._entries, plain
             self._entries, self._ops = [], []
-            moved = tx.append(inserts(tx, len(entry)), entry, opens, row, self.head_row())
+            moved = tx.append(inserts(tx, len(entries[0])), entries, opens, rows, self.head_row())
         if moved != 1:
             raise Stale
         self._was = self.head.hash
 
-    def _only_row(self) -> tuple[Insert, tuple[Any, ...]] | None:
-        """Return the row that the only entry adds to the view, and its statement; None if something else changes."""
-        if len(self._entries) != 1 or len(self._ops) != 1:
+    def _plain_rows(self) -> tuple[Insert, Sequence[tuple[Any, ...]]] | None:
+        """Return the rows that the entries add to the view, one each, and their statement; None if that is not all."""
+        entries, ops = self._entries, self._ops
+        # Entries of two widths have two statements.
+        if len(ops) != len(entries) or len({*map(len, entries)}) != 1:
             return None
-        (op,) = self._ops
-        if type(op) is EventRow:
-            return self.tx.statements.insert_event, (self.tape_id, op.name, op.seq)
-        opened = self.opened(self._ops)
-        return (self.tx.statements.open_row, opened[0]) if opened else None
+        if len(ops) == 1 and type(ops[0]) is EventRow:
+            return self.tx.statements.insert_event, ((self.tape_id, ops[0].name, ops[0].seq),)
+        opened = self.opened(ops)
+        return (self.tx.statements.open_row, opened) if opened else None
 
     def opened(self, ops: Sequence[Op]) -> Sequence[tuple[int, ...]]:
         """Return the rows that bodies open at places of this tape; none if something else changes as well."""
@@ -461,18 +462,17 @@ class Writing:
 
         Anything else needs the lock.
         """
-        tx, entries, only = self.tx, self._entries, self._only_row()
-        opened = self.opened(self._ops) if only is None else only[1:]
-        if not entries or len(opened) != len(entries):
+        tx, entries, plain = self.tx, self._entries, self._plain_rows()
+        if plain is None:
             raise Stale
+        opens, rows = plain
         self.shared.database.point("entry")
         key = lock_key(self.tape, tx.statements.tables.lock_space)
         head = (key, *head_values(self.head, self.ancestry), self.tape_id, self._was)
         lookup: tuple[Any, ...] = ()
         if self.deferred is not None:
             lookup = (self.view().whole_lineage(), ids.message_key(self.deferred), self.deferred)
-        event = only is not None and only[0] is tx.statements.insert_event
-        if not tx.hot(head, entries, opened, lookup, event=event):
+        if not tx.hot(head, entries, rows, lookup, event=opens is tx.statements.insert_event):
             raise Stale
 
 
