@@ -66,6 +66,10 @@ def identifier(value: Any, field: str, *, reserved: bool = False) -> str:
 
     One of the store's own is taken only with ``reserved``, to look up what is there.
     """
+    if type(value) is str and 0 < len(value) <= MAX_ID and value[0] != RESERVED and value.isascii():  # noqa: SIM102
+        # Most ids. The search below takes longer than all of this.
+        if value.isprintable():
+            return value
     if not isinstance(value, str):
         raise InvalidEntry(field, f"must be a string, not {type(value).__name__}")
     if not value:

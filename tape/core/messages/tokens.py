@@ -100,7 +100,14 @@ def _value(value: Any, counter: Counter, in_result: bool) -> int:
         # A data URL in a tool's output is shown as the media it is. Elsewhere it is sent as text, and costs as much.
         return MEDIA_TOKENS if in_result and read_data_url(value) is not None else counter(value)
     if isinstance(value, list):
-        return sum(_value(item, counter, in_result) for item in value)
+        total = 0
+        for item in value:
+            # What most lists hold, looked at here: a call for each takes as long as the counting.
+            if type(item) is dict and item.get("type") in _TEXT_TYPES and type(item.get("text")) is str:
+                total += counter(item["text"])
+            else:
+                total += _value(item, counter, in_result)
+        return total
     if isinstance(value, dict):
         known = None if in_result else blocks(value)
         if known is not None:

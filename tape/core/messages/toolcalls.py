@@ -15,6 +15,7 @@ from tape.core.messages.dialects import blocks
 __all__ = ["find", "waiting"]
 
 _NONE: tuple[list[str], list[str]] = ([], [])
+_TEXTS = ("text", "input_text", "output_text")
 
 
 def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -22,15 +23,19 @@ def find(message: dict[str, Any]) -> tuple[list[str], list[str]]:
     kind = message.get("type")
     content = message.get("content")
     if (
-        type(content) is str
-        and kind is None
+        (kind is None or kind == "message")
         and "tool_calls" not in message
         and "tool_call_id" not in message
         and "parts" not in message
+        and (type(content) is str or (type(content) is list and all(map(_is_text, content))))
     ):
         return _NONE
     made, answered = _read(message)
     return list(made), [call for call in answered if call not in made]
+
+
+def _is_text(part: Any) -> bool:
+    return type(part) is dict and part.get("type") in _TEXTS
 
 
 def waiting(message: dict[str, Any]) -> list[str]:
