@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import os
 import threading
 import weakref
@@ -155,9 +154,11 @@ def run_for(future: asyncio.Future[R], call: Callable[[], R]) -> Callable[[], ob
 
 
 def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    # A loop that was closed meanwhile has nobody who waits.
-    with contextlib.suppress(RuntimeError):
+    try:  # noqa: SIM105 - every call comes by here, and a context manager takes as long as the call
         future.get_loop().call_soon_threadsafe(settle, future, result, error)
+    except RuntimeError:
+        # A loop that was closed meanwhile has nobody who waits.
+        pass
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
