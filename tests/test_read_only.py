@@ -75,7 +75,11 @@ STORE_READS: Reads = {
     "requests": lambda store: store.requests(),
     "stats": lambda store: store.stats(),
     "tape": lambda store: store.tape("new").messages(),
-    "tools": lambda store: store.tools().call("search_tapes", {"query": "tail"}),
+    "tapes": lambda store: list(store.tapes()),
+    "tools": lambda store: [
+        *(tool(**{name: "chat" for name in tool.parameters["required"]}) for tool in store.tools("read")),
+        store.tools().call("search_tapes", {"query": "tail"}),
+    ],
     "usage": lambda store: (store.usage(by="model"), store.usage(by="turn", tape="chat")),
     "verify": lambda store: (store.verify(), store.verify("chat")),
 }
