@@ -113,6 +113,7 @@ class _How(Struct):
             database = join(
                 f"{url.render_as_string(hide_password=False)} {options!r}",
                 lambda: self._database(url, read_only=read_only),
+                url.database if url.get_backend_name() == "sqlite" else None,
             )
         else:
             database = self._database(url, read_only=read_only)

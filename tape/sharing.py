@@ -27,13 +27,20 @@ _HARMLESS = frozenset({"outside", "check_writable", "point", "close"})
 class _Opened:
     """A database that is open, and who uses it."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, path: str | None) -> None:
         self.place = place
+        self.path = path
+        self.file: tuple[int, int] | None = None
+        """The file as the system knows it, once it is open."""
         self.users: set[object] = set()
         self.over = False
         """Whether the last user has left, so that nobody may come any more."""
         self.opening = threading.Lock()
         self.database: Database | None = None
+
+    def is_there(self) -> bool:
+        """Whether the database is what others find at its place; not if its file was removed or replaced."""
+        return self.database is None or self.file == _identity(self.path)
 
     def leave(self, user: object) -> None:
         """Let a user go, and close the database after the last one."""
@@ -50,8 +57,10 @@ class _Opened:
                 self.database.close()
             except BaseException:
                 # From inside a write. It stays open, and its last user.
-                self.users.add(user)
-                self.over = False
+                with _lock:
+                    self.users.add(user)
+                    self.over = False
+                    _opened.setdefault(self.place, self)
                 raise
 
 
@@ -116,14 +125,27 @@ _lock = threading.RLock()
 """May be entered again: a store that nobody holds any more can vanish, and leave, while another one is opened."""
 
 
-def join(place: str, make: Callable[[], Database]) -> Database:
-    """Return a part of the database at a place, which is opened by ``make`` unless it is open in this process."""
+def _identity(path: str | None) -> tuple[int, int] | None:
+    """Return which file is at a path, or None if there is none."""
+    try:
+        found = None if path is None else os.stat(path)
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
+def join(place: str, make: Callable[[], Database], path: str | None = None) -> Database:
+    """Return a part of the database at a place, which is opened by ``make`` unless it is open in this process.
+
+    ``path`` is its file, if it has one.
+    """
     user = object()
     while True:
         with _lock:
             opened = _opened.get(place)
-            if opened is None:
-                opened = _opened[place] = _Opened(place)
+            if opened is None or not opened.is_there():
+                # Who uses a file that is gone goes on with it, and nobody else joins.
+                opened = _opened[place] = _Opened(place, path)
             opened.users.add(user)
             if not opened.over:
                 break
@@ -132,6 +154,7 @@ def join(place: str, make: Callable[[], Database]) -> Database:
         with opened.opening:
             if opened.database is None:
                 opened.database = make()
+                opened.file = _identity(path)
         return cast(Database, _Part(opened, user))
     except BaseException:
         opened.leave(user)

@@ -404,15 +404,16 @@ class Store(Upkeep, RequestLister):
         self._services.log_administrative("doctor")
         return builtins.list(examine(self, self._db, quick=strict.flag(quick, "quick"), progress=progress))
 
-    def tools(self, scope: str = "search", *, actor: str | None = None) -> Toolset:
+    def tools(self, scope: str = "search", *, actor: str | None = None, room: int = 16_000) -> Toolset:
         """Return the tools that let a model use all tapes that this store sees: of one owner, if it has one.
 
         "search" is one tool. "read" has those that find, read and compare tapes, and "write" also those that write to
-        them, as ``actor``. Each ``tool.run`` is a typed function that other frameworks take as a tool.
+        them, as ``actor``. Their answers have about ``room`` bytes at most, and tell if there is more. Each
+        ``tool.run`` is a typed function that other frameworks take as a tool.
         """
         from tape.store_tools import store_tools
 
-        return store_tools(self, scope, actor)
+        return store_tools(self, scope, actor, room)
 
     def scoped(self, owner: str) -> Store:
         """Return this store for one owner. Tapes of other owners look as if they did not exist.

@@ -76,7 +76,8 @@ class Tool(Struct, frozen=True):
         """Run the tool; errors are returned as text, with ``failed`` set."""
         try:
             answer = self.run(**_fitting(self.parameters, arguments))
-            return ToolResult(_cut(answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()))
+            # JSON that was cut would be none.
+            return ToolResult(_cut(answer) if isinstance(answer, str) else msgspec.json.encode(answer).decode())
         except (TapeError, _Refused) as error:
             return _failure(str(error))
         except Exception as error:
@@ -266,12 +267,14 @@ def _loading_tools(tape: MemoryWriter) -> list[Tool]:
             f"Load a document into your context ({named}). Keys are listed in your prompt. Loaded now: {held}.",
             schema(("label", "key"), label=label, key=_STRING),
             lambda label, key: _load(tape, specs, label, key),
+            "sets",
         ),
         Tool(
             "unload_block",
             f"Take a loaded document out of your context again ({named}), to make room. It can be loaded again.",
             schema(("label", "key"), label=label, key=_STRING),
             lambda label, key: _unload(tape, label, key),
+            "sets",
         ),
     ]
     searchable = {name: spec for name, spec in specs.items() if callable(getattr(spec.provider, "search", None))}
@@ -329,6 +332,7 @@ def _block_tool(tape: MemoryWriter, labels: list[str]) -> Tool:
             action={"type": "string", "enum": ["replace", "append"]},
         ),
         lambda label, text, action="replace": _set_block(tape, label, text, action),
+        "adds",
     )
 
 

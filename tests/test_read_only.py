@@ -77,7 +77,7 @@ STORE_READS: Reads = {
     "tape": lambda store: store.tape("new").messages(),
     "tapes": lambda store: list(store.tapes()),
     "tools": lambda store: [
-        *(tool(**{name: "chat" for name in tool.parameters["required"]}) for tool in store.tools("read")),
+        *(tool(**dict.fromkeys(tool.parameters["required"], "chat")) for tool in store.tools("read")),
         store.tools().call("search_tapes", {"query": "tail"}),
     ],
     "usage": lambda store: (store.usage(by="model"), store.usage(by="turn", tape="chat")),

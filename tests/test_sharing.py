@@ -82,6 +82,21 @@ class TestSharing:
             with tape.open("b.db", shared=True) as b:
                 assert connections(a) is not connections(b)
 
+    def test_a_file_that_was_replaced_is_another(self, tmp_path: Path) -> None:
+        """Who opens a path after its file is gone gets a new store, and what is written there is there."""
+        old = tape.open(tmp_path / "a.db", shared=True)
+        old.tape("t").append(role="user", content="old")
+        for file in tmp_path.iterdir():
+            file.unlink()
+        new = tape.open(tmp_path / "a.db", shared=True)
+        new.tape("t").append(role="user", content="new")
+        assert [message.text for message in new.get("t").messages()] == ["new"]
+        assert connections(tape.open(tmp_path / "a.db", shared=True)) is connections(new)
+        old.close()
+        new.close()
+        with tape.open(tmp_path / "a.db") as again:
+            assert [message.text for message in again.get("t").messages()] == ["new"]
+
     @pytest.mark.parametrize("url", [":memory:", "sqlite://", "sqlite:///:memory:"])
     def test_memory_is_nobody_elses(self, url: str) -> None:
         """Each is a store of its own."""
@@ -211,6 +226,8 @@ class TestClosing:
 
         store.transaction(fn)
         assert store.get("t").info().head == 1
+        with opened(backend) as other:
+            assert connections(other) is connections(store)
         store.close()
         with pytest.raises(tape.StoreFailed, match="closed"):
             store.get("t")

@@ -14,6 +14,8 @@ from tape import new_ids
 from tape.core.context.shorten import shorten
 from tape.core.entries import payloads
 from tape.core.messages import toolcalls
+from tape.core.messages.dialects import with_result
+from tape.core.messages.shapes import read
 
 Message = dict[str, Any]
 
@@ -443,6 +445,46 @@ class TestDialects:
         for word in ("function_call", "toolUse", "part_kind", "tool-return", "tool_call_response", "c1"):
             assert chat.search(word) == []
         assert chat.messages()[0].text == "I look."
+
+    @pytest.mark.parametrize(
+        "part",
+        [
+            *(result("c1").get("parts", result("c1").get("content"))[0] for _, result in DIALECTS.values()),
+            {"part_kind": "retry-prompt", "tool_name": "look", "tool_call_id": "c1", "content": "found"},
+            {"type": "tool_call_response", "id": "c1", "result": "found"},
+            {"type": "function_result", "call_id": "c1", "items": [{"type": "text", "text": "found"}]},
+            {"toolResult": {"toolUseId": "c1", "content": [{"json": {"was": "found"}}]}},
+        ],
+    )
+    def test_every_result_can_be_changed(self, part: Message) -> None:
+        """What is read as a result is what redaction and cutting take out, in the part's own shape."""
+        (result,) = read({"role": "user", "content": [part]}).results
+        assert "found" in repr(result.content)
+        changed = with_result(part, lambda held: "gone")
+        assert "found" not in repr(changed)
+        assert (part.keys(), "found" in repr(part)) == (changed.keys(), True)
+
+    @pytest.mark.parametrize(
+        ("message", "word"),
+        [
+            (
+                anthropic_result("c1") | {"content": [{"type": "uri", "uri": "s3://b", "title": "Quarterly"}]},
+                "quarterly",
+            ),
+            ({"role": "user", "content": [{"type": "data", "uri": "r://a", "description": "Quarterly"}]}, "quarterly"),
+            ({"role": "assistant", "content": "The answer", "text": "t", "thought": "because"}, "answer because"),
+            ({"role": "user", "type": "text", "content": "hi", "title": "Important"}, "important"),
+            ({"role": "user", "content": "x", "source": {"type": "text", "content": "abc", "by": "Ann"}}, "ann abc"),
+            ({"role": "user", "content": "x", "layout": {"block_type": {"a": "deep"}}}, "deep"),
+            ({"role": "user", "content": [{"block_type": ["x"], "text": "odd"}, {"part_kind": {}}]}, "odd"),
+        ],
+    )
+    def test_what_only_looks_alike_is_data(self, chat: tape.Tape, message: Message, word: str) -> None:
+        """Outside of parts, and in parts that tell nothing of a dialect, every text is found as it always was."""
+        chat.append(message)
+        assert len(chat.search(word)) == 1
+        assert chat.messages()[0].to_dict() == message
+        assert chat.context().tokens < 100
 
     def test_calls_of_langchain(self, chat: tape.Tape) -> None:
         """Beside the content, with their arguments under another name: found, and rendered for every API."""

@@ -335,7 +335,10 @@ class TestTools:
         trip = store.get("trip")
         assert (first["seq"], trip.entry(seq=2).actor, trip.info().owner) == (2, "helper", "ann")
         ask("handoff", tape="trip", name="booked", summary="Booked.", next_steps=["pack"])
-        assert ask("fork", tape="trip", id="side", at=2)["tape"] == "side"
+        assert ask("fork", tape="trip", id="side", at="2")["tape"] == "side"
+        for wrong in ({"content": "x", "fields": {"role": "y"}}, {"content": "x", "expected_head": 1}):
+            assert tools.call("append", {"tape": "trip", **wrong}).failed
+        assert tools.call("read_around", {"tape": "trip", "seq": 0}).failed
         ask("append", tape="side", role="assistant", content="By bus")
         ask("label", tape="side", add=["golden"])
         assert [info["id"] for info in ask("list_tapes", label="golden")["items"]] == ["side"]
@@ -357,6 +360,25 @@ class TestTools:
             assert "bobs" in answer
         assert ask("search", query="secret")["items"] == []
 
+    def test_s13_a_long_answer_is_json_and_tells_that_there_is_more(self, store: tape.Store) -> None:
+        """Items are left out until the rest has room, and nothing is cut in the middle."""
+        store.create("long", messages=[{"role": "user", "content": f"word {n} " * 60} for n in range(60)])
+        for room, most in ((16_000, 22_000), (2_000, 4_000)):
+            tools = store.tools("read", room=room)
+            for name, arguments in {"messages": {"limit": 60}, "read_around": {"seq": 2, "after": 60}}.items():
+                answer = tools.call(name, {"tape": "long", **arguments})
+                assert len(answer) < most
+                said = json.loads(answer)
+                assert said["truncated"]
+                assert 0 < len(said["items"]) < 60
+
+    def test_s13_tools_say_what_they_do(self, chat: tape.Tape) -> None:
+        """Whoever lets a model only read can tell by the effect of a tool."""
+        chat.append(role="user", content="hello")
+        chat.set_block("memory", "x")
+        effects = {tool.name: tool.effect for tool in chat.tools()}
+        assert {name for name, effect in effects.items() if effect != "reads"} == {"tape_handoff", "set_block"}
+
     @pytest.mark.parametrize("name", STORE_TOOLS)
     def test_s13_any_arguments_of_the_store_s_tools_are_answered(self, guest: tape.Store, name: str) -> None:
         """Wrong, missing and unknown arguments come back as words."""
@@ -366,7 +388,8 @@ class TestTools:
         for wrong in WRONG:
             for argument in (*properties, *UNKNOWN):
                 answer = tools.call(name, {**dict.fromkeys(tools[name].parameters["required"], "x"), argument: wrong})
-                assert 0 < len(answer) < 20_000
+                # A name that was given comes back whole.
+                assert 0 < len(answer) < 120_000
         assert tools.call(name, {"nobody": 1}).failed
 
     def test_s13_every_failure_is_text(self, chat: tape.Tape) -> None:

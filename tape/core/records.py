@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from tape.core.entries.payloads import Payload, Place
-from tape.core.messages.dialects import blocks
+from tape.core.messages.dialects import translated
 from tape.core.messages.roles import role_of
 from tape.core.strict import ATOMS, copied
 
@@ -205,16 +205,14 @@ class Message(Struct, frozen=True, eq=True):
     @property
     def text(self) -> str:
         """The plain text in the content: a string as it is, or the text parts joined by blank lines."""
-        body = self.data.get("content", self.data.get("parts"))
+        data = translated(self.data)
+        body = data.get("content", data.get("parts"))
         if isinstance(body, str):
             return body
         if not isinstance(body, list):
             return ""
-        texts: list[Any] = []
-        for part in body:
-            known = (blocks(part) or [part]) if isinstance(part, dict) else [{"text": part}]
-            texts += [block.get("text") for block in known]
-        return "\n\n".join(text for text in texts if isinstance(text, str))
+        parts = (part.get("text") if isinstance(part, dict) else part for part in body)
+        return "\n\n".join(part for part in parts if isinstance(part, str))
 
     def __repr__(self) -> str:
         text = " ".join(self.text.split())

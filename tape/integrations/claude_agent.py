@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -89,29 +90,27 @@ class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
     def delete(self, key: SessionKey) -> None:
         """Purge a session with its subagents' transcripts, or one of these alone.
 
-        Raises TapeInUse when there are other forks of it.
+        Raises TapeInUse, and deletes nothing, when somebody else has forked one of them.
         """
         place = self._place(key)
-        for tries_left in reversed(range(_ATTEMPTS)):
-            sides = () if place.subpath else place.store.tapes(label=place.main)
-            for id in [*(info.id for info in sides), place.id]:
-                try:
-                    place.store.purge(id)
-                except tape.TapeNotFound:
-                    pass
-                except tape.TapeInUse as error:
-                    # A subagent may have written meanwhile; any other fork is somebody's, and stays.
-                    if not tries_left or not all(fork.startswith(f"{place.main}/") for fork in error.by):
-                        raise
-                    break
-            else:
+        for _ in range(_ATTEMPTS):
+            ids = [place.id] if place.subpath else [*(info.id for info in place.sides()), place.id]
+            forks = [fork.id for id in ids for fork in place.store.tapes(parent=id) if not place.has(fork.id)]
+            if forks:
+                raise tape.TapeInUse(place.id, forks)
+            # A subagent may have written meanwhile.
+            with suppress(tape.TapeInUse):
+                for id in ids:
+                    with suppress(tape.TapeNotFound):
+                        place.store.purge(id)
                 return
+        raise tape.TapeInUse(place.id, [info.id for info in place.sides()])
 
     @awaited
     def list_subkeys(self, key: sdk.SessionListSubkeysKey) -> list[str]:
         """Return the subpaths of a session's other transcripts."""
         place = self._place({"project_key": key["project_key"], "session_id": key["session_id"]})
-        return [place.store.tape(info.id).state(_SUBPATH) for info in place.store.tapes(label=place.main)]
+        return [place.store.tape(info.id).state(_SUBPATH) for info in place.sides()]
 
     def _place(self, key: SessionKey) -> _Place:
         return _Place(_owned(self._connected.store, key["project_key"]), key)
@@ -135,6 +134,14 @@ class _Place:
         # Two projects, or two owners of stores, may have equal sessions.
         self.main = tape.as_id("claude", store.owner or "", self.project, self.session, most=200)
         self.id = self.main if self.subpath is None else tape.as_id(f"{self.main}/{quote(self.subpath, safe='')}")
+
+    def sides(self) -> Iterator[tape.TapeInfo]:
+        """Yield the transcripts of the session's subagents."""
+        return self.store.tapes(label=self.main)
+
+    def has(self, id: str) -> bool:
+        """Whether a tape is that of a subagent of the session."""
+        return id.startswith(f"{self.main}/")
 
     def opened(self, store: tape.Store) -> tape.Tape:
         """Return the tape to write to, made if it is not there."""

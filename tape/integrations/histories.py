@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar, cast
+from urllib.parse import unquote
 
 import tape
 from tape import Tape, TapeInfo
@@ -64,9 +65,11 @@ class Histories(Adapter):
     def _names(self) -> Iterator[tuple[str, TapeInfo]]:
         """Yield the conversations, newest first."""
         for info in self._connected.store.tapes(agent=self._framework):
-            # A fork has no meta of its own: its name is what its id says.
             named = (info.meta or {}).get(self._framework)
-            yield info.id.removeprefix(self._id("")) if named is None else tape.from_strict(named), info
+            # A fork has no meta of its own: its name is what its id says, if that is a name's.
+            name = unquote(info.id.removeprefix(self._id(""))) if named is None else tape.from_strict(named)
+            if named is not None or self._id(name) == info.id:
+                yield name, info
 
 
 def tape_id(store: tape.Store, kind: str, *names: str) -> str:

@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind, Tracer, format_span_id, format_trace_i
 from opentelemetry.util.genai.completion_hook import CompletionHook
 
 import tape
+from tape.integrations.histories import tape_id
 from tape.integrations.opening import Adapter, StoreLike
 from tape.transcripts import genai_message
 
@@ -122,9 +123,10 @@ class _Call:
     def _place(self, store: tape.Store) -> tuple[tape.Tape, int]:
         """Return the tape, and how many of the inputs it has."""
         if self.conversation is not None:
-            chat = store.tape(tape.as_id(str(self.conversation), most=200))
-            if chat.info().head == 0:
-                store.create(chat.id, agent=_AGENT)
+            named = (str(self.conversation),)
+            # Two owners of stores may have conversations of one id.
+            id = tape.as_id(*named, most=200) if store.owner is None else tape_id(store, _AGENT, *named)
+            chat = store.create(id, agent=_AGENT, exists_ok=True, reuse=True)
         else:
             # Many conversations begin alike. What a model said tells which one this is.
             said = (id for id, message in reversed(self.inputs) if message["role"] == "assistant")

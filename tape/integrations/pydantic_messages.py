@@ -16,7 +16,7 @@ __all__ = ["NAME", "from_tape", "to_tape"]
 NAME = "pydantic-ai"
 Json = dict[str, Any]
 
-_SAID = frozenset({"part_kind", "content", "tool_name", "tool_call_id", "args"})
+_SAID = frozenset({"part_kind", "content", "tool_name", "tool_call_id", "args", "outcome"})
 _TEXTS = frozenset({"text", "system-prompt", "user-prompt"})
 
 

@@ -2,7 +2,10 @@
 
 Gemini (``function_call``), Bedrock (``toolUse``), Agent Framework (``function_result``), OpenTelemetry's GenAI
 conventions (``tool_call_response``), Pydantic AI (``part_kind``) and LlamaIndex (``block_type``) say with other names
-what Anthropic's blocks say. A tape keeps each part as it was given. Whoever reads one reads it through ``blocks``.
+what Anthropic's blocks say. A tape keeps each part as it was given. Whoever reads a message reads it ``translated``.
+
+Only the parts of a message's ``content`` and ``parts`` are looked at. What is inside of a tool's input or output, or in
+any other field, is data, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -10,13 +13,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ROLES", "blocks", "with_result"]
+__all__ = ["ROLES", "blocks", "translated", "with_result"]
 
 Part = dict[str, Any]
+Reader = Callable[[Part], list[Part] | None]
 
 ROLES = {"model": "assistant", "ai": "assistant", "human": "user"}
 """The roles that have another name elsewhere."""
 _URL_SAFE = str.maketrans("-_", "+/")
+_FAMILIES = ("image", "audio", "video")
+
+
+def translated(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with its parts as blocks; the message itself if they need no translation."""
+    for name in ("content", "parts"):
+        parts = message.get(name)
+        if isinstance(parts, list):
+            known = [blocks(part) if isinstance(part, dict) else None for part in parts]
+            if any(made is not None for made in known):
+                pairs = zip(parts, known, strict=True)
+                message = {**message, name: [b for part, made in pairs for b in ([part] if made is None else made)]}
+    return message
 
 
 def blocks(part: Part) -> list[Part] | None:
@@ -33,16 +50,18 @@ def blocks(part: Part) -> list[Part] | None:
 
 def with_result(part: Part, change: Callable[[Any], Any]) -> Part:
     """Return a part with the tool result in it changed, in its own dialect; the part itself if it holds none."""
-    for name, inside in _RESULTS:
-        inner = part.get(name)
-        if isinstance(inner, dict) and inside in inner:
-            return {**part, name: {**inner, inside: change(inner[inside])}}
-    field = _TYPED_RESULTS.get(str(part.get("type") or part.get("part_kind")))
-    return {**part, field: change(part[field])} if field is not None and field in part else part
+    known = blocks(part)
+    if known is None or not any(block["type"] == "tool_result" for block in known):
+        return part
+    inner = next((name for name in _INSIDE if isinstance(part.get(name), dict)), None)
+    held = part if inner is None else part[inner]
+    changed = {**held, **{name: change(held[name]) for name in _OUTPUTS if name in held}}
+    return changed if inner is None else {**part, inner: changed}
 
 
-_RESULTS = (("function_response", "response"), ("functionResponse", "response"), ("toolResult", "content"))
-_TYPED_RESULTS = {"function_result": "result", "tool_call_response": "response", "tool-return": "content"}
+_INSIDE = ("function_response", "functionResponse", "toolResult")
+_OUTPUTS = ("response", "result", "content", "items", "parts")
+"""Where a part holds its result: in a part of its own, or in one of these fields."""
 
 
 def _call(id: Any, name: Any, arguments: Any) -> list[Part] | None:
@@ -57,19 +76,21 @@ def _result(id: Any, content: Any, failed: bool = False) -> list[Part] | None:
     return [{"type": "tool_result", "tool_use_id": id, "content": content, **({"is_error": True} if failed else {})}]
 
 
+def _thinking(text: Any) -> list[Part]:
+    return [{"type": "thinking", "thinking": text}]
+
+
 def _file(address: Any, media_type: Any, family: Any = None) -> list[Part] | None:
-    """Return a file by its address or its data."""
-    if not isinstance(address, str):
+    """Return a file by its address or its data; None if nothing tells that it is one."""
+    if not isinstance(address, str) or not (isinstance(media_type, str) or family or address[:5] == "data:"):
         return None
-    return [
-        {"type": family if family in ("image", "audio", "video") else "file", "url": address, "mediaType": media_type}
-    ]
+    return [{"type": family if family in _FAMILIES else "file", "url": address, "mediaType": media_type}]
 
 
 # -- Gemini, with the names of its SDK and of its API; and Bedrock
 
 
-def _inside(name: str, read: Callable[[Part], list[Part] | None]) -> Callable[[Part], list[Part] | None]:
+def _inside(name: str, read: Reader) -> Reader:
     def reader(part: Part) -> list[Part] | None:
         inner = part[name]
         return read(inner) if isinstance(inner, dict) else None
@@ -82,7 +103,10 @@ def _gemini_call(call: Part) -> list[Part] | None:
 
 
 def _gemini_result(result: Part) -> list[Part] | None:
-    return _result(result.get("id"), result.get("response"))
+    made, files = _result(result.get("id"), result.get("response")), result.get("parts")
+    if made is None or not isinstance(files, list):
+        return made
+    return made + [block for file in files if isinstance(file, dict) for block in blocks(file) or ()]
 
 
 def _gemini_data(data: Part) -> list[Part] | None:
@@ -101,7 +125,7 @@ def _gemini_text(part: Part) -> list[Part] | None:
     text = part.get("text")
     if not isinstance(text, str):
         return None
-    return [{"type": "thinking", "thinking": text} if part.get("thought") is True else {"type": "text", "text": text}]
+    return _thinking(text) if part.get("thought") is True else [{"type": "text", "text": text}]
 
 
 def _bedrock_call(call: Part) -> list[Part] | None:
@@ -112,6 +136,23 @@ def _bedrock_result(result: Part) -> list[Part] | None:
     return _result(result.get("toolUseId"), result.get("content"), result.get("status") == "error")
 
 
+def _bedrock_thinking(reasoning: Part) -> list[Part] | None:
+    text = reasoning.get("reasoningText")
+    return _thinking(text.get("text")) if isinstance(text, dict) else None
+
+
+def _bedrock_file(family: str) -> Reader:
+    def reader(file: Part) -> list[Part] | None:
+        source, form = file.get("source"), file.get("format")
+        data = source.get("bytes") if isinstance(source, dict) else None
+        # Strands has bytes as text beside a mark that they are.
+        data = data.get("data") if isinstance(data, dict) else data
+        kind = {"pdf": "application/pdf"}.get(str(form), f"{family if family in _FAMILIES else 'text'}/{form}")
+        return _file(data, kind, family)
+
+    return reader
+
+
 # -- Agent Framework and the GenAI conventions
 
 
@@ -120,7 +161,8 @@ def _framework_call(part: Part) -> list[Part] | None:
 
 
 def _framework_result(part: Part) -> list[Part] | None:
-    return _result(part.get("call_id"), part.get("result"), part.get("exception") is not None)
+    content = part.get("items") if part.get("result") is None else part["result"]
+    return _result(part.get("call_id"), content, part.get("exception") is not None)
 
 
 def _genai_text(part: Part) -> list[Part] | None:
@@ -129,12 +171,11 @@ def _genai_text(part: Part) -> list[Part] | None:
 
 
 def _genai_call(part: Part) -> list[Part] | None:
-    # LangChain has the same type, and other words for the arguments.
-    return _call(part.get("id"), part.get("name"), part.get("arguments", part.get("args")))
+    return _call(part.get("id"), part.get("name"), part.get("arguments"))
 
 
 def _genai_result(part: Part) -> list[Part] | None:
-    return _result(part.get("id"), part.get("response"))
+    return _result(part.get("id"), part.get("response", part.get("result")))
 
 
 def _address(part: Part) -> list[Part] | None:
@@ -150,6 +191,8 @@ def _genai_data(part: Part) -> list[Part] | None:
 
 def _pydantic(part: Part) -> list[Part] | None:
     kind, content, call = part["part_kind"], part.get("content"), part.get("tool_call_id")
+    if not isinstance(kind, str):
+        return None
     if kind == "tool-call":
         return _call(call, part.get("tool_name"), part.get("args"))
     if kind == "tool-return":
@@ -157,7 +200,7 @@ def _pydantic(part: Part) -> list[Part] | None:
     if kind == "retry-prompt" and part.get("tool_name") is not None:
         return _result(call, content, True)
     if kind == "thinking":
-        return [{"type": "thinking", "thinking": content}]
+        return _thinking(content)
     if kind in ("text", "system-prompt", "user-prompt", "retry-prompt", "file"):
         items = content if isinstance(content, list) else [content]
         return [block for item in items for block in _pydantic_item(item)]
@@ -179,18 +222,20 @@ def _pydantic_item(item: Any) -> list[Part]:
 
 def _llama(part: Part) -> list[Part] | None:
     kind = part["block_type"]
+    if not isinstance(kind, str):
+        return None
     if kind == "text":
         return [{"type": "text", "text": part.get("text")}]
     if kind == "tool_call":
         return _call(part.get("tool_call_id"), part.get("tool_name"), part.get("tool_kwargs"))
     if kind == "thinking":
-        return [{"type": "thinking", "thinking": part.get("content")}]
+        return _thinking(part.get("content"))
     media_type = next((part[name] for name in part if name.endswith("_mimetype")), None)
     file = _file(part.get("url") or part.get(kind) or part.get("data"), media_type, kind)
     return file or [{**part, "type": f"llama-index.{kind}"}]
 
 
-_BY_FIELD: dict[str, Callable[[Part], list[Part] | None]] = {
+_BY_FIELD: dict[str, Reader] = {
     "part_kind": _pydantic,
     "block_type": _llama,
     **dict.fromkeys(("thought", "thought_signature", "thoughtSignature"), _gemini_text),
@@ -198,11 +243,13 @@ _BY_FIELD: dict[str, Callable[[Part], list[Part] | None]] = {
     **{name: _inside(name, _gemini_result) for name in ("function_response", "functionResponse")},
     **{name: _inside(name, _gemini_data) for name in ("inline_data", "inlineData")},
     **{name: _inside(name, _gemini_file) for name in ("file_data", "fileData")},
+    **{name: _inside(name, _bedrock_file(name)) for name in ("image", "video", "document")},
     "toolUse": _inside("toolUse", _bedrock_call),
     "toolResult": _inside("toolResult", _bedrock_result),
+    "reasoningContent": _inside("reasoningContent", _bedrock_thinking),
 }
 """How a part without a type is read, by a field that tells what it is."""
-_BY_TYPE: dict[str, Callable[[Part], list[Part] | None]] = {
+_BY_TYPE: dict[str, Reader] = {
     "text": _genai_text,
     "function_call": _framework_call,
     "function_result": _framework_result,

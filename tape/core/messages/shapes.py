@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tape.core.messages.dialects import ROLES, blocks
+from tape.core.messages.dialects import ROLES, translated
 from tape.core.messages.media import Media, label, read_data_url, read_media
 
 __all__ = [
@@ -196,6 +196,8 @@ def read(message: dict[str, Any]) -> Neutral:
     kind = message.get("type")
     if isinstance(kind, str) and role is None and kind != "message":
         return _item(message, kind)
+    message = translated(message)
+    content = message.get("content")
     role = ROLES.get(role, role) if isinstance(role, str) else "user"
     name = message.get("name")
     name = name if isinstance(name, str) and name else None
@@ -278,9 +280,6 @@ def _part(part: Any) -> list[Part]:
         return [Text(part)]
     if not isinstance(part, dict):
         return [*_values(part)]
-    known = blocks(part)
-    if known is not None:
-        return [inner for block in known for inner in _part(block)]
     kind = part.get("type")
     if isinstance(part.get("text"), str) and (not isinstance(kind, str) or kind in _TEXTS):
         return [Text(part["text"])] if part["text"] else []

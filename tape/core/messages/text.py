@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tape.core.messages.dialects import blocks
+from tape.core.messages.dialects import translated
 
 __all__ = ["data_text", "text_of"]
 
@@ -32,7 +32,7 @@ def text_of(message: dict[str, Any]) -> str:
     content = message.get("content")
     if type(content) is str and all(name in _NO_TEXT or name == "content" for name in message):
         return content
-    return "\n".join(_texts(message, in_tool=False))
+    return "\n".join(_texts(translated(message), in_tool=False))
 
 
 def data_text(value: Any) -> str:
@@ -49,10 +49,6 @@ def _texts(value: Any, *, in_tool: bool) -> Iterator[str]:
         for item in value:
             yield from _texts(item, in_tool=in_tool)
     elif isinstance(value, dict):
-        if not in_tool and (known := blocks(value)) is not None:
-            for block in known:
-                yield from _texts(block, in_tool=False)
-            return
         media = not _MEDIA.isdisjoint(value)
         for name, item in value.items():
             if in_tool:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tape.core.late import late_pattern
-from tape.core.messages.dialects import blocks
+from tape.core.messages.dialects import translated
 from tape.core.messages.media import read_data_url
 
 __all__ = ["MEDIA_TOKENS", "MESSAGE_TOKENS", "Counter", "estimate", "message_tokens", "reported"]
@@ -79,7 +79,7 @@ def message_tokens(message: dict[str, Any], counter: Counter = estimate) -> int:
         if by_model is not None:
             return by_model + MESSAGE_TOKENS
     total = MESSAGE_TOKENS
-    for name, value in message.items():
+    for name, value in translated(message).items():
         if name in _UNCOUNTED or (name == "type" and value == "message"):
             continue
         # A fast path for plain text, which every append counts: the general case would double the cost.
@@ -109,9 +109,6 @@ def _value(value: Any, counter: Counter, in_result: bool) -> int:
                 total += _value(item, counter, in_result)
         return total
     if isinstance(value, dict):
-        known = None if in_result else blocks(value)
-        if known is not None:
-            return sum(_value(block, counter, in_result) for block in known)
         kind = value.get("type")
         if isinstance(kind, str):
             if kind in _MEDIA_TYPES:

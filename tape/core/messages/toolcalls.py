@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tape.core.messages.dialects import blocks
+from tape.core.messages.dialects import translated
 
 __all__ = ["find", "waiting"]
 
@@ -56,6 +56,7 @@ def _has_output(part: dict[str, Any]) -> bool:
 
 def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
     """Return the calls that a message makes, and all that it answers, its own among them."""
+    message = translated(message)
     kind = message.get("type")
     made: dict[str, None] = {}
     answered: dict[str, None] = {}
@@ -70,17 +71,9 @@ def _read(message: dict[str, Any]) -> tuple[dict[str, None], dict[str, None]]:
     for parts in (message.get("content"), message.get("parts")):
         if isinstance(parts, list):
             for part in parts:
-                for block in _blocks(part):
-                    _item(block, block["type"], made, answered)
+                if isinstance(part, dict) and isinstance(part.get("type"), str):
+                    _item(part, part["type"], made, answered)
     return made, answered
-
-
-def _blocks(part: Any) -> list[dict[str, Any]]:
-    """Return a part as blocks that have a type; none if it is something else."""
-    known = blocks(part) if isinstance(part, dict) else []
-    if known is not None:
-        return known
-    return [part] if isinstance(part.get("type"), str) else []
 
 
 def _note(into: dict[str, None], call: Any) -> None:

@@ -33,7 +33,8 @@ _JSON = "application/json"
 _NAMES = ("127.0.0.1", "localhost")
 _LISTED = 100
 _MESSAGES = 1_000
-"""How many tapes are listed, and how many messages of one are read as a resource."""
+_BYTES = 200_000
+"""How many tapes are listed, and about how much of one is read."""
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 _SETS = _ADDS.model_copy(update={"idempotent_hint": True})
@@ -60,7 +61,8 @@ class _Server(MCPServer[Any]):
     def __init__(self, connected: Connected, name: str, *, write: bool) -> None:
         instructions = _INSTRUCTIONS if write else f"{_INSTRUCTIONS} Nothing can be written."
         super().__init__(name, instructions=instructions, version=tape.__version__, log_level="WARNING")
-        self._connected, self._tools = connected, connected.store.tools("write" if write else "read", actor="mcp")
+        self._connected = connected
+        self._tools = connected.store.tools("write" if write else "read", actor="mcp", room=_BYTES)
         for tool in self._tools:
             self.add_tool(_refusing(tool.run, ToolError), name=tool.name, annotations=_HINTS[tool.effect])
         # Ids are no paths: one that looks like one is an id all the same.

@@ -191,14 +191,20 @@ class TestMirror:
         assert store.verify().ok
 
     def test_a_fork_that_somebody_made_is_not_deleted(self, store: tape.Store) -> None:
-        """The session stays, too, and the error says so."""
+        """Nothing of the session is, and the error says so; without the fork all of it is."""
         sessions = TapeSessionStore(store)
         run(sessions.append(KEY, [asking(1)]))
-        mine = store.tape(only(store).id).fork("mine")
-        with pytest.raises(tape.TapeInUse):
-            run(sessions.delete(KEY))
-        assert run(sessions.load(KEY)) == [asking(1)]
-        assert len(mine.messages()) == 1
+        run(sessions.append(SIDE, [asking(2)]))
+        for parent in [info.id for info in store.list()]:
+            mine = store.tape(parent).fork("mine", reuse=True)
+            with pytest.raises(tape.TapeInUse) as caught:
+                run(sessions.delete(KEY))
+            assert caught.value.by == ["mine"]
+            assert (run(sessions.load(KEY)), run(sessions.load(SIDE))) == ([asking(1)], [asking(2)])
+            assert len(mine.messages()) == 1
+            store.purge("mine")
+        run(sessions.delete(KEY))
+        assert store.list().items == store.list(hidden=True).items == []
 
     def test_keys_are_never_confused(self, store: tape.Store) -> None:
         """Equal sessions of two projects or tenants, names like paths, long and strange ones: each is its own."""

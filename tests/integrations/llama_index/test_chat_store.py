@@ -97,6 +97,15 @@ class TestMessages:
             full = {key for key in theirs.get_keys() if theirs.get_messages(key)}
             assert {key for key in ours.get_keys() if key.startswith(f"{seed}.")} == full
 
+    def test_forks_are_keys(self, store: tape.Store) -> None:
+        """A fork is listed under a key that finds it, or not at all."""
+        chats = TapeChatStore(store)
+        chats.add_message("a trip", ChatMessage("Where to?"))
+        for id in ("llama-index/side", "llama-index/c d", "elsewhere"):
+            chats.tape("a trip").fork(id)
+        assert sorted(chats.get_keys()) == ["a trip", "side"]
+        assert [message.content for message in chats.get_messages("side")] == ["Where to?"]
+
     def test_setting_more_only_appends(self, store: tape.Store) -> None:
         """A memory that sets its whole history after each turn does not write it again."""
         chats = TapeChatStore(store)

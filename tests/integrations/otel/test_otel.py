@@ -137,6 +137,19 @@ class TestCapture:
         told = [[one.text for one in store.tape(info.id).messages()] for info in store.list()]
         assert sorted(told) == [["Be brief.", "Hello", f"I am {name}", "Bye", f"Bye from {name}"] for name in "xy"]
 
+    def test_a_conversation_that_was_purged_begins_anew(self, store: tape.Store) -> None:
+        """Nothing of a later call is lost; and two owners may have conversations of one id."""
+        program = Program(TapeCompletionHook(store))
+        program.ask([user("a")], said("b"), conversation="c")
+        store.purge("c")
+        program.ask([user("d")], said("e"), conversation="c")
+        assert [one.text for one in store.get("c").messages()] == ["Be brief.", "d", "e"]
+        for owner in ("ann", "bob"):
+            own = store.scoped(owner)
+            Program(TapeCompletionHook(own)).ask([user("of")], said(owner), conversation="c")
+            (info,) = own.list().items
+            assert [one.text for one in own.get(info.id).messages()] == ["Be brief.", "of", owner]
+
     def test_without_recorded_spans(self, store: tape.Store) -> None:
         """Where no SDK records spans they have no ids: each conversation is a tape, found by what it goes on from."""
         handler = TelemetryHandler(tracer_provider=NoOpTracerProvider(), completion_hook=TapeCompletionHook(store))
