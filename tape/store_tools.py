@@ -26,6 +26,8 @@ __all__ = ["store_tools"]
 
 _MOST_ITEMS, _MOST_MESSAGES = 200, 1_000
 """How many an answer has at most, if their bytes have room in it."""
+_INFO = 500
+"""About how many bytes are said of a tape in a list."""
 _INNER = ("stamp", "occurred", "position", "version", "tokens")
 
 Answer = dict[str, Any]
@@ -99,7 +101,7 @@ class _Tools:
         """List tapes, the newest first. Pass the cursor of an answer for the tapes behind it."""
         filters: Any = {"label": label, "agent": agent, "status": status, "parent": parent, "cursor": cursor}
         asked = {name: value for name, value in filters.items() if value}
-        page = self._store.list(limit=min(limit, _MOST_ITEMS), **asked)
+        page = self._store.list(limit=min(limit, _MOST_ITEMS, self._room // _INFO or 1), **asked)
         return {"items": [_shown(item) for item in page.items], "cursor": page.cursor}
 
     def tape_info(self, tape: str, at: int | str = -1) -> Answer:

@@ -20,6 +20,7 @@ from langchain_core.messages import (
 )
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables.history import RunnableWithMessageHistory
+from langchain_core.tools import tool
 from support.backends import Backend
 from support.processes import Crew
 
@@ -72,6 +73,13 @@ SESSION = {"configurable": {"session_id": "trip"}}
 
 
 class TestRunner:
+    def test_the_tools_of_a_store_are_tools(self, store: tape.Store) -> None:
+        """The functions behind them are tools of the framework as they are, with the schema of each."""
+        store.tape("a").append(role="user", content="To Lisbon")
+        tools = {each.name: tool(each.run) for each in store.tools("write")}
+        assert tools["search"].invoke({"query": "lisbon"})["items"][0]["seq"] == 2
+        assert tools["append"].invoke({"tape": "a", "content": "By train", "role": "assistant"})["seq"] == 3
+
     def test_a_chain_goes_on_after_a_restart(self, backend: Backend) -> None:
         """The second process's model is shown what the first one's said, in sync and async code alike."""
         with backend.open() as store:

@@ -15,6 +15,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import DeferredToolRequests
 from support.backends import Backend
 
+import tape
 from integrations.examples import check_section, printed
 from tape.integrations.pydantic_ai import TapeConversationStore
 
@@ -32,6 +33,14 @@ def look(at: str) -> dict[str, str]:
 
 
 class TestRunner:
+    def test_an_agent_takes_the_tools_of_a_store(self, store: tape.Store) -> None:
+        """The functions behind them are tools of the framework as they are."""
+        store.tape("a").append(role="user", content="To Lisbon")
+        tools = store.tools("write")
+        agent = Agent(TestModel(call_tools=["list_tapes", "append"]), tools=[tool.run for tool in tools])
+        assert '"id":"a"' in agent.run_sync("Which tapes are there?").output
+        assert len(store.list().items) == 2
+
     def test_an_agent_goes_on_after_a_restart(self, backend: Backend) -> None:
         """Each turn with a store of its own: the model is shown all turns before, usage is that of all."""
         agent = Agent(FunctionModel(counting), tools=[look])
