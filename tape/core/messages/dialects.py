@@ -28,12 +28,14 @@ def translated(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message with its parts as blocks; the message itself if they need no translation."""
     for name in ("content", "parts"):
         parts = message.get(name)
-        if isinstance(parts, list):
-            known = [blocks(part) if isinstance(part, dict) else None for part in parts]
-            if any(made is not None for made in known):
-                pairs = zip(parts, known, strict=True)
-                message = {**message, name: [b for part, made in pairs for b in ([part] if made is None else made)]}
+        if isinstance(parts, list) and any(isinstance(part, dict) and blocks(part) is not None for part in parts):
+            message = {**message, name: [block for part in parts for block in _known(part)]}
     return message
+
+
+def _known(part: Any) -> list[Any]:
+    made = blocks(part) if isinstance(part, dict) else None
+    return [part] if made is None else made
 
 
 def blocks(part: Part) -> list[Part] | None:
