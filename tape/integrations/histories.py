@@ -55,7 +55,7 @@ class Histories(Adapter):
         if pairs and (id := self._id(name)) in self._known:
             # Purged meanwhile, it is made anew.
             with suppress(tape.TapeNotFound):
-                self._tape(name).extend(**unzipped(pairs))
+                self._connected.store.tape(id).extend(**unzipped(pairs))
                 return
         if pairs:
             self._write(lambda chat: chat.extend(**unzipped(pairs)), name)
