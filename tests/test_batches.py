@@ -12,7 +12,7 @@ from support.backends import Backend, dsn
 from support.processes import PATIENCE
 
 import tape
-from tape.db.engine.arrays import columns_of, register
+from tape.db.engine.postgres.arrays import columns_of, register
 from tape.errors import ProvenanceConflict
 
 LENGTHS = (2, 9, 10, 11, 49, 50, 51, 61, 120, 1_001)
@@ -148,7 +148,7 @@ def test_columns_arrive_as_they_were(backend: Backend) -> None:
 def test_a_batch_too_large_for_one_statement(
     store: tape.Store, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tape.db.engine.arrays.MOST_BYTES", 10_000)
+    monkeypatch.setattr("tape.db.engine.postgres.arrays.MOST_BYTES", 10_000)
     if backend.postgres:
         assert columns_of([(1, "a", b"b" * 10_000)], (int, str, bytes)) is None
     chat = store.tape("chat")

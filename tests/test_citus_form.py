@@ -19,8 +19,8 @@ import sqlalchemy as sa
 from support.backends import Backend, MakeBackend
 
 import tape
-from tape.db.engine import citus
-from tape.db.engine.postgres import PostgresDatabase
+from tape.db.engine.postgres import citus
+from tape.db.engine.postgres.database import PostgresDatabase
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ class TestWriting:
             stamps.append(1)
             return 1_700_000_000_000_000
 
-        monkeypatch.setattr("tape.db.engine.postgres.hot_append", counted)
+        monkeypatch.setattr("tape.db.engine.postgres.transaction.hot_append", counted)
         chat.append(role="user", content="2")
         assert sent == [True]
         timed = backend.open(clock=clock).tape("t")

@@ -78,7 +78,7 @@ class TestFaults:
         """A statement that the server cancels says nothing of the index: the search fails, and the index stays."""
         filled(backend)
         hasty = backend.open()
-        for connection in hasty._db._idle:  # type: ignore[attr-defined]
+        for connection in hasty._db._connections.idle:  # type: ignore[attr-defined]
             connection.execute("SET statement_timeout = 100")
         raw, blocker = backend.raw(), backend.raw()
         before = raw.execute("SELECT seq, xmin::text FROM tape_texts").fetchall()

@@ -272,7 +272,7 @@ class TestUnknown:
         with tape.open(proxy.url, **backend.options) as store:
             chat = store.tape("t")
             chat.append(role="user", content="first")
-            store._db._drain()  # type: ignore[attr-defined]
+            store._db._connections.drain()  # type: ignore[attr-defined]
             proxy.away = True
             with pytest.raises(tape.StoreFailed):
                 chat.append(role="user", content="second")
@@ -304,7 +304,7 @@ class TestDeadConnections:
             one.start()
         for one in crowd:
             one.join(PATIENCE)
-        assert len(store._db._idle) == 5  # type: ignore[attr-defined]
+        assert len(store._db._connections.idle) == 5  # type: ignore[attr-defined]
         return store
 
     def count(self, connection: Any) -> int:

@@ -317,7 +317,7 @@ def postgresql_engine(url: sa.URL, session: Session) -> sa.Engine:
     try:
         from psycopg.types.numeric import Int8Dumper
 
-        from tape.db.engine import arrays
+        from tape.db.engine.postgres import arrays
     except ImportError as error:
         raise StoreFailed("PostgreSQL needs psycopg 3: pip install 'tape-store[postgres]'") from error
     engine = sa.create_engine(url, pool_size=16, max_overflow=48)

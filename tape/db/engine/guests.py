@@ -19,7 +19,8 @@ from tape.db.engine.connect import (
     sqlite_engine,
 )
 from tape.db.engine.failures import Again, Lost, Undone
-from tape.db.engine.postgres import PostgresDatabase, ReadOnlyPostgres, postgres_error
+from tape.db.engine.postgres.database import PostgresDatabase, ReadOnlyPostgres
+from tape.db.engine.postgres.errors import postgres_error
 from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.schema.tables import PREFIX
@@ -118,14 +119,14 @@ class Bound(_Guest):
         try:
             cursor = self._cursor()
             cursor.execute("SAVEPOINT tape_write")
+            transaction = Transaction(cursor, self.statements, postgres=self.postgres)
             try:
-                result = work(Transaction(cursor, self.statements, postgres=self.postgres))
+                result = work(transaction)
                 self.point("commit")
                 cursor.execute("RELEASE SAVEPOINT tape_write")
             except BaseException:
                 with contextlib.suppress(Exception):
-                    cursor.execute("ROLLBACK TO SAVEPOINT tape_write")
-                    cursor.execute("RELEASE SAVEPOINT tape_write")
+                    transaction.undo("ROLLBACK TO SAVEPOINT tape_write", "RELEASE SAVEPOINT tape_write")
                 raise
             return result
         except Exception as error:
@@ -188,8 +189,7 @@ class Joined(_Guest):
         except BaseException as error:
             transaction.after_commit = None
             with contextlib.suppress(Exception):
-                execute("ROLLBACK TO SAVEPOINT tape_join")
-                execute("RELEASE SAVEPOINT tape_join")
+                transaction.undo("ROLLBACK TO SAVEPOINT tape_join", "RELEASE SAVEPOINT tape_join")
             told = self._judge(error)
             if told is error:
                 raise

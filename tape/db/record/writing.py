@@ -25,8 +25,8 @@ from tape.core.plan.keys import GIVEN
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view.fold import CLOSED, EventRow, Head, Op, OpenRow, fold
-from tape.db.engine import citus
 from tape.db.engine.failures import Stale
+from tape.db.engine.postgres import citus
 from tape.db.engine.transaction import Database, Transaction, Wrote, lock_key
 from tape.db.record.projection import apply, tape_of
 from tape.db.sql.compiler import Insert, Statement
