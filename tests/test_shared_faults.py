@@ -243,6 +243,10 @@ class TestFaults:
         assert len(stored) > 50
 
 
+PSYCOPG = ("connection", "cursor", "_pipeline", "_pipeline_base")
+"""Modules of psycopg in which a call may be interrupted."""
+
+
 class TestInterrupts:
     """A signal's exception in the thread of one of eight writers."""
 
@@ -255,11 +259,11 @@ class TestInterrupts:
     def test_e12_a_signal_at_any_moment(self, backend: Backend, crew: Crew) -> None:
         """A signal whose handler raises, at any moment of a call: the other writers go on, and so does this one."""
         print("seed", SEED)
-        worker = crew.start(backend, programs.interrupted_often, name="t", seed=SEED, count=100)
+        worker = crew.start(backend, programs.interrupted_often, name="t", seed=SEED, count=50)
         worker.tell("go")
         (told,) = worker.finish()
         assert told["odd"] == []
-        assert told["interrupted"] > 10
+        assert told["interrupted"] == 50
         store = backend.open()
         assert store.verify().problems == []
         stored = Counter(message.content for message in store.tape("t").messages())
@@ -267,6 +271,35 @@ class TestInterrupts:
         assert set(told["acknowledged"]) <= set(stored)
         # Of what was interrupted some may be there; of the others' work there is just what they know of.
         assert all(content.startswith("main.") for content in set(stored) - set(told["acknowledged"]))
+
+    @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+    def test_e12_interrupted_in_a_pipeline(self, backend: Backend, crew: Crew) -> None:
+        """A signal while half of a pipeline is answered: nobody waits for the rest, and the next call works."""
+        worker = crew.start(backend, programs.interrupted, name="t", slot=True)
+        blocker = backend.raw()
+        blocker.execute("BEGIN")
+        blocker.execute("LOCK TABLE tape_slots IN EXCLUSIVE MODE")
+        worker.tell("go")
+        assert worker.next() == "interrupted"
+        blocker.close()
+        worker.tell("go on")
+        (answer,) = worker.finish()
+        assert answer["seq"] == 3
+        chat = backend.open().tape("t")
+        assert chat.state("slot") is None
+        assert chat.verify().ok
+
+    @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+    def test_e12_interrupted_at_each_point(self, backend: Backend, crew: Crew, error: type[BaseException]) -> None:
+        """Wherever a signal interrupts a call, at the store's connections or in psycopg, the next one works."""
+        files = ("postgres/connections.py", "postgres/database.py", *(f"psycopg/{name}.py" for name in PSYCOPG))
+        worker = crew.start(backend, programs.interrupted_at_each_point, name="t", files=files, error=error)
+        worker.tell("go")
+        (told,) = worker.finish()
+        assert told["odd"] == []
+        assert told["interrupted"] > 100
+        assert backend.open().verify().problems == []
 
 
 class Gate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from tape.db.engine.failures import Again, Broken, Collision, Denied, Lost
 from tape.errors import ReadOnly, StoreBusy, StoreFailed
@@ -18,9 +18,8 @@ def postgres_error(error: BaseException, waited: float, connection: Any = None) 
     import psycopg
 
     if not isinstance(error, psycopg.Error):
-        behind = error.__context__
-        # Where a signal interrupts psycopg's own tidying up, an assertion there hides what the signal has raised.
-        return behind if isinstance(error, AssertionError) and _is_interrupt(behind) else error
+        behind = _behind(error)
+        return error if behind is None else postgres_error(behind, waited, connection)
     state = error.sqlstate
     if isinstance(error, psycopg.IntegrityError):
         return Collision(str(error))
@@ -44,5 +43,10 @@ def postgres_error(error: BaseException, waited: float, connection: Any = None) 
     return StoreFailed(f"PostgreSQL failed: {error}")
 
 
-def _is_interrupt(error: BaseException | None) -> TypeGuard[BaseException]:
-    return error is not None and not isinstance(error, Exception)
+def _behind(error: BaseException) -> BaseException | None:
+    """Return what psycopg hides by an assertion: where a signal interrupts it, its tidying up finds what cannot be."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    inside = last is not None and last.tb_frame.f_globals.get("__name__", "").startswith("psycopg.")
+    return error.__context__ if inside and isinstance(error, AssertionError) else None
