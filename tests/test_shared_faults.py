@@ -273,21 +273,27 @@ class TestInterrupts:
         assert all(content.startswith("main.") for content in set(stored) - set(told["acknowledged"]))
 
     @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
-    def test_e12_interrupted_in_a_pipeline(self, backend: Backend, crew: Crew) -> None:
-        """A signal while half of a pipeline is answered: nobody waits for the rest, and the next call works."""
-        worker = crew.start(backend, programs.interrupted, name="t", slot=True)
-        blocker = backend.raw()
-        blocker.execute("BEGIN")
-        blocker.execute("LOCK TABLE tape_slots IN EXCLUSIVE MODE")
-        worker.tell("go")
-        assert worker.next() == "interrupted"
-        blocker.close()
-        worker.tell("go on")
-        (answer,) = worker.finish()
-        assert answer["seq"] == 3
-        chat = backend.open().tape("t")
-        assert chat.state("slot") is None
-        assert chat.verify().ok
+    @pytest.mark.parametrize("call", ["write", "read", "transact"])
+    @pytest.mark.parametrize("error", [Injected, Interrupted])
+    def test_e12_interrupted_in_a_pipeline(self, backend: Backend, call: str, error: type[BaseException]) -> None:
+        """Where a signal leaves a pipeline open nobody waits for what never comes, and the connection is given up."""
+        store = backend.open()
+        chat = store.tape("t")
+        chat.append(role="user", content="before")
+        database: Any = store._db
+
+        def half(tx: Any) -> None:
+            tx.lock("t")
+            tx.connection.pgconn.enter_pipeline_mode()
+            tx.connection.pgconn.send_query_params(b"SELECT 1", None)
+            raise error
+
+        run = partial(database.write, "t") if call == "write" else getattr(database, call)
+        (outcome,) = together([partial(run, half)])
+        assert isinstance(outcome, error)
+        assert not database._connections.idle
+        chat.append(role="user", content="after")
+        assert [message.content for message in chat.messages()] == ["before", "after"]
 
     @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
     @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])

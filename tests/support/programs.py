@@ -344,8 +344,8 @@ def _write_on(chat: tape.Tape, label: str, *, keyed: bool) -> None:
         index += 1
 
 
-def interrupted(store: tape.Store, *, name: str, slot: bool = False) -> None:
-    """Write what has to wait, be interrupted by a signal, and stay alive; with ``slot`` it waits in a pipeline."""
+def interrupted(store: tape.Store, *, name: str) -> None:
+    """Wait for one's turn to write, be interrupted by a signal, and stay alive."""
 
     class Interrupted(Exception):
         pass
@@ -359,10 +359,7 @@ def interrupted(store: tape.Store, *, name: str, slot: bool = False) -> None:
     ready()
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
-        if slot:
-            chat.put("slot", "never")
-        else:
-            chat.append(role="user", content="never")
+        chat.append(role="user", content="never")
     except Interrupted:
         say("interrupted")
     heard()

@@ -126,7 +126,7 @@ class Bound(_Guest):
                 cursor.execute("RELEASE SAVEPOINT tape_write")
             except BaseException:
                 with contextlib.suppress(Exception):
-                    transaction.undo("ROLLBACK TO SAVEPOINT tape_write", "RELEASE SAVEPOINT tape_write")
+                    transaction.say("ROLLBACK TO SAVEPOINT tape_write", "RELEASE SAVEPOINT tape_write")
                 raise
             return result
         except Exception as error:
@@ -189,7 +189,7 @@ class Joined(_Guest):
         except BaseException as error:
             transaction.after_commit = None
             with contextlib.suppress(Exception):
-                transaction.undo("ROLLBACK TO SAVEPOINT tape_join", "RELEASE SAVEPOINT tape_join")
+                transaction.say("ROLLBACK TO SAVEPOINT tape_join", "RELEASE SAVEPOINT tape_join")
             told = self._judge(error)
             if told is error:
                 raise

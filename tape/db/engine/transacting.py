@@ -134,7 +134,7 @@ class Transacting(Joined):
     def _undo(self, mark: tuple[int, Wrote | None], error: BaseException, *back: str) -> None:
         """Go back to a savepoint after an error; if that fails nothing can be committed."""
         try:
-            self._transaction.undo(*back)
+            self._transaction.say(*back)
         except Exception as broken:
             if isinstance(error, Exception):
                 self._doom(broken)

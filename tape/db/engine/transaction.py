@@ -22,7 +22,6 @@ import sqlalchemy as sa
 
 from tape.db.engine.failures import Again, Lost, Undone
 from tape.db.engine.postgres import citus
-from tape.db.engine.postgres.connections import in_pipeline
 from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import HOME, PREFIX, Tables
@@ -211,16 +210,6 @@ class Transaction:
         else:
             for statement in statements:
                 self.execute(statement)
-
-    def undo(self, *statements: str) -> None:
-        """Run statements that go back, to a savepoint or to the beginning.
-
-        StoreFailed where a signal has interrupted a pipeline: PostgreSQL would never answer. The connection is closed.
-        """
-        if self.postgres and in_pipeline(self.connection):
-            self.connection.close()
-            raise StoreFailed("the connection was interrupted in the middle of a pipeline")
-        self.say(*statements)
 
     def lock(self, tape: str) -> None:
         """Make this the only writer of ``tape`` until the transaction ends."""

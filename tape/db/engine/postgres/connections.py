@@ -16,7 +16,7 @@ from tape.db.engine.connect import Unreachable
 from tape.db.engine.sharing import Ticket
 from tape.errors import StoreBusy
 
-__all__ = ["Connections", "in_pipeline"]
+__all__ = ["Connections"]
 
 R = TypeVar("R")
 
@@ -119,7 +119,7 @@ class Connections:
             attempt += 1
 
     def _give_back(self, connection: Any, *, harmed: bool) -> None:
-        if harmed or connection.pgconn.transaction_status != _AT_REST or in_pipeline(connection):
+        if harmed or connection.pgconn.transaction_status != _AT_REST or _in_pipeline(connection):
             # Dead, or interrupted inside a statement, whose answer is still to come.
             connection.close()
         else:
@@ -128,6 +128,6 @@ class Connections:
                 self.drain()
 
 
-def in_pipeline(connection: Any) -> bool:
+def _in_pipeline(connection: Any) -> bool:
     """Whether a pipeline has not been left: after a signal that may be so for the server, or for psycopg alone."""
     return connection.pgconn.pipeline_status != _AT_REST or getattr(connection, "_pipeline", None) is not None

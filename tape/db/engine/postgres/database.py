@@ -127,10 +127,10 @@ class PostgresDatabase(Database):
                 try:
                     if _owned(queue):
                         queue.release()
-                    self._locks.give(tape)
                     left = True
                 except BaseException as error:
                     interrupted = error
+            self._locks.give(tape)
             if interrupted is not None:
                 raise interrupted
 
@@ -231,7 +231,7 @@ class PostgresDatabase(Database):
             transaction.execute("COMMIT")
         except BaseException as error:
             with contextlib.suppress(Exception):
-                transaction.undo("ROLLBACK")
+                transaction.say("ROLLBACK")
             told = postgres_error(error, self.timeout, connection)
             if told is error:
                 raise
