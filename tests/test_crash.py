@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import programs, sizes
+from support import interrupting, programs, sizes
 from support.backends import Backend
 from support.damage import Tamperer
 from support.processes import PATIENCE, Crew, Worker, scaled, until
@@ -252,7 +252,7 @@ class TestBusy:
     @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
     def test_e1_interrupted_while_waiting(self, backend: Backend, crew: Crew) -> None:
         """A writer that is interrupted while it waits for its turn does not keep the turn it gets afterwards."""
-        worker = crew.start(backend, programs.interrupted, name="t")
+        worker = crew.start(backend, interrupting.interrupted, name="t")
         with open(f"{backend.url.database}-writer", "r+") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             worker.tell("go")
@@ -263,7 +263,7 @@ class TestBusy:
         assert time.monotonic() - began < 9.0
         worker.tell("go on")
         (answer,) = worker.finish()
-        assert answer["seq"] == 4
+        assert answer == 4
         assert [message.content for message in store.tape("t").messages()] == ["before", "other", "after"]
 
     def test_e12_a_foreign_transaction(self, backend: Backend) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support import crowd, programs
+from support import crowd, interrupting, programs
 from support.backends import Backend
 from support.crowd import Step
 from support.processes import PATIENCE, Crew
@@ -259,7 +259,7 @@ class TestInterrupts:
     def test_e12_a_signal_at_any_moment(self, backend: Backend, crew: Crew) -> None:
         """A signal whose handler raises, at any moment of a call: the other writers go on, and so does this one."""
         print("seed", SEED)
-        worker = crew.start(backend, programs.interrupted_often, name="t", seed=SEED, count=50)
+        worker = crew.start(backend, interrupting.interrupted_often, name="t", seed=SEED, count=50)
         worker.tell("go")
         (told,) = worker.finish()
         assert told["odd"] == []
@@ -300,7 +300,7 @@ class TestInterrupts:
     def test_e12_interrupted_at_each_point(self, backend: Backend, crew: Crew, error: type[BaseException]) -> None:
         """Wherever a signal interrupts a call, at the store's connections or in psycopg, the next one works."""
         files = ("postgres/connections.py", "postgres/database.py", *(f"psycopg/{name}.py" for name in PSYCOPG))
-        worker = crew.start(backend, programs.interrupted_at_each_point, name="t", files=files, error=error)
+        worker = crew.start(backend, interrupting.interrupted_at_each_point, name="t", files=files, error=error)
         worker.tell("go")
         (told,) = worker.finish()
         assert told["odd"] == []
