@@ -449,14 +449,15 @@ class TestCancelled:
         pick = random.Random(f"{SEED} {point}")
         steps = [Step("extend", pick.choice(crowd.TAPES), f"k{number}") for number in range(24)]
         cancelled = {step.key for step in pick.sample(steps, 12)}
+        too_late: set[str | None] = set()
 
         async def run() -> list[Any]:
             async with tape.open_async(backend.url, **backend.options) as store:
                 gate = Gate(store._inner, point)
                 tasks = {step.key: asyncio.ensure_future(crowd.call(store.tape(step.tape), step, 0)) for step in steps}
                 await asyncio.to_thread(gate.reached)
-                for key in cancelled:
-                    tasks[key].cancel()
+                # On PostgreSQL a tape that nobody is stuck on may have its entries by now.
+                too_late.update(key for key in cancelled if not tasks[key].cancel())
                 await asyncio.sleep(0)
                 gate.open()
                 gathered = asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -466,8 +467,9 @@ class TestCancelled:
         for name in crowd.TAPES:
             work.write(Step("event", name, f"{name} is there"))
         outcomes = asyncio.run(run())
+        assert len(too_late) < len(cancelled)
         for step, outcome in zip(steps, outcomes, strict=True):
-            expected = asyncio.CancelledError if step.key in cancelled else list
+            expected = asyncio.CancelledError if step.key in cancelled - too_late else list
             assert isinstance(outcome, expected), (step, outcome)
         work.note(steps, outcomes)
         work.check()
