@@ -82,8 +82,9 @@ class Upkeep:
     ) -> Retention:
         """Delete a tape permanently; with ``forks``, its forks and theirs as well. Returns what was deleted.
 
-        It is invisible at once, and its rows are deleted in batches. When that is interrupted the same call finishes it,
-        and so does ``retain``. A tombstone stays: id, last seq and hash. The id is refused afterwards, unless ``create`` may ``reuse`` it.
+        It is invisible at once, and its rows are deleted in batches. When that is interrupted the same call finishes
+        it, and so does ``retain``. A tombstone stays: id, last seq and hash. The id is refused afterwards, unless
+        ``create`` may ``reuse`` it.
         Raises TapeInUse while another tape inherits from it or links to it; ``hide`` such a tape. With
         ``expected_head`` (of the tape itself, not of its forks) it raises HeadMoved if someone wrote to it since.
 
