@@ -78,7 +78,13 @@ class Upkeep:
         return rebuild(self._db, self._owner, self._recorder, id, progress, skipped)
 
     def purge(
-        self, id: str, *, forks: bool = False, expected_head: int | None = None, when_free: bool = False
+        self,
+        id: str,
+        *,
+        forks: bool = False,
+        expected_head: int | None = None,
+        when_free: bool = False,
+        dry_run: bool = False,
     ) -> Retention:
         """Delete a tape permanently; with ``forks``, its forks and theirs as well. Returns what was deleted.
 
@@ -92,10 +98,14 @@ class Upkeep:
         with the last tape that rests on it. Whichever call purges that one takes the marked tape along in the same
         transaction, and marked ancestors as well, so that no crash leaves one visible; its ``tapes`` name them all.
         Marked tapes that only rest on each other go together. ``unhide`` brings a marked tape back for good.
+
+        With ``dry_run`` it only tells which tapes would go and stay, and refuses what it would refuse.
         """
         purging = self._services.purging
-        self._db.check_writable()
-        return purging.purge(
+        if not strict.flag(dry_run, "dry_run"):
+            self._db.check_writable()
+        purge = purging.foresee if dry_run else purging.purge
+        return purge(
             strict.identifier(id, "id"),
             forks=strict.flag(forks, "forks"),
             expected_head=None if expected_head is None else strict.seq(expected_head, "expected_head"),

@@ -32,7 +32,7 @@ from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
 from tape.db.search.index import Index
 from tape.db.sql.rows.upkeep import BuriedRow
-from tape.errors import TapeInUse, TapeNotFound
+from tape.errors import HeadMoved, TapeInUse, TapeNotFound
 
 __all__ = ["Purging", "WrittenSince", "unemptied"]
 
@@ -245,16 +245,27 @@ class Purging:
                 pass
         self._db.repeat(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
 
-    def foresee(self, tape: str, *, forks: bool, when_free: bool = False, gone: Set[str] = frozenset()) -> Retention:
+    def foresee(
+        self,
+        tape: str,
+        *,
+        forks: bool,
+        expected_head: int | None = None,
+        when_free: bool = False,
+        gone: Set[str] = frozenset(),
+    ) -> Retention:
         """Return what a purge would do if it were made now and those of ``gone`` were gone. Raises what that raises."""
-        found, entries = self._db.read(partial(self._foresee, tape, forks, gone))
+        found, heads = self._db.read(partial(self._foresee, tape, forks, gone))
+        if expected_head not in (None, heads[tape]):
+            raise HeadMoved(tape, expected_head, heads[tape])
         if found.staying and not when_free:
             name, use = next(iter(found.staying.items()))
             raise TapeInUse(name, use.by)
         kept = {name: use.why for name, use in found.staying.items()}
-        return Retention(dry_run=True, tapes=found.going, entries=entries, kept=kept)
+        return Retention(dry_run=True, tapes=found.going, entries=sum(heads[name] for name in found.going), kept=kept)
 
-    def _foresee(self, tape: str, forks: bool, gone: Set[str], tx: Transaction) -> tuple[PurgeSet, int]:
+    def _foresee(self, tape: str, forks: bool, gone: Set[str], tx: Transaction) -> tuple[PurgeSet, dict[str, int]]:
+        """Return what goes, and the heads of the tape and of all that go."""
         found = find_purge_set(tx, tape, self._owner, forks=forks, gone=gone)
-        heads = [tx.one(self._sql.head, (name,)) for name in found.going]
-        return found, sum(head.seq for head in heads if head is not None)
+        heads = {name: tx.one(self._sql.head, (name,)) for name in (tape, *found.going)}
+        return found, {name: 0 if row is None else row.seq for name, row in heads.items()}
