@@ -19,9 +19,10 @@ from tape.db.engine.transaction import Database
 from tape.db.feed.feed import rebase_restored
 from tape.db.read.memory import Settings
 from tape.db.record.writing import system_clock
-from tape.db.schema.migrate import migrate, require
-from tape.db.schema.tables import PREFIX
-from tape.errors import InvalidEntry
+from tape.db.schema.found import found_version
+from tape.db.schema.migrate import KNOWN, migrate, require
+from tape.db.schema.tables import PREFIX, REVISION
+from tape.errors import InvalidEntry, StoreFailed
 from tape.replica import Replica
 from tape.store import Store
 
@@ -64,8 +65,8 @@ def open(
 
     With ``shared`` all stores of the process that are opened so on one database, with the same ``durability``,
     ``schema``, ``prefix``, ``timeout`` and ``read_only``, use the same connections; the other options are each store's
-    own. Each is closed by itself. The connections are released with the last one: when it is closed, or when nobody
-    holds it any more. A store in memory is never shared.
+    own. Each is closed by itself, as if it were alone. The connections are released with the last one: when it is
+    closed, or when nobody holds it any more. The end of the program closes none. A store in memory is never shared.
 
     Raises SchemaTooNew for a database of a newer release, TablesTaken when another program has tables of the store's
     names, and StoreFailed when it cannot be opened. With ``read_only`` also SchemaTooOld for one of an older release,
@@ -109,10 +110,11 @@ class _How(Struct):
 
             if url.get_backend_name() == "sqlite":
                 url = url.set(database=os.path.realpath(url.database or ""))
-            options = (self.schema, self.prefix, self.durability, self.timeout, read_only)
+            options = (self.schema, self.prefix, self.durability, self.timeout, read_only, _libpq_settings(url))
             database = join(
                 f"{url.render_as_string(hide_password=False)} {options!r}",
                 lambda: self._database(url, read_only=read_only),
+                _is_current,
                 url.database if url.get_backend_name() == "sqlite" else None,
             )
         else:
@@ -143,3 +145,22 @@ class _How(Struct):
             database.close()
             raise
         return database
+
+
+def _is_current(database: Database) -> bool:
+    """Whether an open database is still a store of this release, as one that is opened now would be."""
+    try:
+        revision = database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN))
+        if revision == REVISION and not database.read_only:
+            rebase_restored(database)
+    except StoreFailed:
+        # To open it says why, if it fails there as well.
+        return False
+    return revision == REVISION
+
+
+def _libpq_settings(url: sa.URL) -> list[tuple[str, str]]:
+    """Return what decides besides a URL where PostgreSQL is, and as whom: variables such as PGHOST and PGUSER."""
+    if url.get_backend_name() != "postgresql":
+        return []
+    return sorted((name, value) for name, value in os.environ.items() if name.startswith("PG"))

@@ -366,9 +366,10 @@ class TestTending:
         """Without a terminal purge needs --yes, and an id in full; with forks they go, too."""
         family(fresh.backend.open())
         before = contents(fresh.backend)
-        assert fresh("purge", "chat").err == "tape: this cannot be undone; add --yes\n"
-        used = fresh("purge", "chat", "--yes")
-        assert (used.code, used.err.endswith("purge those first, or add --forks or --when-free\n")) == (1, True)
+        assert fresh("purge", "spare").err == "tape: this cannot be undone; add --yes\n"
+        for words in (["purge", "chat"], ["purge", "chat", "--yes"]):
+            used = fresh(*words)
+            assert (used.code, used.err.endswith("purge those first, or add --forks or --when-free\n")) == (1, True)
         assert fresh("purge", "Lisbon", "--yes").code == 3
         assert contents(fresh.backend) == before
         assert sorted(fresh("purge", "chat", "--forks", "--yes", "--json").json["tapes"]) == [
@@ -389,7 +390,7 @@ class TestTending:
         for words in (["cat", "plan"], ["discard", "plan"], ["append", "plan", "x"], ["hide", "plan"]):
             done = fresh(*words)
             assert (done.code, "is hidden (tidied)" in done.err) == (3, True), words
-        assert fresh("purge", "plan").err == "tape: this cannot be undone; add --yes\n"
+        assert fresh("purge", "plan", "--forks").err == "tape: this cannot be undone; add --yes\n"
         assert contents(fresh.backend) == before
         assert [one["hidden_reason"] for one in fresh("ls", "--hidden", "--json").json["tapes"]] == ["tidied"]
         assert fresh("unhide", "plan", "--json").json["seq"] == 5

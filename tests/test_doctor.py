@@ -262,7 +262,7 @@ class TestThresholds:
         def interrupted(*args: object) -> None:
             raise KeyboardInterrupt
 
-        store._services.purging._empty = interrupted  # type: ignore[method-assign,assignment]
+        store._services.purging.empty = interrupted  # type: ignore[method-assign,assignment]
         for name in ("a", "b"):
             store.create(name, messages=[{"role": "user", "content": "x"}])
             with pytest.raises(KeyboardInterrupt):

@@ -343,13 +343,13 @@ class TestDeadConnections:
             store._searcher.rebuild()
             end()
             store._searcher.rebuild()
-            empty = store._services.purging._empty
+            empty = store._services.purging.empty
 
             def cut(*args: Any) -> None:
                 end()
                 empty(*args)
 
-            store._services.purging._empty = cut  # type: ignore[method-assign,assignment]
+            store._services.purging.empty = cut  # type: ignore[method-assign,assignment]
             store.purge("t")
             assert other.execute("SELECT count(*) FROM tape_entries").fetchone() == (1,)
 

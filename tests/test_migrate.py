@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,80 @@ class TestRevisions:
         connection.close()
         assert [name for name in found if not name.startswith("tape_")] == ["alembic_version", "users"]
         assert len(found) > 10
+
+
+BESIDE = {
+    "view": "CREATE VIEW recent AS SELECT * FROM {}entries ORDER BY position DESC",
+    "index": "CREATE INDEX mine ON {}entries (actor)",
+    "reading": "CREATE TRIGGER counting AFTER INSERT ON app BEGIN INSERT INTO log SELECT count(*) FROM {}entries; END",
+    "trigger": "CREATE TRIGGER noting AFTER INSERT ON {}Entries BEGIN INSERT INTO log VALUES ('tape_x is 5% "
+    "of tape_entries'); INSERT INTO tape_audit VALUES (NEW.seq); END",
+    "key": "CREATE TABLE referring (entry INTEGER REFERENCES {}entries (position))",
+    "broken": "CREATE VIEW broken AS SELECT * FROM app WHERE x IN no_such_table",
+}
+"""What an application may have beside the entries of an SQLite store, which may have another prefix."""
+
+
+class TestApplications:
+    """What an application has beside the entries while they are replaced by another table."""
+
+    @pytest.mark.parametrize("prefix", ["tape_", "our_"])
+    @pytest.mark.parametrize("start", ["0001", "0011"])
+    @pytest.mark.parametrize("name", BESIDE)
+    def test_r4_the_application_stays_as_it_is(self, tmp_path: Path, name: str, start: str, prefix: str) -> None:
+        """Views, indexes, triggers and keys are there as they were written, and do what they did."""
+        file = tmp_path / "a.db"
+        engine = sa.create_engine(f"sqlite:///{file}")
+        with engine.connect() as connection:
+            upgrade(connection, None, start, prefix)
+            connection.commit()
+        engine.dispose()
+        app = sqlite3.connect(file, isolation_level=None)
+        for ddl in ("CREATE TABLE app (x)", "CREATE TABLE log (x)", "CREATE TABLE tape_audit (x)", BESIDE[name]):
+            app.execute(ddl.format(prefix))
+        own = app.execute("SELECT name FROM sqlite_master ORDER BY rowid DESC LIMIT 1").fetchone()
+        query = "SELECT type, tbl_name, sql FROM sqlite_master WHERE name = ?"
+        before = app.execute(query, own).fetchall()
+        store = tape.open(file, prefix=prefix)
+        assert app.execute(query, own).fetchall() == before
+        store.create("t", messages=[{"role": "user", "content": "x"}])
+        if name == "trigger":
+            assert app.execute("SELECT * FROM log").fetchall() == [("tape_x is 5% of tape_entries",)] * 2
+            assert app.execute("SELECT * FROM tape_audit").fetchall() == [(1,), (2,)]
+        if name == "reading":
+            app.execute("INSERT INTO app VALUES (1)")
+            assert app.execute("SELECT * FROM log").fetchall() == [(2,)]
+        if name == "view":
+            assert app.execute("SELECT seq FROM recent").fetchall() == [(2,), (1,)]
+        if name == "index":
+            assert app.execute(f"SELECT count(*) FROM {prefix}entries INDEXED BY mine").fetchall() == [(2,)]
+        app.close()
+        assert store.verify().ok
+        store.close()
+
+    def test_r4_a_view_and_an_index_on_either_engine(self, backend: Backend) -> None:
+        """An application that reads the entries goes on to do so after the upgrade."""
+        load_old(backend)
+        connection = backend.raw()
+        for name in ("view", "index"):
+            connection.execute(BESIDE[name].format("tape_"))
+        store = backend.open()
+        store.create("t")
+        [(newest,)] = connection.execute("SELECT kind FROM recent LIMIT 1").fetchall()
+        connection.close()
+        assert newest == "open"
+        assert [line for line in catalog(backend) if "mine" in line]
+        assert store.verify().ok
+
+    def test_r4_the_connection_is_as_before(self) -> None:
+        """What the upgrade sets of it for itself it sets back."""
+        engine = sa.create_engine("sqlite://")
+        with engine.connect() as connection:
+            upgrade(connection, None, "0011")
+            connection.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
+            upgrade(connection, None, REVISION)
+            assert connection.exec_driver_sql("PRAGMA legacy_alter_table").fetchall() == [(0,)]
+        engine.dispose()
 
 
 class TestPayloadVersions:

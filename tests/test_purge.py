@@ -278,7 +278,7 @@ class TestPurge:
         def interrupted(*args: object) -> None:
             raise KeyboardInterrupt
 
-        store._services.purging._empty = interrupted  # type: ignore[method-assign,assignment]
+        store._services.purging.empty = interrupted  # type: ignore[method-assign,assignment]
         with pytest.raises(KeyboardInterrupt):
             store.purge("a", forks=forks)
         store = backend.open()

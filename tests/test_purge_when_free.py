@@ -7,7 +7,7 @@ import io
 import random
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -20,9 +20,9 @@ from support.exports import exported
 from support.processes import Crew, scaled
 from support.shell import Shell
 from test_conditions import PATIENCE, crowd
-from test_list import Clock
 
 import tape
+from tape.command.verbs.maintain import _what_goes
 from tape.core.entries.tape_kinds import WHEN_FREE
 from tape.db.engine.transaction import Transaction
 
@@ -145,6 +145,32 @@ class TestOne:
         assert store.purge("a").tapes == ["a"]
         check_sound(store, backend)
 
+    def test_s9_a_dry_run_tells_what_a_purge_does(self, backend: Backend) -> None:
+        """It changes nothing, refuses what the purge refuses, and asks for no more than reading."""
+        store = backend.open()
+        chain(store)
+        looking = backend.open(read_only=True)
+        calls: list[dict[str, Any]] = [{"id": "c"}, {"id": "a", "when_free": True}, {"id": "b", "forks": True}]
+        for options in calls:
+            before = contents(backend)
+            planned = looking.purge(**options, dry_run=True)
+            assert contents(backend) == before
+            done = store.purge(**options) if options["id"] != "c" else planned
+            assert (planned.dry_run, planned.tapes, planned.kept) == (True, done.tapes, done.kept)
+            assert planned.entries == done.entries
+        assert shown(store) == hidden(store) == []
+        store.create("t").fork("fork")
+        refused: list[tuple[type[Exception], dict[str, Any]]] = [
+            (tape.TapeInUse, {"id": "t"}),
+            (tape.HeadMoved, {"id": "t", "when_free": True, "expected_head": 1}),
+            (tape.TapeNotFound, {"id": "a"}),
+            (tape.InvalidEntry, {"id": ""}),
+        ]
+        for kind, options in refused:
+            for dry_run in (True, False):
+                with pytest.raises(kind):
+                    store.purge(**options, dry_run=dry_run)
+
     def test_s9_on_condition(self, backend: Backend, store: tape.Store) -> None:
         """``expected_head`` holds for the hiding as for the purge: HeadMoved, and nothing is changed."""
         chat = store.create("a", messages=said("x"))
@@ -233,13 +259,25 @@ class TestFamilies:
             store.purge(name, when_free=True)
         if last == "retain":
             foreseen = store.retain(older_than=LATER, status="completed")
-            assert (foreseen.tapes, foreseen.kept) == (["c", "b", "a"], {})
+            assert (foreseen.tapes, foreseen.kept) == (["a", "b", "c"], {})
         done = LAST[last](backend.open(), "c")
         assert (sorted(done.tapes), done.kept) == (["a", "b", "c"], {})
         if last == "retain":
             assert done.entries == foreseen.entries
         assert shown(store) == hidden(store) == []
         check_sound(store, backend)
+
+    def test_f12_what_went_along_is_gone_for_its_writers(self, store: tape.Store) -> None:
+        """Nothing is kept in memory of a tape that another's purge took along: to a writer it is no hidden tape."""
+        chain(store)
+        chat = store.get("a")
+        store.purge("a", when_free=True)
+        with pytest.raises(tape.TapeHidden):
+            chat.append(role="user", content="more")
+        store.purge("b", forks=True)
+        with pytest.raises(tape.TapeNotFound) as caught:
+            chat.append(role="user", content="more")
+        assert type(caught.value) is tape.TapeNotFound
 
     def test_f12_the_branches_of_a_family(self, backend: Backend, store: tape.Store) -> None:
         """A marked tape waits for every branch below it, also where those in between are marked."""
@@ -311,24 +349,6 @@ class TestFamilies:
                 assert {info.id for info in scratch.list(prefix=prefix, hidden=True)} == there & wanted
             assert there == set(), f"seed {seed}"
 
-    def test_s10_retention_foresees_what_goes_along(self, backend: Backend) -> None:
-        """A dry run names a young marked tape whose forks are all old; one with a young fork stays, and is not."""
-        clock = Clock()
-        store = backend.open(clock=clock)
-        for name in ("free", "used"):
-            chat = store.create(name)
-            chat.fork(f"{name}/1")
-            chat.fork(f"{name}/2")
-        clock.go(10)
-        store.get("used/2").event("seen")
-        for name in ("free", "used"):
-            store.purge(name, when_free=True)
-        reports = [store.retain(older_than=timedelta(days=5), dry_run=dry_run) for dry_run in (True, False)]
-        for report in reports:
-            assert (report.tapes, report.kept) == (["free/1", "free/2", "free", "used/1"], {})
-        assert reports[0].entries == reports[1].entries == 1 + 1 + 4 + 1
-        assert (shown(store), hidden(store)) == (["used/2"], ["used"])
-
     def test_f12_a_fork_of_a_tape_with_many_is_purged_by_a_few_rows(
         self, store: tape.Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -376,6 +396,16 @@ class TestElsewhere:
         assert target.purge("b", forks=True, when_free=True).tapes == ["b", "c", "a"]
         assert hidden(store) == ["a"]
 
+    def test_s9_the_export_of_a_fork_alone_has_no_mark(self, store: tape.Store, other: Backend) -> None:
+        """It has its ancestors up to where it was made. They are shown where they arrive, and can be marked there."""
+        chain(store)
+        store.purge("a", when_free=True)
+        target = other.open()
+        target.import_(io.BytesIO(exported(store, "c")))
+        assert (shown(target), hidden(target)) == (["a", "b", "c"], [])
+        assert list(target.purge("a", when_free=True).kept) == ["a"]
+        assert target.purge("b", forks=True).tapes == ["b", "c", "a"]
+
     def test_s4_owners(self, store: tape.Store) -> None:
         """An owner deletes own tapes only; what goes along has the same owner."""
         ann, bob = store.scoped("ann"), store.scoped("bob")
@@ -400,6 +430,28 @@ class TestElsewhere:
         told = fresh("purge", "b", "--when-free", "--yes", "--json").json
         assert (told["tapes"], told["kept"]) == ([], {"b": "tape 'c' inherits from it"})
         assert fresh("purge", "c", "--yes").out == "c\nb\na\n"
+
+    def test_s9_the_question_names_all_that_goes(self, store: tape.Store) -> None:
+        """The command asks about what a purge takes along and about what it hides, hidden forks included."""
+
+        def question(name: str, **options: bool) -> str:
+            return _what_goes(store.purge(name, dry_run=True, **options))
+
+        chain(store)
+        assert question("c") == "Purge tape 'c', 2 entries?"
+        assert question("a", when_free=True) == "Hide tape 'a', since tape 'b' inherits from it?"
+        for name in "ab":
+            store.purge(name, when_free=True)
+        assert question("c") == "Purge 3 tapes ('c', 'b', 'a'), 10 entries?"
+        assert question("a", forks=True) == "Purge 3 tapes ('a', 'b', 'c'), 10 entries?"
+        for n in range(3):
+            store.get("c").fork(f"f{n}")
+        assert question("c", forks=True) == "Purge 6 tapes ('c', 'f0', 'f1', 'f2', 'b', …), 16 entries?"
+        linked = store.create("root").fork("linked")
+        linked.fork("plain")
+        store.get("root").merge(linked, strategy="link")
+        told = "Purge tape 'plain', 1 entry; hide tape 'linked', since tape 'root' links to it?"
+        assert question("linked", forks=True, when_free=True) == told
 
     def test_s9_each_is_an_audit_event(self, store: tape.Store, caplog: pytest.LogCaptureFixture) -> None:
         """Also the purge of one that goes along."""
@@ -438,9 +490,6 @@ class TestCrashes:
                 break
             except Boom:
                 store._db.fault = None
-            except tape.TapeNotFound:
-                # All rows of "c" were gone already; those of the others are emptied by retain.
-                break
             if hidden(store):
                 assert (hidden(store), shown(store)) == (["a", "b"], ["c"])
                 assert contents(backend) == before
@@ -449,8 +498,28 @@ class TestCrashes:
         store._db.fault = None
         assert number > 5
         assert hidden(store) == shown(store) == []
-        store.retain(older_than=timedelta(days=1), dry_run=False)
         check_sound(store, backend)
+        with pytest.raises(tape.TapeNotFound):
+            store.purge("c")
+
+    @pytest.mark.parametrize("forks", [False, True])
+    def test_s9_the_next_call_empties_what_went_along(self, backend: Backend, store: tape.Store, forks: bool) -> None:
+        """A purge that dies before any row is deleted is finished by the same call, also those that it took along."""
+        chain(store)
+        store.purge("a", when_free=True)
+
+        def interrupted(*args: object) -> None:
+            raise Boom
+
+        store._services.purging.empty = interrupted  # type: ignore[method-assign,assignment]
+        with pytest.raises(Boom):
+            store.purge("b", forks=True)
+        again = backend.open()
+        assert sorted(again.purge("b", forks=forks).tapes) == ["a", "b", "c"]
+        check_sound(again, backend)
+        for name in "abc":
+            with pytest.raises(tape.TapeNotFound):
+                again.purge(name, forks=forks)
 
     def test_s9_the_hiding_is_one_transaction(self, backend: Backend, store: tape.Store) -> None:
         """A call that dies while it hides leaves the tape as it was, and can be repeated."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
+import subprocess
+import sys
 import threading
 import weakref
 from datetime import timedelta
@@ -114,6 +117,49 @@ class TestSharing:
             with pytest.raises(tape.StoreFailed):
                 tape.open(tmp_path / "no" / "such.db", shared=True)
         assert sharing._opened == {}
+
+    def test_each_schema_has_its_own_connections(self, backend: Backend, other: Backend) -> None:
+        """Two schemas of one PostgreSQL are two stores, and so are two files."""
+        there = other if not backend.postgres else backend
+        with opened(backend) as a, opened(there, **other.options) as b:
+            assert connections(a) is not connections(b)
+            a.create("here")
+            assert [info.id for info in b.tapes()] == []
+
+    def test_the_environment_of_libpq_tells_apart(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On PostgreSQL it gives what a URL leaves open, such as the options of a session; a file needs none."""
+        with opened(backend) as a:
+            monkeypatch.setenv("PGOPTIONS", "-c search_path=elsewhere")
+            with opened(backend) as b, opened(backend) as c:
+                assert (connections(a) is connections(b)) == (not backend.postgres)
+                assert connections(b) is connections(c)
+
+    @pytest.mark.blank
+    def test_a_schema_that_was_dropped_is_made_again(self, backend: Backend) -> None:
+        """Who opens it after that gets a store that works, as without ``shared``; those who had it keep theirs."""
+        if not backend.postgres:
+            pytest.skip("a file is looked for by its number")
+        old = opened(backend)
+        old.create("old")
+        with backend.raw() as connection:
+            connection.execute(f'DROP SCHEMA "{backend.schema}" CASCADE')
+        with opened(backend) as new, opened(backend) as again:
+            assert connections(new) is connections(again) is not connections(old)
+            new.create("new")
+            assert [info.id for info in again.tapes()] == ["new"]
+        old.close()
+
+    @pytest.mark.blank
+    def test_one_of_a_newer_release_is_refused(self, backend: Backend) -> None:
+        """Who comes after another program has upgraded the database is told so, as without ``shared``."""
+        with opened(backend) as old:
+            connection = backend.raw()
+            connection.execute("UPDATE tape_version SET version_num = '9999'")
+            connection.commit()
+            connection.close()
+            with pytest.raises(tape.SchemaTooNew):
+                opened(backend)
+            assert not old._db.closed
 
     def test_a_database_is_opened_once(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """Many threads that come at the same moment wait for the first; when that fails, the next one tries."""
@@ -232,6 +278,95 @@ class TestClosing:
         with pytest.raises(tape.StoreFailed, match="closed"):
             store.get("t")
 
+    def test_one_of_several_cannot_be_closed_from_inside_its_write(self, backend: Backend) -> None:
+        """As if nobody shared its connections; another store of them can."""
+        store, other, third = opened(backend), opened(backend), opened(backend)
+
+        def fn(inner: tape.Store) -> None:
+            inner.create("t")
+            with pytest.raises(tape.StoreFailed, match="inside"):
+                store.close()
+            other.close()
+            inner.create("u")
+
+        store.transaction(fn)
+        assert sorted(info.id for info in third.tapes()) == ["t", "u"]
+        store.create("v")
+        with pytest.raises(tape.StoreFailed, match="closed"):
+            other.create("w")
+        store.close()
+        third.close()
+
+    def test_none_is_closed_inside_a_write_that_its_own_wait_for(self, quick: Backend) -> None:
+        """On SQLite the close would wait for a thread of the store, and that thread for the write."""
+        store, other = opened(quick), opened(quick)
+        waiting = threading.Thread(target=lambda: other.create("waited"))
+
+        def fn(inner: tape.Store) -> None:
+            waiting.start()
+            while not other._db._writes._threads:  # type: ignore[attr-defined]
+                assert waiting.is_alive()
+            with pytest.raises(tape.StoreFailed, match="inside"):
+                other.close()
+
+        store.transaction(fn)
+        waiting.join(PATIENCE)
+        assert store.get("waited").info().head == 1
+        other.close()
+        store.close()
+
+    def test_a_close_waits_for_the_writes_of_its_store(self, quick: Backend) -> None:
+        """On SQLite, shared or not, nothing is committed after it, and what was begun before it is there."""
+        for shared in (True, False):
+            store, other = opened(quick, shared=shared), opened(quick, shared=shared)
+            began, ended, closed = threading.Event(), threading.Event(), threading.Event()
+
+            def fn(inner: tape.Store, shared: bool = shared, began: Any = began, ended: Any = ended) -> None:
+                inner.create(f"late {shared}")
+                began.set()
+                assert ended.wait(PATIENCE)
+
+            def close(store: tape.Store = store, closed: Any = closed) -> None:
+                store.close()
+                closed.set()
+
+            writer = threading.Thread(target=store.transaction, args=(fn,))
+            closer = threading.Thread(target=close)
+            writer.start()
+            assert began.wait(PATIENCE)
+            closer.start()
+            assert not closed.wait(0.05)
+            # The others go on meanwhile.
+            assert other.health().ok
+            ended.set()
+            closer.join(PATIENCE)
+            assert closed.is_set()
+            assert other.get(f"late {shared}").info().head == 1
+            writer.join(PATIENCE)
+            other.close()
+
+    def test_what_vanishes_while_another_is_opened_is_closed_without_the_lock(
+        self, backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Garbage collection may come at any moment, and to close a database waits for its writers."""
+        store: tape.Store | None = opened(backend)
+        assert store is not None
+        database = store._db._database  # type: ignore[attr-defined]
+        held: list[bool] = []
+        close = database.close
+
+        def closing() -> None:
+            held.append(sharing._lock._is_owned())  # type: ignore[attr-defined]
+            close()
+
+        monkeypatch.setattr(database, "close", closing)
+        with sharing._locked():
+            store = None
+            gc.collect()
+            assert not database.closed
+        assert database.closed
+        assert held == [False]
+
     def test_threads_open_use_and_close(self, backend: Backend) -> None:
         """However they interleave, each has an open store, and everything is written."""
 
@@ -295,6 +430,87 @@ class TestForked:
             assert connections(again) is connections(store)
         assert store.verify().ok
         store.close()
+
+    def test_a_child_waits_for_no_thread_of_its_parent(self, backend: Backend) -> None:
+        """Another thread opens and writes at the moment of the fork: the child can open and close all the same."""
+        store, other = opened(backend), opened(backend)
+        began, ended = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with sharing._locked():
+                call = object()
+                store._db._writes._threads[call] = threading.get_ident()  # type: ignore[attr-defined]
+                began.set()
+                ended.wait(PATIENCE)
+                del store._db._writes._threads[call]  # type: ignore[attr-defined]
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert began.wait(PATIENCE)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                signal.alarm(30)
+                with opened(backend) as own:
+                    own.create("own")
+                store.close()
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        ended.set()
+        thread.join(PATIENCE)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert other.get("own").info().head == 1
+        store.close()
+        other.close()
+
+
+AT_EXIT = """
+import asyncio, atexit, sys, tape
+
+url, options = sys.argv[1], eval(sys.argv[2])
+
+def flush():
+    store.tape("chat").append(role="user", content="goodbye")
+
+# Before anything is opened, and so after all that opening lets run at exit.
+atexit.register(flush)
+store = tape.open(url, shared=True, **options)
+store.create("chat")
+
+async def main():
+    global kept, tasks
+    kept = await tape.open_async(url, shared=True, **options)
+    writing = kept.tape("async")
+    tasks = [asyncio.ensure_future(writing.append(role="user", content=str(n))) for n in range(1000)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+"""
+
+
+class TestAtExit:
+    """A store that the program does not close."""
+
+    def test_what_is_written_at_exit_is_there(self, backend: Backend) -> None:
+        """Handlers of the exit can write, and writes that tasks have begun are waited for, as without ``shared``."""
+        command = [
+            sys.executable,
+            "-c",
+            AT_EXIT,
+            backend.url.render_as_string(hide_password=False),
+            repr(backend.options),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "Traceback" not in done.stderr
+        with opened(backend) as store:
+            assert [message.content for message in store.get("chat").messages()] == ["goodbye"]
+            assert len(store.get("async").messages()) == 1000
 
 
 class TestAsync:

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from alembic import context, op
+from tape.db.schema.replacing import replace_entries
 
 revision = "0008"
 down_revision = "0007"
@@ -31,11 +32,7 @@ POSTGRESQL = (
 )""",
     "CREATE INDEX tape_aliases_id ON @tape_aliases (id, tape_id)",
 )
-_COLUMNS = """position, tape_id, seq, kind, "key", actor, source_tape, source_seq, payload, meta, stamp, version, hash,
-head_tape, lane, ordinal, xid"""
-KEY_FIRST = (
-    # SQLite changes no key of a table that is there. The rows go over as they are, in the order in which they lie.
-    """CREATE TABLE tape_entries_by_key (
+KEY_FIRST = """CREATE TABLE tape_entries_by_key (
   position INTEGER NOT NULL,
   tape_id INTEGER NOT NULL,
   seq INTEGER NOT NULL,
@@ -57,9 +54,7 @@ KEY_FIRST = (
   CONSTRAINT tape_entries_seq UNIQUE (tape_id, seq),
   CONSTRAINT tape_entries_key UNIQUE ("key", tape_id),
   CONSTRAINT tape_entries_kind CHECK (kind IN ('open', 'append', 'revise', 'retract', 'restore', 'clear', 'anchor', 'handoff', 'compact', 'state', 'block', 'usage', 'event', 'fork', 'merge', 'discard', 'switch', 'status', 'label', 'erase'))
-)""",
-    f"INSERT INTO tape_entries_by_key ({_COLUMNS}) SELECT {_COLUMNS} FROM tape_entries ORDER BY position",
-)
+)"""
 _PAGE = 5_000
 
 
@@ -71,28 +66,14 @@ def upgrade() -> None:
     for ddl in SQLITE if sqlite else POSTGRESQL:
         connection.execute(sa.DDL(ddl.replace("@", at).replace("%", "%%")))
     if sqlite:
-        _turn_key(connection)
+        # So an id is found on whichever tapes have it.
+        replace_entries(connection, "tape_entries_by_key", KEY_FIRST)
     # A colon in the name of the schema is no parameter.
     at = at.replace(":", r"\:")
     into = sa.text(f"INSERT INTO {at}tape_events (tape_id, name, seq) VALUES (:tape_id, :name, :seq)")
     for named in _events(connection, at):
         if named:
             connection.execute(into, named)
-
-
-def _turn_key(connection: sa.Connection) -> None:
-    """Put the key first in the index on keys: so an id is found on whichever tapes have it."""
-    triggers = sa.text(
-        "SELECT sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'tape_entries' ORDER BY name"
-    )
-    guards = [text for (text,) in connection.execute(triggers)]
-    for ddl in (
-        *KEY_FIRST,
-        "DROP TABLE tape_entries",
-        "ALTER TABLE tape_entries_by_key RENAME TO tape_entries",
-        *guards,
-    ):
-        connection.execute(sa.DDL(ddl.replace("%", "%%")))
 
 
 def _events(connection: sa.Connection, at: str) -> Iterator[list[dict[str, Any]]]:

@@ -1,17 +1,12 @@
 """The CHECK on an entry's kind as comparisons: for a list SQLite makes a table of all kinds, anew for every row."""
 
-import sqlalchemy as sa
-
 from alembic import op
+from tape.db.schema.replacing import replace_entries
 
 revision = "0012"
 down_revision = "0011"
 
-_COLUMNS = """position, tape_id, seq, kind, "key", actor, source_tape, source_seq, payload, meta, stamp, version, hash,
-head_tape, lane, ordinal, xid"""
-SQLITE = (
-    # SQLite changes no CHECK of a table that is there. The rows go over as they are, in the order in which they lie.
-    """CREATE TABLE tape_entries_compared (
+COMPARED = """CREATE TABLE tape_entries_compared (
   position INTEGER NOT NULL,
   tape_id INTEGER NOT NULL,
   seq INTEGER NOT NULL,
@@ -33,20 +28,9 @@ SQLITE = (
   CONSTRAINT tape_entries_seq UNIQUE (tape_id, seq),
   CONSTRAINT tape_entries_key UNIQUE ("key", tape_id),
   CONSTRAINT tape_entries_kind CHECK (kind = 'append' OR kind = 'event' OR kind = 'state' OR kind = 'revise' OR kind = 'open' OR kind = 'retract' OR kind = 'restore' OR kind = 'clear' OR kind = 'anchor' OR kind = 'handoff' OR kind = 'compact' OR kind = 'block' OR kind = 'usage' OR kind = 'fork' OR kind = 'merge' OR kind = 'discard' OR kind = 'switch' OR kind = 'status' OR kind = 'label' OR kind = 'erase')
-)""",
-    f"INSERT INTO tape_entries_compared ({_COLUMNS}) SELECT {_COLUMNS} FROM tape_entries ORDER BY position",
-    "DROP TABLE tape_entries",
-    "ALTER TABLE tape_entries_compared RENAME TO tape_entries",
-)
+)"""
 
 
 def upgrade() -> None:
-    connection = op.get_bind()
-    if connection.dialect.name != "sqlite":
-        return
-    triggers = sa.text(
-        "SELECT sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'tape_entries' ORDER BY name"
-    )
-    guards = [text for (text,) in connection.execute(triggers)]
-    for ddl in (*SQLITE, *guards):
-        connection.execute(sa.DDL(ddl.replace("%", "%%")))
+    if op.get_bind().dialect.name == "sqlite":
+        replace_entries(op.get_bind(), "tape_entries_compared", COMPARED)

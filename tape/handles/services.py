@@ -17,6 +17,7 @@ from tape.new_ids import keyed
 if TYPE_CHECKING:
     from tape.db.forks.branching import Branching
     from tape.db.maintain.purge import Purging
+    from tape.db.maintain.retention import Retaining
     from tape.db.read.catalog import Catalog
     from tape.db.search.search import Searcher
     from tape.db.transfer.exporter import Exporter
@@ -77,11 +78,18 @@ class Services:
 
     @cached_property
     def purging(self) -> Purging:
-        """Purges and retention."""
+        """Purges."""
         from tape.db.maintain.purge import Purging
 
         self.database.outside("purging")
-        return Purging(self.database, self.owner, self.recorder, self.catalog, self.searcher.index)
+        return Purging(self.database, self.owner, self.recorder, self.searcher.index)
+
+    @cached_property
+    def retaining(self) -> Retaining:
+        """Retention."""
+        from tape.db.maintain.retention import Retaining
+
+        return Retaining(self.database, self.owner, self.recorder, self.catalog, self.purging)
 
     @cached_property
     def exporter(self) -> Exporter:

@@ -78,23 +78,34 @@ class Upkeep:
         return rebuild(self._db, self._owner, self._recorder, id, progress, skipped)
 
     def purge(
-        self, id: str, *, forks: bool = False, expected_head: int | None = None, when_free: bool = False
+        self,
+        id: str,
+        *,
+        forks: bool = False,
+        expected_head: int | None = None,
+        when_free: bool = False,
+        dry_run: bool = False,
     ) -> Retention:
         """Delete a tape permanently; with ``forks``, its forks and theirs as well. Returns what was deleted.
 
-        It is invisible at once, and its rows are deleted in batches. The next call finishes one that was interrupted.
-        A tombstone stays: id, last seq and hash. The id is refused afterwards, unless ``create`` may ``reuse`` it.
+        It is invisible at once, and its rows are deleted in batches. When that is interrupted the same call finishes
+        it, and so does ``retain``. A tombstone stays: id, last seq and hash. The id is refused afterwards, unless
+        ``create`` may ``reuse`` it.
         Raises TapeInUse while another tape inherits from it or links to it; ``hide`` such a tape. With
         ``expected_head`` (of the tape itself, not of its forks) it raises HeadMoved if someone wrote to it since.
 
         With ``when_free`` such a tape is hidden at once and marked, ``kept`` says what it waits for, and it is purged
         with the last tape that rests on it. Whichever call purges that one takes the marked tape along in the same
-        transaction, and marked ancestors as well, so that no crash leaves one behind; its ``tapes`` name them all.
+        transaction, and marked ancestors as well, so that no crash leaves one visible; its ``tapes`` name them all.
         Marked tapes that only rest on each other go together. ``unhide`` brings a marked tape back for good.
+
+        With ``dry_run`` it only tells which tapes would go and stay, and refuses what it would refuse.
         """
         purging = self._services.purging
-        self._db.check_writable()
-        return purging.purge(
+        if not strict.flag(dry_run, "dry_run"):
+            self._db.check_writable()
+        purge = purging.foresee if dry_run else purging.purge
+        return purge(
             strict.identifier(id, "id"),
             forks=strict.flag(forks, "forks"),
             expected_head=None if expected_head is None else strict.seq(expected_head, "expected_head"),
@@ -104,8 +115,8 @@ class Upkeep:
     def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
         """Purge tapes that were last written before a moment or longer ago than a time; by default only list them.
 
-        A tape with a more recent fork is kept, as is one that a more recent tape links to; ``kept`` has the reasons.
-        Tapes that were waiting for those to go (``purge`` with ``when_free``) go along, however recent they are.
+        A tape with a more recent fork is kept, as is one that a tape which stays links to; ``kept`` has the reasons.
+        Tapes that wait to be purged (``purge`` with ``when_free``) keep no other, and go along however recent they are.
         Each family is purged by itself, so an interrupted run can simply be repeated.
         """
         strict.flag(dry_run, "dry_run")
@@ -115,7 +126,7 @@ class Upkeep:
             self._db.check_writable()
         limit = moment_before(older_than, "older_than", self._clock)
         self._services.log_administrative("retain")
-        return self._services.purging.retain(limit, status, dry_run=dry_run)
+        return self._services.retaining.retain(limit, status, dry_run=dry_run)
 
     def export(self, id: str, file: File, *, family: bool = False, progress: Progress | None = None) -> Transfer:
         """Write a tape to a file of JSON lines, with its ancestors up to the fork points, or with its whole ``family``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -111,6 +112,10 @@ def rebuild(session: Session, tape_: AnyTape = None) -> None:
         raise Failure(f"the entries of {clean(named)} cannot be read", "see: tape verify", DAMAGED)
 
 
+_NAMED = 5
+"""How many tapes a question names."""
+
+
 def _confirm(question: str, yes: bool) -> None:
     """Ask before an irreversible action. Without a terminal nobody can answer, so --yes is required."""
     if yes:
@@ -133,18 +138,24 @@ def purge(
 ) -> None:
     """Remove a tape for good; a tombstone with its id, last seq and hash stays."""
     with session.open() as store:
-        try:
-            chat = store.get(tape_)
-            also = chat.lineage().descendants if forks else []
-            subject = f"tape {tape_!r}" + (f" and its {count(len(also), 'fork')}" if also else "")
-            _confirm(f"Purge {subject}, {count(chat.info().entry_count, 'entry')}?", yes)
-        except tape.TapeHidden:
-            _confirm(f"Purge tape {tape_!r}, which is hidden{', and its forks' if forks else ''}?", yes)
-        except tape.TapeNotFound:
-            # The rest of an interrupted purge is invisible to every reader already, so it is finished without asking.
-            pass
+        # The rest of an interrupted purge is invisible to every reader already, so it is finished without asking.
+        with contextlib.suppress(tape.TapeNotFound):
+            _confirm(_what_goes(store.purge(tape_, forks=forks, when_free=when_free, dry_run=True)), yes)
         purged = store.purge(tape_, forks=forks, when_free=when_free)
     _print_purged(session, purged, kept="hidden")
+
+
+def _what_goes(planned: tape.Retention) -> str:
+    """Return the question that names all that a purge would take, and what it would hide instead."""
+    asked: list[str] = []
+    if planned.tapes:
+        names = ", ".join(map(repr, planned.tapes[:_NAMED])) + (", …" if len(planned.tapes) > _NAMED else "")
+        several = len(planned.tapes) > 1
+        subject = f"{count(len(planned.tapes), 'tape')} ({names})" if several else f"tape {names}"
+        asked.append(f"purge {subject}, {count(planned.entries, 'entry')}")
+    asked += [f"hide tape {name!r}, since {why}" for name, why in planned.kept.items()]
+    question = "; ".join(asked)
+    return f"{question[0].upper()}{question[1:]}?"
 
 
 @command("tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")

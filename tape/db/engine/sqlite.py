@@ -54,6 +54,11 @@ class SqliteDatabase(Database):
         """Whether the database is in memory."""
         return self._memory
 
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is inside a write."""
+        return self._writing and self._owned()
+
     def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
         watch_sqlite(self._open_connection, ring, stop)
 
@@ -345,7 +350,7 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""
-        if self._writing and self._owned():
+        if self.inside:
             raise StoreFailed("the store was closed from inside a write")
         with self._lock:
             if self._closed:

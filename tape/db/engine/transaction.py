@@ -389,6 +389,11 @@ class Database(ABC):
         return self._closed
 
     @property
+    def inside(self) -> bool:
+        """Whether this thread is inside a write that a close would have to wait for."""
+        return False
+
+    @property
     def local(self) -> str:
         """The statements that make the settings of a transaction; empty where connections have them."""
         return ""

@@ -21,7 +21,6 @@ from msgspec import Struct
 from tape import new_ids
 from tape.core.entries import payloads
 from tape.core.entries.tape_kinds import WHEN_FREE
-from tape.core.places import RECORDS
 from tape.core.plan.intents import Plain, SetHidden
 from tape.core.plan.keys import RANDOM, Key
 from tape.core.records import Retention
@@ -29,21 +28,19 @@ from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.maintain.purge_set import PurgeSet, find_purge_set
 from tape.db.maintain.stored_tape import tape_row
-from tape.db.read.catalog import Catalog
 from tape.db.record.recorder import Opener, Recorder
 from tape.db.record.writing import Call, Writing
 from tape.db.search.index import Index
 from tape.db.sql.rows.upkeep import BuriedRow
-from tape.db.transfer.staging import sweep
-from tape.errors import OwnerMoved, TapeInUse, TapeNotFound
+from tape.errors import HeadMoved, TapeInUse, TapeNotFound
 
-__all__ = ["Purging", "unemptied"]
+__all__ = ["Purging", "WrittenSince", "unemptied"]
 
 _RESTARTS = 8
 """How often a purge begins anew to lock all tapes in one order, before it locks the rest as it finds them."""
 
-Check = Callable[[str, int, str], bool]
-"""Whether a tape with this id, last stamp and status may be purged."""
+Check = Callable[[int, str], bool]
+"""Whether a tape with this last stamp and status may be purged, if it is not marked."""
 
 
 class PurgedTape(NamedTuple):
@@ -62,7 +59,7 @@ def unemptied(database: Database, owner: str | None) -> list[BuriedRow]:
     return [row for row in rows if owner in (None, row.owner)]
 
 
-class _WrittenSince(Exception):
+class WrittenSince(Exception):
     """A tape of the family was written to since it was chosen."""
 
 
@@ -74,14 +71,23 @@ class _Grown(Exception):
         self.locks = locks
 
 
+class _Entry(NamedTuple):
+    """An entry that an attempt wrote."""
+
+    tape: str
+    tape_id: int
+    seq: int
+    hash: bytes
+
+
 class _Outcome(Struct):
     """What one attempt of a purge did."""
 
     purged: list[PurgedTape]
     kept: dict[str, str]
     """The tapes that are asked for and stay, and why."""
-    written: tuple[int, int, bytes] | None
-    """One of its entries, by number of the tape, seq and hash: if it is there, they all are."""
+    written: _Entry | None
+    """One of its entries: if that is there, they all are."""
 
 
 class _Request(Struct):
@@ -98,24 +104,13 @@ class _Request(Struct):
     restarts: int = 0
 
 
-class _Judged(Struct):
-    """A tape considered for retention: its number, its parent, and the reason to keep it, if there is one."""
-
-    number: int
-    parent: str | None
-    why: str | None = None
-
-
 class Purging:
     """Removes tapes of one owner, or of all."""
 
-    def __init__(
-        self, database: Database, owner: str | None, recorder: Recorder, catalog: Catalog, index: Index
-    ) -> None:
+    def __init__(self, database: Database, owner: str | None, recorder: Recorder, index: Index) -> None:
         self._index = index
         self._recorder = recorder
         self._owner = owner
-        self._catalog = catalog
         self._db = database
         self._sql = database.statements
 
@@ -142,11 +137,12 @@ class Purging:
             gone: Sequence[PurgedTape | BuriedRow] = outcome.purged
             kept = outcome.kept
         except TapeNotFound:
-            gone = [] if check is not None else self._unfinished(tape, forks=forks)
+            gone = [] if check is not None else self._unfinished(tape)
             if not gone:
                 raise
-        for row in gone:
-            self._empty(row.tape, row.tape_id, row.seq)
+        # The tape itself comes last: as long as it is not empty, it is seen that the purge was interrupted.
+        for row in sorted(gone, key=lambda row: row.tape == tape):
+            self.empty(row)
         entries = sum(row.seq - 1 for row in gone)
         return Retention(dry_run=False, tapes=[row.tape for row in gone], entries=entries, kept=kept)
 
@@ -163,18 +159,13 @@ class Purging:
                 request.restarts += 1
                 locks = locks.union(grown.locks)
 
-    def _unfinished(self, tape: str, *, forks: bool) -> list[BuriedRow]:
+    def _unfinished(self, tape: str) -> list[BuriedRow]:
         """Return what an interrupted purge of a tape that is gone left unemptied."""
-
-        def gone(tx: Transaction) -> bool:
-            owners = [row.owner for row in tx.all(self._sql.tombstone, (tape,))]
-            seen = self._owner is None or self._owner in owners
-            return bool(owners) and seen and tape_row(tx, tape, self._owner) is None
-
-        if not self._db.read(gone):
+        left = unemptied(self._db, self._owner)
+        if self._db.read(lambda tx: tape_row(tx, tape, self._owner)) is not None:
             return []
-        # Their fork rows are gone, so it is unknown which were its forks. All unfinished purges must finish anyway.
-        return [row for row in unemptied(self._db, self._owner) if forks or row.tape == tape]
+        # It is not recorded which tapes went along with it. All unfinished purges must finish anyway.
+        return left if any(row.tape == tape for row in left) else []
 
     def _bury(self, request: _Request, locked: frozenset[str], tx: Transaction, opener: Opener) -> _Outcome:
         """Put a tombstone in the place of each tape that goes; hide and mark what must stay, or refuse the purge."""
@@ -188,8 +179,9 @@ class Purging:
                 raise TapeNotFound(name)
             writing.check_head()
             head, check = writing.head, request.check
-            if check is not None and name in found.wanted and not check(name, head.stamp, head.status):
-                raise _WrittenSince
+            asked = name in found.wanted and head.hidden != WHEN_FREE
+            if check is not None and asked and not check(head.stamp, head.status):
+                raise WrittenSince
             request.keys.setdefault(name, new_ids.new_id())
         if found.staying and not request.when_free:
             name, use = next(iter(found.staying.items()))
@@ -200,8 +192,9 @@ class Purging:
             mark = payloads.Label(hidden=True, reason=WHEN_FREE)
             opened[name].record(SetHidden(key=Key(request.keys[name], RANDOM), payload=mark))
         changed = [opened[name] for name in [*found.going, *unmarked]]
-        written = (changed[0].tape_id, changed[0].head.seq, changed[0].head.hash) if changed else None
-        request.outcome = _Outcome(purged, {name: use.why for name, use in found.staying.items()}, written)
+        written = [_Entry(one.tape, one.tape_id, one.head.seq, one.head.hash) for one in changed[:1]]
+        kept = {name: use.why for name, use in found.staying.items()}
+        request.outcome = _Outcome(purged, kept, written[0] if written else None)
         return request.outcome
 
     def _find_locked(self, tx: Transaction, request: _Request, locked: frozenset[str]) -> PurgeSet:
@@ -221,11 +214,15 @@ class Purging:
 
     def _is_committed(self, tx: Transaction, outcome: _Outcome) -> bool:
         """Whether an attempt whose reply was lost was committed."""
-        if outcome.written is None:
+        wrote = outcome.written
+        if wrote is None:
             return False
-        number, seq, hash = outcome.written
-        row = tx.one(self._sql.entry, (number, seq))
-        return row is not None and bytes(row.hash) == hash
+        row = tx.one(self._sql.entry, (wrote.tape_id, wrote.seq))
+        if row is not None:
+            return bytes(row.hash) == wrote.hash
+        # Or another has purged the tape since, and the entry with it.
+        buried = tx.all(self._sql.tombstone, (wrote.tape,))
+        return any(tomb.tape_id == wrote.tape_id and tomb.seq > wrote.seq for tomb in buried)
 
     def _tombstone(self, tx: Transaction, writing: Writing, key: str) -> PurgedTape:
         row = tx.one(self._sql.head, (writing.tape,))
@@ -238,8 +235,9 @@ class Purging:
         tx.run(self._sql.insert_tombstone, (writing.tape_id, writing.tape, owner, head.seq, head.hash, head.stamp, 0))
         return PurgedTape(writing.tape_id, writing.tape, head.seq, owner, head.hash)
 
-    def _empty(self, tape: str, number: int, last: int) -> None:
+    def empty(self, row: PurgedTape | BuriedRow) -> None:
         """Delete the rows of a purged tape, a batch per transaction, so that other writers are not blocked."""
+        tape, number, last = row.tape, row.tape_id, row.seq
         self._index.drop(number)
         steps: list[tuple[Any, Sequence[int]]] = [(statement, (number,)) for statement in self._sql.purge_rows]
         for statement, params in [*steps, (self._sql.purge_entries, (number, last))]:
@@ -247,83 +245,27 @@ class Purging:
                 pass
         self._db.repeat(tape, lambda tx: tx.run(self._sql.emptied, (number,)))
 
-    def retain(self, limit: int, status: str | None, *, dry_run: bool) -> Retention:
-        """Purge the tapes last written before ``limit``, or with ``dry_run`` only list them."""
-        if not dry_run:
-            for number, tape, seq, _ in unemptied(self._db, self._owner):
-                # An earlier run was interrupted between a tombstone and the last of its rows.
-                self._empty(tape, number, seq)
-            sweep(self._recorder)
-
-        def old(tape: str, stamp: int, now: str) -> bool:
-            return stamp < limit and (status is None or now == status)
-
-        tapes: list[str] = []
-        gone: set[str] = set()
-        kept: dict[str, str] = {}
-        known: dict[str, _Judged] = {}
-        entries = 0
-        for page in self._catalog.oldest_first({"updated_before": limit, "status": status}):
-            for number, info in page:
-                if info.id in gone:
-                    continue
-                if info.id not in known:
-                    # Parents come before their forks, so each family is judged once, as a whole.
-                    known |= self._db.read(lambda tx, n=number, i=info.id: self._judge(tx, i, n, old))  # type: ignore[misc]
-                why = known[info.id].why
-                if info.id.startswith(RECORDS):
-                    # Without it the owner's tapes would be looked for, and written, where they no longer are.
-                    why = "it records where an owner's tapes are"
-                if why is not None:
-                    kept[info.id] = why
-                    continue
-                try:
-                    if dry_run:
-                        done = self._db.read(lambda tx, i=info.id: self._foresee(tx, i, gone))  # type: ignore[misc]
-                    else:
-                        done = self.purge(info.id, forks=True, check=old)
-                except TapeInUse as used:
-                    # With all of its forks, it can only be linked to.
-                    kept[info.id] = f"tape {used.by[0]!r} links to it"
-                    continue
-                except (_WrittenSince, TapeNotFound):
-                    kept[info.id] = "it was written to in the meantime"
-                    continue
-                except OwnerMoved as moved:
-                    kept[info.id] = f"its owner was moved to database {moved.database!r}"
-                    continue
-                gone.update(done.tapes)
-                tapes += done.tapes
-                entries += done.entries
-                for name in done.tapes:
-                    known.pop(name, None)
-                    # A marked tape goes with the last of its forks, however young it is.
-                    kept.pop(name, None)
-        return Retention(dry_run=dry_run, tapes=tapes, entries=entries, kept=kept)
-
-    def _foresee(self, tx: Transaction, tape: str, gone: Set[str]) -> Retention:
-        """Return what a purge of a tape and its forks would take, once those of ``gone`` are gone."""
-        found = find_purge_set(tx, tape, self._owner, forks=True, gone=gone)
-        if found.staying:
+    def foresee(
+        self,
+        tape: str,
+        *,
+        forks: bool,
+        expected_head: int | None = None,
+        when_free: bool = False,
+        gone: Set[str] = frozenset(),
+    ) -> Retention:
+        """Return what a purge would do if it were made now and those of ``gone`` were gone. Raises what that raises."""
+        found, heads = self._db.read(partial(self._foresee, tape, forks, gone))
+        if expected_head not in (None, heads[tape]):
+            raise HeadMoved(tape, expected_head, heads[tape])
+        if found.staying and not when_free:
             name, use = next(iter(found.staying.items()))
             raise TapeInUse(name, use.by)
-        heads = [tx.one(self._sql.head, (name,)) for name in found.going]
-        return Retention(dry_run=True, tapes=found.going, entries=sum(head.seq for head in heads if head is not None))
+        kept = {name: use.why for name, use in found.staying.items()}
+        return Retention(dry_run=True, tapes=found.going, entries=sum(heads[name] for name in found.going), kept=kept)
 
-    def _judge(self, tx: Transaction, tape: str, number: int, old: Check) -> dict[str, _Judged]:
-        """Return, for a tape and each of its descendants, whether it must be kept and why."""
-        family = {tape: _Judged(number, None)}
-        names = [tape]
-        for name in names:
-            judged = family[name]
-            row = tx.one(self._sql.head, (name,))
-            if row is None or not old(name, row.stamp, row.tape_status):
-                judged.why = "it was written to in the meantime"
-                above = judged.parent
-                while above is not None and family[above].why is None:
-                    family[above].why = f"its fork {name!r} is not to go"
-                    above = family[above].parent
-            for child, below, *_ in tx.all(self._sql.forks_of, (judged.number,)):
-                family[child] = _Judged(below, name)
-                names.append(child)
-        return family
+    def _foresee(self, tape: str, forks: bool, gone: Set[str], tx: Transaction) -> tuple[PurgeSet, dict[str, int]]:
+        """Return what goes, and the heads of the tape and of all that go."""
+        found = find_purge_set(tx, tape, self._owner, forks=forks, gone=gone)
+        heads = {name: tx.one(self._sql.head, (name,)) for name in (tape, *found.going)}
+        return found, {name: 0 if row is None else row.seq for name, row in heads.items()}

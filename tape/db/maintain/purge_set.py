@@ -28,7 +28,14 @@ from tape.db.sql.rows.tapes import HeadRow
 from tape.db.view.values import decoded
 from tape.errors import Corrupt, TapeNotFound
 
-__all__ = ["PurgeSet", "Use", "find_purge_set"]
+__all__ = ["Parent", "PurgeSet", "Use", "find_purge_set", "parent_of"]
+
+
+class Parent(NamedTuple):
+    """The parent of a tape, and its head."""
+
+    tape: str
+    head: HeadRow
 
 
 class Use(NamedTuple):
@@ -76,7 +83,7 @@ def find_purge_set(
         use = Use(by, f"tape {fork!r} inherits from it")
         return PurgeSet(dict.fromkeys([tape]), [], {tape: use}, frozenset({tape}))
     wanted, locks, top = dict.fromkeys(branch if forks else [tape]), {*branch}, tape
-    while (above := _parent(tx, branch[top].number, owner)) is not None:
+    while (above := parent_of(tx, branch[top].number, owner)) is not None:
         parent, head = above
         locks.add(parent)
         if not _joins(tx, branch, top, parent, head, gone):
@@ -112,14 +119,14 @@ def _add_branch(
     return None
 
 
-def _parent(tx: Transaction, number: int, owner: str | None) -> tuple[str, HeadRow] | None:
+def parent_of(tx: Transaction, number: int, owner: str | None) -> Parent | None:
     """Return the parent of a tape, if it is a fork."""
     fork = tx.one(tx.statements.fork, (number,))
     head = None if fork is None else tx.one(tx.statements.head, (fork.parent,))
     if fork is None or head is None or head.tape_status == "purged" or owner not in (None, head.owner):
         return None
     # A fork was made after its parent. Without this, damaged rows could lead round in a circle.
-    return (fork.parent, head) if head.number < number else None
+    return Parent(fork.parent, head) if head.number < number else None
 
 
 def _joins(tx: Transaction, branch: _Branch, top: str, parent: str, head: HeadRow, gone: Set[str]) -> bool:
