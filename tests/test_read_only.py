@@ -254,7 +254,7 @@ class TestSurface:
             assert store.bind(connection).get("chat").messages()[-1].id == "tail"
             assert store.retain(older_than=timedelta()).tapes
             said = store.get("chat").tools().call("tape_handoff", {"name": "x", "summary": "y"})
-            assert "read only" in said
+            assert "no tool 'tape_handoff'" in said
         engine.dispose()
         assert state_of(kept) == before
 
@@ -301,6 +301,8 @@ class TestSurface:
             ["anchors", "chat"],
             ["tree", "chat"],
             ["stats"],
+            ["search", "tail"],
+            ["search", "nothing", "--tape", "chat", "--json"],
             ["export", "helper", "-"],
             ["retain", "--older-than", "1d"],
             ["migrate", "--check"],
@@ -308,6 +310,22 @@ class TestSurface:
             done = tape_command(*words, *place)
             assert done.code == 0, (words, done.err)
             assert state_of(kept) == before, words
+        for words in (["verify"], ["doctor"]):
+            assert tape_command(*words, *place).code == 0, words
+        assert "never" not in next(
+            line for line in tape_command("info", "chat", *place).lines if line.startswith("verified")
+        )
+
+    def test_s7_the_search_command_finds_what_is_not_indexed(self, kept: Backend) -> None:
+        """Without a write it finds the newest message; with --index it leaves nothing to be scanned."""
+        place = ["--store", kept.address, *(["--schema", kept.schema] if kept.schema else [])]
+        with tape.open(kept.url, **kept.options) as store:
+            store.search("anything")
+            store.tape("chat").append(role="user", content="a pelican at last")
+        for option, lag in (([], 1), (["--index"], 0)):
+            assert ["pelican" in line for line in tape_command("search", "pelican", *option, *place).lines] == [True]
+            with tape.open(kept.url, read_only=True, **kept.options) as store:
+                assert store.health().index_lag == lag
 
 
 def _shown(value: Any) -> str:
