@@ -207,6 +207,18 @@ class TestShapes:
         assert as_anthropic(message, Losses()) == expected
         assert as_anthropic(expected, Losses()) == expected
 
+    def test_results_beside_their_calls_are_a_user_s(self, store: tape.Store, tmp_path: Path) -> None:
+        """A step of the AI SDK becomes the turns that Anthropic requires."""
+        last = {"type": "text", "text": "Found."}
+        chat = store.create("talk", messages=[{**AI_SDK, "parts": [*AI_SDK["parts"], last]}])
+        assert write(chat, "anthropic", tmp_path / "out.json") == []
+        said = json.loads((tmp_path / "out.json").read_text())["messages"]
+        assert [(turn["role"], [block["type"] for block in turn["content"]]) for turn in said] == [
+            ("assistant", ["text", "tool_use"]),
+            ("user", ["tool_result"]),
+            ("assistant", ["text"]),
+        ]
+
     def test_as_items(self) -> None:
         """Of the Responses API, too, a message of another role is no item."""
         message = {"type": "message", "role": "model", "content": [{"type": "output_text", "text": "x"}]}

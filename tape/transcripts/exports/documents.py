@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,21 @@ def anthropic(view: Snapshot, losses: Losses) -> Iterator[Any]:
         if body is not None and body["role"] == "system":
             system.append(body["content"])
         elif body is not None:
-            messages.append(body)
+            messages += _turns(body)
     if not system:
         yield {"messages": messages}
         return
     whole = system[0] if len(system) == 1 else "\n\n".join(as_text(content) for content in system)
     yield {"system": whole, "messages": messages}
+
+
+def _turns(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a message in turns as Anthropic has them: results beside their calls, as in the AI SDK, are a user's."""
+    if body["role"] != "assistant" or not isinstance(body["content"], list) or not body["content"]:
+        yield body
+        return
+    for results, blocks in itertools.groupby(body["content"], lambda block: block["type"] == "tool_result"):
+        yield {"role": "user" if results else "assistant", "content": list(blocks)}
 
 
 def chatgpt(view: Snapshot, losses: Losses) -> Iterator[Any]:
