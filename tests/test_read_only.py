@@ -316,17 +316,6 @@ class TestSurface:
             line for line in tape_command("info", "chat", *place).lines if line.startswith("verified")
         )
 
-    def test_s7_the_search_command_finds_what_is_not_indexed(self, kept: Backend) -> None:
-        """Without a write it finds the newest message; with --index it leaves nothing to be scanned."""
-        place = ["--store", kept.address, *(["--schema", kept.schema] if kept.schema else [])]
-        with tape.open(kept.url, **kept.options) as store:
-            store.search("anything")
-            store.tape("chat").append(role="user", content="a pelican at last")
-        for option, lag in (([], 1), (["--index"], 0)):
-            assert ["pelican" in line for line in tape_command("search", "pelican", *option, *place).lines] == [True]
-            with tape.open(kept.url, read_only=True, **kept.options) as store:
-                assert store.health().index_lag == lag
-
 
 def _shown(value: Any) -> str:
     return repr(value)
