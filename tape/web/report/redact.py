@@ -24,15 +24,16 @@ _ROLES = frozenset({"tool", "function", "toolresult", "toolresponse", "ipython"}
 _TYPES = ("type", "part_kind", "block_type")
 _RESULT = re.compile(r"(^|_)(tool|call|function|execution)_?(result|response|return|output|error)s?(_|$)|_output$")
 """The types of parts and items that are what a tool gave back."""
-_CALL_WITH_RESULT = re.compile(r"^tool(_|$)|^dynamic_tool$|_call$")
+_CALL_WITH_RESULT = re.compile(r"^tool(_|$)|^dynamic_tool$|_call$|_execution$")
 """The types of those that are a call, and may hold its result as well."""
-_IDS = ("tool_call_id", "tool_use_id", "toolCallId", "toolUseId", "call_id")
 # The names of fields below are in lower case and without what is no letter: ``errorText`` and ``error_text`` are one.
+_OF_CALL = re.compile("(source|tool)?(call|use)id|args|arguments")
+"""The fields that a call has, or what answers one."""
 _HOLDER = re.compile(r"(tool|function|execution)(use|call)?(result|response|return|output)s?$")
 """The fields that hold a result as a part of their own, or the bare output."""
 _OUTPUT = re.compile(
-    "artifact|contents?|error(text)?|exception|items|logs|outputs?|parts|response|results?|returnvalue|stderr|stdout"
-    "|structuredcontent|text|value"
+    "artifact|contents?|error(text)?|exception|items|logs|[a-z]*outputs?|parts|response|[a-z]*results?(display)?"
+    "|returnvalue|stderr|stdout|structuredcontent|text|value"
 )
 """Where a result stands beside other fields."""
 _NAME = re.compile(
@@ -130,7 +131,11 @@ class Redaction:
             return _bare(value, _NAME)
         role = value.get("role")
         spoken = isinstance(role, str) and _letters(role) in _ROLES
-        if spoken or any(map(_CALL_WITH_RESULT.search, kinds)) or any(name in value for name in _IDS):
+        if (
+            spoken
+            or any(map(_CALL_WITH_RESULT.search, kinds))
+            or any(_OF_CALL.fullmatch(_letters(name)) for name in value)
+        ):
             value = {name: _taken(item) if _OUTPUT.fullmatch(_letters(name)) else item for name, item in value.items()}
         elif value.keys() >= {"run", "lane", "n"}:
             value = self._without_result_of_run(value)
