@@ -263,8 +263,10 @@ def browser_text() -> Any:
     """What unpacks a whole report as its page does, into one text."""
 
     def unpack(raw: bytes) -> str:
-        found = [raw.decode()]
-        for text in re.findall(r'<script type="text/plain" id="[cpx][^"]*">([^<]*)</script>', raw.decode()):
+        packed = r'<script type="text/plain" id="[cpx][^"]*">([^<]*)</script>'
+        # A short word may be in packed text by chance.
+        found = [re.sub(packed, "", raw.decode())]
+        for text in re.findall(packed, raw.decode()):
             found.append(zlib.decompress(base64.b85decode(text.replace(",", "<")), -15).decode())
         return "\n".join(found)
 
