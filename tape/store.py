@@ -408,8 +408,9 @@ class Store(Upkeep, RequestLister):
         """Return the tools that let a model use all tapes that this store sees: of one owner, if it has one.
 
         "search" is one tool. "read" has those that find, read and compare tapes, and "write" also those that write to
-        them, as ``actor``. Their answers have about ``room`` bytes at most, and tell if there is more. Each
-        ``tool.run`` is a typed function that other frameworks take as a tool.
+        them, as ``actor``, unless the store is read-only. Answers of these have about ``room`` bytes at most, and tell
+        by ``truncated`` whether there is more. Each ``tool.run`` is a typed function that other frameworks take as a
+        tool. The tools of an async store are the same plain functions: call them in a thread.
         """
         from tape.store_tools import store_tools
 

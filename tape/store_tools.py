@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
 from tape.core import strict
+from tape.core.records import Entry
 from tape.errors import InvalidEntry
 from tape.handles.snapshot import Snapshot
-from tape.tools import Tool, Toolset, schema, search_tool
+from tape.tools import Tool, Toolset, cut, schema, search_tool
 
 if TYPE_CHECKING:
     from tape.store import Store
@@ -26,8 +27,10 @@ __all__ = ["store_tools"]
 
 _MOST_ITEMS, _MOST_MESSAGES = 200, 1_000
 """How many an answer has at most, if their bytes have room in it."""
-_INFO = 500
+_INFO = 800
 """About how many bytes are said of a tape in a list."""
+_SHORTEST = 300
+"""Characters of a text that are never cut, so that ids and names stay whole."""
 _INNER = ("stamp", "occurred", "position", "version", "tokens")
 
 Answer = dict[str, Any]
@@ -36,13 +39,13 @@ Names = list[str] | None
 
 
 def store_tools(store: Store, scope: str, actor: str | None, room: int) -> Toolset:
-    """Return the tools of a scope: "search", "read" for all that read, or "write" for all."""
+    """Return the tools of a scope: "search", "read" for all that read, or "write" for all that the store can run."""
     strict.one_of(scope, ("search", "read", "write"), "scope")
     if scope == "search":
         return Toolset([search_tool(store.search)])
     named = None if actor is None else strict.identifier(actor, "actor")
     tools = _Tools(store, named, strict.limit(room, "room"))
-    effects = _READING if scope == "read" else {**_READING, **_WRITING}
+    effects = _READING if scope == "read" or store.read_only else {**_READING, **_WRITING}
     return Toolset([_tool(getattr(tools, name), effect) for name, effect in effects.items()])
 
 
@@ -73,20 +76,93 @@ def _shown(value: Any) -> Answer:
     return shown
 
 
-def _fitting(values: Any, room: int) -> Answer:
-    """Return as many of the values as an answer has room for, and whether that is all."""
-    items: list[Any] = []
-    for value in values:
-        room -= len(msgspec.json.encode(value))
-        if items and room < 0:
-            return {"items": items, "truncated": True}
-        items.append(_shown(value))
-    return {"items": items, "truncated": False}
+class _Room:
+    """The bytes that an answer has left, and whether something had to be left out of it."""
+
+    def __init__(self, left: int) -> None:
+        self.left, self.truncated, self._empty = left, False, True
+
+    def take(self, value: Answer) -> Answer | None:
+        """Return a value if there is room for it. The first is there always, with its long texts cut if need be."""
+        size = _size(value) + 1
+        if size > self.left:
+            self.truncated = True
+            if not self._empty:
+                return None
+            value = _shortened(value, self.left)
+        self._empty = False
+        self.left -= size
+        return value
+
+    def fill(self, values: Iterable[Answer]) -> list[Answer]:
+        """Return the values for which there is room, up to the first for which there is none."""
+        taken = []
+        for value in values:
+            if (fitting := self.take(value)) is None:
+                break
+            taken.append(fitting)
+        return taken
+
+
+def _size(value: Any) -> int:
+    return len(msgspec.json.encode(value))
+
+
+def _shortened(value: Answer, room: int) -> Answer:
+    """Return an object with as much of its long texts as there is room for, each with a mark where it was cut."""
+    if _size(value) <= room:
+        return value
+    made: Answer = _with_texts(value, _SHORTEST)
+    most, beyond = _SHORTEST, room
+    while most + 1 < beyond and _size(made) <= room:
+        middle = (most + beyond) // 2
+        longer = _with_texts(value, middle)
+        if _size(longer) <= room:
+            made, most = longer, middle
+        else:
+            beyond = middle
+    # Many short texts take as much room as a long one.
+    for name in sorted(made, key=lambda name: _size(made[name]), reverse=True):
+        over, size = _size(made) - room, _size(made[name])
+        if over <= 0 or size <= _SHORTEST:
+            break
+        made[name] = cut(msgspec.json.encode(made[name]).decode(), max(size - over, 2 * _SHORTEST) // 2)
+    return made
+
+
+def _with_texts(value: Any, most: int) -> Any:
+    """Return a JSON value with its texts cut to so many characters."""
+    if isinstance(value, str):
+        return cut(value, most)
+    if isinstance(value, dict):
+        return {name: _with_texts(item, most) for name, item in value.items()}
+    return [_with_texts(item, most) for item in value] if isinstance(value, list) else value
+
+
+def _evenly(values: list[Answer], room: int) -> tuple[list[Answer], bool]:
+    """Return all values, the largest shortened to the same size if there is no room for all; and whether any was."""
+    sizes = sorted(_size(value) + 1 for value in values)
+    for place, size in enumerate(sizes):
+        share = room // (len(sizes) - place)
+        if size > share:
+            return [_shortened(value, share) for value in values], True
+        room -= size
+    return values, False
 
 
 def _point(point: int | str) -> int | str:
     """Return a point; models write numbers as text, too."""
     return int(point) if isinstance(point, str) and re.fullmatch("-1|[0-9]{1,18}", point) else point
+
+
+def _place(tape: str, written: int | str) -> tuple[str, int] | None:
+    """Return the tape and the seq of an address as models write it, if there is one: a seq, or tape:seq."""
+    if written == "":
+        return None
+    name, _, seq = str(written).rpartition(":")
+    if not re.fullmatch("[0-9]{1,18}", seq):
+        raise InvalidEntry("before", "must be the seq of an anchor, or tape:seq of one that the tape inherits")
+    return name or tape, int(seq)
 
 
 class _Tools:
@@ -102,14 +178,22 @@ class _Tools:
         filters: Any = {"label": label, "agent": agent, "status": status, "parent": parent, "cursor": cursor}
         asked = {name: value for name, value in filters.items() if value}
         page = self._store.list(limit=min(limit, _MOST_ITEMS, self._room // _INFO or 1), **asked)
-        return {"items": [_shown(item) for item in page.items], "cursor": page.cursor}
+        # None is left out, since the cursor goes on behind the last.
+        items, shortened = _evenly([_shown(item) for item in page.items], self._room)
+        return {"items": items, "cursor": page.cursor, "truncated": shortened or page.cursor is not None}
 
     def tape_info(self, tape: str, at: int | str = -1) -> Answer:
         """Tell what is known of a tape: name, owner, labels, status, head, counts, and its family of forks."""
         view = self._at(tape, at)
         lineage = self._store.get(tape).lineage()
-        family: dict[str, Any] = {"ancestors": lineage.ancestors, "descendants": lineage.descendants[:_MOST_ITEMS]}
-        return {**_shown(view.info()), **{name: [_shown(item) for item in items] for name, items in family.items()}}
+        descendants = lineage.descendants[:_MOST_ITEMS]
+        family = [[_shown(item) for item in items] for items in (lineage.ancestors, descendants)]
+        room = _Room(self._room)
+        info = _shortened(whole := _shown(view.info()), max(self._room - _size(family), self._room // 2))
+        room.take(info)
+        ancestors, forks = (room.fill(items) for items in family)
+        truncated = room.truncated or info != whole or len(descendants) < len(lineage.descendants)
+        return {**info, "ancestors": ancestors, "descendants": forks, "truncated": truncated}
 
     def search(self, query: str, tape: str = "", role: str = "", limit: int = 20) -> Answer:
         """Find messages by words, on one tape or on all, newest first. A hit's tape and seq go to read_around.
@@ -117,35 +201,68 @@ class _Tools:
         "Quoted words" must stand together; a trailing * finds all that begins so.
         """
         hits = self._store.search(query, tape=tape or None, role=role or None, limit=min(limit, _MOST_ITEMS))
-        return _fitting(hits, self._room)
+        return self._answer(_shown(hit) for hit in hits)
 
     def read_around(self, tape: str, seq: int, before: int = 5, after: int = 5) -> Answer:
-        """Read the entries of a tape around a seq, as they were recorded."""
-        ahead = min(max(before, 0), _MOST_ITEMS // 2, strict.limit(seq, "seq") - 1)
-        behind = min(max(after, 0), _MOST_ITEMS // 2)
-        return _fitting(self._store.get(tape).entries(after=seq - 1 - ahead, limit=ahead + 1 + behind), self._room)
+        """Read the entry of a seq and those around it, as recorded; the nearest ones, if there is no room for all."""
+        chat = self._store.get(tape)
+        room, asked = _Room(self._room), chat.entry(seq=strict.limit(seq, "seq"))
+        items = room.fill([_shown(asked)])
+        sides: list[tuple[int, Iterator[Entry]]] = []
+        if (ahead := min(before, _MOST_ITEMS // 2)) > 0:
+            sides.append((0, iter(chat.entries(before=seq, reverse=True, limit=ahead))))
+        if (behind := min(after, _MOST_ITEMS // 2)) > 0:
+            sides.append((1, iter(chat.entries(after=seq, limit=behind))))
+        while sides:
+            for side in list(sides):
+                place, entries = side
+                entry = next(entries, None)
+                if entry is None or (shown := room.take(_shown(entry))) is None:
+                    sides.remove(side)
+                else:
+                    items.insert(place * len(items), shown)
+        return {"items": items, "truncated": room.truncated}
 
     def messages(self, tape: str, at: int | str = -1, limit: int = 20, before: str = "") -> Answer:
         """Read the last messages of a tape as they stood at a point, oldest first; before is a message's id."""
         page = self._at(tape, at).messages(
             limit=min(limit, _MOST_MESSAGES), before=before or None, max_bytes=self._room
         )
-        return {"items": [_shown(item) for item in page.items], "truncated": page.truncated}
+        return self._answer((_shown(item) for item in reversed(page.items)), last=True, more=page.truncated)
 
     def context(self, tape: str, at: int | str = -1, budget: int = 8_000) -> Answer:
-        """Give what a model would be shown of a tape within a budget of tokens: checkpoint, summaries and messages."""
-        context = self._at(tape, at).context(budget=budget)
-        return {"messages": context.to_openai(), "tokens": context.tokens, "head": context.head, "view": context.view}
+        """Give what a model would be shown of a tape within a budget of tokens: checkpoint, summaries and messages.
 
-    def anchors(self, tape: str, limit: int = 20) -> Answer:
-        """List the last checkpoints and handoffs of a tape, newest last: where its context starts, and with what."""
-        return _fitting(self._store.get(tape).anchors(limit=min(limit, _MOST_ITEMS)), self._room)
+        If that is more than an answer has room for, the last messages of it.
+        """
+        context = self._at(tape, at).context(budget=budget)
+        room = _Room(self._room)
+        messages = room.fill(reversed(context.to_openai()))[::-1]
+        about: Answer = {"tokens": context.tokens, "head": context.head, "view": context.view}
+        return {"messages": messages, **about, "truncated": room.truncated}
+
+    def anchors(self, tape: str, limit: int = 20, before: int | str = "") -> Answer:
+        """List the last checkpoints and handoffs of a tape, newest last: where its context starts, and with what.
+
+        For those before them, pass the seq of the first as before, or tape:seq if the tape inherits it.
+        """
+        most = min(strict.limit(limit), _MOST_ITEMS)
+        newest_first = self._store.get(tape).anchors(limit=most + 1, before=_place(tape, before))[::-1]
+        shown = (_shown(anchor) for anchor in newest_first[:most])
+        return self._answer(shown, last=True, more=len(newest_first) > most)
 
     def diff(self, tape: str, a: int | str, b: int | str = -1, other: str = "") -> Answer:
         """Tell what changed from one point of a tape to another, or to a point of another tape, such as a fork."""
         changes = self._store.get(tape).diff(self._at(tape, a), self._at(other or tape, b))
         text = str(changes)
-        return {"text": text[: self._room], "truncated": len(text) > self._room, "changed": bool(changes)}
+        shown = _shortened({"text": text}, self._room)
+        return {**shown, "truncated": shown["text"] != text, "changed": bool(changes)}
+
+    def _answer(self, items: Iterable[Answer], *, last: bool = False, more: bool = False) -> Answer:
+        """Return the items that have room, and whether there are more; the last ones come newest first."""
+        room = _Room(self._room)
+        taken = room.fill(items)
+        return {"items": taken[::-1] if last else taken, "truncated": room.truncated or more}
 
     def _at(self, tape: str, point: int | str) -> Snapshot:
         """Return a tape as of a point; -1 is now."""
@@ -169,7 +286,7 @@ class _Tools:
         fork = self._store.get(tape).fork(
             id or None, at=None if point == -1 else point, name=name or None, **self._options(key)
         )
-        return {"tape": fork.id, **_shown(fork.info())}
+        return _shortened({"tape": fork.id, **_shown(fork.info())}, self._room)
 
     def handoff(
         self,

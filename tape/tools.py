@@ -23,7 +23,7 @@ from tape.errors import InvalidEntry, TapeError
 from tape.handles.memory import MemoryWriter
 from tape.handles.snapshot import Snapshot
 
-__all__ = ["Tool", "ToolResult", "Toolset", "schema", "search_tool", "tape_tools"]
+__all__ = ["Tool", "ToolResult", "Toolset", "cut", "schema", "search_tool", "tape_tools"]
 
 _MOST = 16_000
 """Characters of an answer; a longer one is cut, with a mark."""
@@ -54,7 +54,7 @@ class ToolResult(str):
 
 
 def _failure(text: str) -> ToolResult:
-    return ToolResult(_cut(f"Error: {text}"), failed=True)
+    return ToolResult(cut(f"Error: {text}"), failed=True)
 
 
 class _Refused(Exception):
@@ -77,7 +77,7 @@ class Tool(Struct, frozen=True):
         try:
             answer = self.run(**_fitting(self.parameters, arguments))
             # JSON that was cut would be none.
-            return ToolResult(_cut(answer) if isinstance(answer, str) else msgspec.json.encode(answer).decode())
+            return ToolResult(cut(answer) if isinstance(answer, str) else msgspec.json.encode(answer).decode())
         except (TapeError, _Refused) as error:
             return _failure(str(error))
         except Exception as error:
@@ -123,7 +123,7 @@ class Toolset:
         The ``failed`` of the answer says whether it reports a failure.
         """
         if not isinstance(name, str) or name not in self._tools:
-            shown = _cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
+            shown = cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
             return _failure(f"there is no tool {shown}; there are {', '.join(self._tools) or 'none'}")
         if isinstance(arguments, str):
             try:
@@ -149,7 +149,8 @@ class Toolset:
         if not self._tools:
             return ""
         lines = [f"- {tool.name}: {tool.description}" for tool in self]
-        return "Your history is kept on a tape. These tools read it and keep notes:\n" + "\n".join(lines)
+        notes = "" if all(tool.effect == "reads" for tool in self) else " and keep notes"
+        return f"Your history is kept on a tape. These tools read it{notes}:\n" + "\n".join(lines)
 
 
 def schema(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def _fitting(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any
     for name, value in arguments.items():
         if name not in properties and schema.get("additionalProperties") is False:
             known = ", ".join(properties) or "none"
-            raise InvalidEntry(_cut(name, 100), f"is no argument of this tool; its arguments: {known}")
+            raise InvalidEntry(cut(name, 100), f"is no argument of this tool; its arguments: {known}")
         if value is not None or name in required:
             fitting[name] = _value(properties.get(name, {}), name, value)
     for name in required:
@@ -178,16 +179,21 @@ def _fitting(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any
     return fitting
 
 
-_KINDS = {"integer": "a whole number", "string": "a string", "array": "a list"}
+_KINDS = {"integer": "a whole number", "string": "a string", "array": "a list", "object": "an object"}
 
 
 def _value(schema: dict[str, Any], field: str, value: Any) -> Any:
     """Return one argument as its schema allows it; kinds that no tool here uses are not checked."""
-    kinds: list[str] = schema["type"] if isinstance(schema.get("type"), list) else [schema.get("type", "any")]
+    # Null was taken for an argument that is left out.
+    choices = [choice for choice in schema.get("anyOf", [schema]) if choice.get("type") != "null"]
+    kinds = [kind for choice in choices for kind in _kinds(choice)]
     if not _KINDS.keys() >= set(kinds) or (isinstance(value, str) and "string" in kinds):
         return value
+    if isinstance(value, dict) and "object" in kinds:
+        return value
     if isinstance(value, list) and "array" in kinds:
-        return [_value(schema.get("items", {}), f"{field}[{n}]", item) for n, item in enumerate(value)]
+        items: dict[str, Any] = next((choice["items"] for choice in choices if "items" in choice), {})
+        return [_value(items, f"{field}[{n}]", item) for n, item in enumerate(value)]
     if "integer" in kinds and type(value) in (int, float) and value % 1 == 0:
         least = schema.get("minimum", -MAX_INT)
         if value < least:
@@ -197,7 +203,13 @@ def _value(schema: dict[str, Any], field: str, value: Any) -> Any:
     raise InvalidEntry(field, f"must be {' or '.join(_KINDS[kind] for kind in kinds)}, not a {type(value).__name__}")
 
 
-def _cut(text: str, most: int = _MOST) -> str:
+def _kinds(schema: dict[str, Any]) -> list[str]:
+    kinds = schema.get("type", "any")
+    return kinds if isinstance(kinds, list) else [kinds]
+
+
+def cut(text: str, most: int = _MOST) -> str:
+    """Return a text with at most so many of its characters, and a mark if it was cut."""
     return text if len(text) <= most else f"{text[:most]} … [{len(text) - most} characters cut]"
 
 
@@ -210,7 +222,7 @@ _STRING = {"type": "string"}
 
 
 def tape_tools(tape: MemoryWriter) -> Toolset:
-    """Return the tools for one tape."""
+    """Return the tools for one tape; those that write only if the store can be written."""
     tools = [
         Tool("tape_info", "What this tape holds: messages, entries, anchors, status.", schema(), lambda: _info(tape)),
         Tool(
@@ -251,7 +263,9 @@ def tape_tools(tape: MemoryWriter) -> Toolset:
     labels = [block.label for block in tape.blocks() if not block.read_only]
     if labels:
         tools.append(_block_tool(tape, labels))
-    return Toolset([*tools, *_loading_tools(tape)])
+    tools += _loading_tools(tape)
+    read_only = tape._services.database.read_only
+    return Toolset([tool for tool in tools if tool.effect == "reads" or not read_only])
 
 
 def _loading_tools(tape: MemoryWriter) -> list[Tool]:
@@ -299,7 +313,7 @@ def _load(tape: MemoryWriter, specs: dict[str, BlockSpec], label: str, key: str)
     known = [listed for listed, _ in listed(spec)]
     # A provider with a search may have documents that it does not list.
     if key not in known and not callable(getattr(spec.provider, "search", None)):
-        raise _Refused(f"{label} has no document {_cut(key, 100)!r}; it has {_cut(', '.join(known) or 'none', 2_000)}")
+        raise _Refused(f"{label} has no document {cut(key, 100)!r}; it has {cut(', '.join(known) or 'none', 2_000)}")
     tape.load_block(label, key)
     tokens = [document.tokens for document in tape.loaded() if document.label == label]
     limit = "" if spec.max_tokens is None else f" of {spec.max_tokens}"
@@ -374,7 +388,7 @@ def _around(tape: MemoryWriter, where: int | str, before: int, after: int) -> st
     if not any(entry.seq == seq for entry in entries):
         raise InvalidEntry("seq", f"there is no entry at {where}")
     share = min(_SHOWN // 2, (_MOST - _SHOWN) // len(entries)) - _MARK
-    return "\n".join(_cut(_line(tape, entry), _SHOWN if entry.seq == seq else share) for entry in entries)
+    return "\n".join(cut(_line(tape, entry), _SHOWN if entry.seq == seq else share) for entry in entries)
 
 
 def _address(tape: MemoryWriter, where: int | str) -> tuple[str, int, int | None]:
@@ -387,7 +401,7 @@ def _address(tape: MemoryWriter, where: int | str) -> tuple[str, int, int | None
         return tape.id, seq, None
     inherited = tape._services.reader.inherited(tape.id)
     if seq > inherited.get(name, 0):
-        raise InvalidEntry("seq", f"this tape inherits no entry {_cut(str(where), 300)}")
+        raise InvalidEntry("seq", f"this tape inherits no entry {cut(str(where), 300)}")
     return name, seq, inherited[name]
 
 
@@ -412,6 +426,9 @@ def _anchors(tape: MemoryWriter, limit: int) -> str:
         f"{_reference(tape, anchor.tape, anchor.seq)} {anchor.name}: {anchor.summary or ''}".rstrip(": ")
         for anchor in tape.anchors(limit=limit)
     ]
+    if sum(map(len, lines)) + len(lines) > _MOST:
+        # Each gets a share, since the end of the answer would be the newest.
+        lines = [cut(line, _MOST // len(lines) - _MARK) for line in lines]
     return "\n".join(lines) or "There are no anchors."
 
 

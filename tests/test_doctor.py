@@ -247,13 +247,26 @@ class TestThresholds:
             assert wal_size(store._db) == 0
 
     def test_an_index_that_is_behind(self, fresh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An index far behind is a note, and a search catches up."""
+        """An index far behind is a note, also of a search, which catches up if it may write."""
         family(fresh.backend.open())
         monkeypatch.setattr(examination, "LONG_LAG", 5)
         found = findings(fresh("doctor", "--quick", "--json"))["index"]
-        assert (found["level"], found["mend"]) == ("note", "tape search anything")
-        fresh(*found["mend"].split()[1:])
+        assert (found["level"], found["mend"]) == ("note", "tape search --index anything")
+        assert "the search index is about" in fresh("search", "train").err
+        assert findings(fresh("doctor", "--quick", "--json"))["index"]["level"] == "note"
+        assert "behind" not in fresh(*found["mend"].split()[1:]).err
         assert findings(fresh("doctor", "--quick", "--json"))["index"]["level"] == "ok"
+
+    def test_s7_the_search_command_finds_what_is_not_indexed(self, fresh: Shell) -> None:
+        """Without a write it finds the newest message; with --index it leaves nothing to be scanned."""
+        with fresh.backend.open() as store:
+            family(store).append(role="user", content="a pelican at last")
+            lag = store.health().index_lag
+        for options, behind in (([], lag), (["--index"], 0)):
+            assert ["pelican" in line for line in fresh("search", "pelican", *options).lines] == [True]
+            with fresh.backend.open() as store:
+                assert store.health().index_lag == behind
+        assert lag
 
     def test_an_interrupted_purge(self, fresh: Shell) -> None:
         """A purged tape with rows left is a warning, and what mends it spares a tape that has the id by now."""

@@ -6,6 +6,8 @@ import base64
 import gzip
 import io
 import itertools
+import json
+import math
 import random
 import re
 import zlib
@@ -32,6 +34,7 @@ from tape.web.report.redact import REDACTED, Redaction
 from tape.web.report.report import write
 
 SHOWN = "[...document.querySelectorAll('article.message')].map((each) => each.id)"
+SECRET = "the secret output"
 STATIC = ROOT / "tape" / "web" / "static"
 
 
@@ -136,6 +139,84 @@ class TestRedaction:
         assert str(cleaned).count(REDACTED) == 13
         assert given["text"] == "key sk-abc1"
 
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"functionResponse": {"name": "k", "response": {"r": SECRET}}},
+            {"function_response": {"name": "k", "response": {"name": SECRET}, "parts": [{"text": SECRET}]}},
+            {"toolResult": {"content": [{"text": SECRET}], "status": "success"}},
+            {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": SECRET}},
+            {"type": "tool_call_response", "response": {"id": SECRET}},
+            {"type": "tool_call_response", "id": None, "result": SECRET},
+            {"type": "server_tool_call_response", "id": "c", "server_tool_call_response": {"type": "x", "r": SECRET}},
+            {"type": "tool_call", "id": "c", "name": "look", "arguments": {}, "result": SECRET},
+            {"type": "code_interpreter_tool_result", "call_id": "c", "outputs": [{"type": "text", "text": SECRET}]},
+            {"type": "code_interpreter_call", "id": "c", "code": "1", "outputs": [{"type": "logs", "logs": SECRET}]},
+            {"type": "tool-result", "output": {"type": "text", "value": SECRET}},
+            {"type": "tool-error", "toolName": "look", "error": SECRET},
+            {"type": "tool-invocation", "toolInvocation": {"toolCallId": "c", "state": "result", "result": SECRET}},
+            {"part_kind": "tool-return", "tool_name": "look", "content": SECRET},
+            {"part_kind": "builtin-tool-return", "tool_call_id": "b", "tool_name": "w", "content": [{"name": SECRET}]},
+            {"part_kind": "retry-prompt", "tool_name": "look", "content": SECRET},
+            {"role": "tool", "parts": [{"text": SECRET}]},
+            {"role": "tool", "content": {"name": SECRET, "id": SECRET}},
+            {"role": "function", "name": "look", "content": SECRET},
+            {"role": "user", "toolUseResult": {"stdout": SECRET, "name": SECRET}},
+            {"tool_call_id": "c", "content": "fine", "artifact": SECRET},
+            {"gen_ai.tool.call.result": SECRET},
+            {"type": "exec_command_end", "call_id": "c", "stdout": SECRET, "aggregated_output": SECRET},
+            {"type": "command_execution", "id": "i", "command": "ls", "aggregated_output": SECRET},
+            {"id": "c", "name": "look", "args": {}, "result": [{"text": SECRET}], "resultDisplay": SECRET},
+            {"source_call_id": "c", "content": SECRET},
+            {"run": "r", "lane": "0", "n": 1, "status": "completed", "value": {"is": SECRET}},
+        ],
+        ids=lambda given: "-".join(map(str, [*given][:2])),
+    )
+    def test_outputs_are_known_by_their_shape(self, given: dict[str, Any]) -> None:
+        """What a tool gave back is taken out without an id to bind it, also in messages, in JSON, in what was kept."""
+        clean = Redaction(tool_outputs=True)
+        for held in (given, {"role": "user", "parts": [given], "x": 1}, tape.to_strict({"a": given, "n": math.nan})):
+            assert SECRET not in str(clean(held))
+            assert REDACTED in str(clean(held))
+            assert SECRET not in str(clean({"arguments": json.dumps(held)}))
+            assert SECRET in str(Redaction(["nothing"])(held))
+
+    def test_what_a_tool_was_asked_stays(self) -> None:
+        """Calls, their arguments, the names and ids of results, and what a model answered in a run, are not outputs."""
+        clean = Redaction(tool_outputs=True)
+        for kept in (
+            {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {"city": "Oslo"}}}]},
+            {"functionResponse": {"id": "c1", "name": "look", "response": {}}},
+            {"toolResult": {"toolUseId": "c1", "status": "success", "content": []}},
+            {"type": "tool_use", "id": "c1", "name": "look", "input": {"content": "Oslo"}},
+            {"part_kind": "tool-call", "tool_call_id": "c1", "tool_name": "look", "args": {"output": "Oslo"}},
+            {"part_kind": "retry-prompt", "content": "try again"},
+            {"type": "tool_result", "tool_use_id": "c1", "is_error": True, "content": ""},
+            {"role": "user", "content": [{"type": "text", "text": "[1, 2] and {no JSON"}]},
+            {"run": "r", "lane": "0", "n": 1, "kind": "model", "name": "llm"},
+            {"run": "r", "lane": "0", "n": 1, "status": "completed", "value": {"is": "an answer"}},
+        ):
+            assert clean(kept) == kept
+
+    @pytest.mark.parametrize("layout", [{}, {"separators": (",", ":")}, {"indent": 2}, {"ensure_ascii": False}])
+    def test_json_in_a_text_is_looked_into(self, layout: Any) -> None:
+        """Fields and patterns reach what is written in a text, escaped or not; what has none of it stays as it was."""
+        secret = "p\u00e4ssw\u00f6rd"
+        value = {"password": secret, "deep": [{"password": 1}], "card": 4111111111111111, "rest": "kept"}
+        text = json.dumps(value, **layout)
+        for held in ({"json": text}, {"arguments": text}, [{"json": json.dumps({"json": text})}]):
+            by_field = str(Redaction(["4[0-9]{15}"], ["password"])(held))
+            by_pattern = str(Redaction([secret, "4[0-9]{15}"])(held))
+            for cleaned in (by_field, by_pattern):
+                assert "kept" in cleaned
+                assert not any(word in cleaned for word in (secret, "p\\u00e4", "\\\\u00e4", "4111"))
+            assert Redaction(["nowhere"], ["nothing"])(held) == held
+        assert secret not in Redaction(['"password": ?"[^"]+"', "4[0-9]{15}"])(text)
+        assert Redaction(fields=["a"])({"json": "[" * 50_000 + "]" * 50_000}) == {"json": REDACTED}
+        assert Redaction(fields=["password"])(tape.to_strict({"password": "s", "x": math.nan})) == {
+            "json": '{"password": "[redacted]", "x": NaN}'
+        }
+
     def test_nothing_of_it_is_in_the_file(self, store: tape.Store, browser_text: Any) -> None:
         """A secret in any field is in no part of the report, packed or not, and its entry has no hash there."""
         secret = "sk-verysecret99"
@@ -149,10 +230,18 @@ class TestRedaction:
         chat.recorded_context(budget=300)
         chat.handoff("h", summary=secret)
         chat.recorded_context()
+        calls = {"functionCall": {"name": "k", "args": {}}}
+        answer = {"functionResponse": {"name": "k", "response": {"r": "the output of gemini " * 400}}}
+        chat.extend([{"role": "model", "parts": [calls]}, {"role": "user", "parts": [answer]}])
+        chat.extend([{"role": "user", "content": "go on " * 200}, {"role": "assistant", "content": "on"}])
+        chat.recorded_context(budget=2_000)
+        chat.append(role="user", content="q", meta={"fw": tape.to_strict({"email": "kept@x", "n": math.nan})})
+        with tape.record(chat, name="run") as run:
+            run.tool(lambda: "the output of a run", name="look")()
         chat.fork("fork of ann@example.org")
         raw = report(store, chat.id, redaction=Redaction([r"sk-\w+", r"\w+@\w+\.org"], ["email"], tool_outputs=True))
         unpacked = browser_text(raw)
-        for word in (secret, "ann", "a@b", "her@x", "the output", "sk-very"):
+        for word in (secret, "ann", "a@b", "her@x", "kept@x", "the output", "sk-very"):
             assert word not in unpacked
         assert unpacked.count(REDACTED) > 10
         assert chat.entry(seq=2).hash not in unpacked
@@ -174,8 +263,10 @@ def browser_text() -> Any:
     """What unpacks a whole report as its page does, into one text."""
 
     def unpack(raw: bytes) -> str:
-        found = [raw.decode()]
-        for text in re.findall(r'<script type="text/plain" id="[cpx][^"]*">([^<]*)</script>', raw.decode()):
+        packed = r'<script type="text/plain" id="[cpx][^"]*">([^<]*)</script>'
+        # A short word may be in packed text by chance.
+        found = [re.sub(packed, "", raw.decode())]
+        for text in re.findall(packed, raw.decode()):
             found.append(zlib.decompress(base64.b85decode(text.replace(",", "<")), -15).decode())
         return "\n".join(found)
 

@@ -81,6 +81,14 @@ class Endless:
         return {"next": Endless()}
 
 
+@dataclasses.dataclass(frozen=True)
+class Key:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Broken(collections.UserDict[str, Any]):
     def items(self) -> Any:
         raise RuntimeError("no")
@@ -137,7 +145,7 @@ anything = st.recursive(
 unpaired = halved.filter(lambda text: not re.search("[\ud800-\udbff][\udc00-\udfff]", text))
 """Halves that no JSON joins to a character."""
 python_json = st.recursive(
-    plain | unpaired | st.floats(),
+    plain | halved | st.floats(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(unpaired | st.just("json"), inner, max_size=4),
     max_leaves=20,
 )
@@ -203,6 +211,9 @@ class TestValues:
         [
             ({"a": "cut \ud83d"}, {"a": f"cut {FFFD}"}, ["a holds half of a character"]),
             ("\udc00", FFFD, ["value holds half of a character"]),
+            ("\ud83d\ude00", "\U0001f600", ["value holds a character in two halves"]),
+            ("a\ude00\ud83d\ude00\ud83d", f"a{FFFD}\U0001f600{FFFD}", ["value holds half of a character"]),
+            ({"\ud83d\ude00": 1}, {"\U0001f600": 1}, ["\U0001f600 key holds a character in two halves"]),
             ([1.5, math.nan], [1.5, None], ["[1] is nan"]),
             ({"a": [math.inf, -math.inf]}, {"a": [None, None]}, ["a[0] is inf", "a[1] is -inf"]),
             ({"a": (1, (2,))}, {"a": [1, [2]]}, ["a is a tuple", "a[1] is a tuple"]),
@@ -244,6 +255,8 @@ class TestValues:
         clean, replaced = tape.lenient({"1": "a", 1: "b", **halves})
         assert clean == {"1": "a", "1'": "b", f"x{FFFD}": 0, f"x{FFFD}'": 1}
         assert any("twice" in one for one in replaced)
+        clean, _ = tape.lenient({"\ud83d\ude00": 1, "\U0001f600": 2, Key("\ud83d\ude00"): 3})
+        assert clean == {"\U0001f600": 1, "\U0001f600'": 2, "\U0001f600''": 3}
 
     def test_circles_and_depth(self) -> None:
         """A value in itself is cut there; what is nested too deeply is a text from there on."""
@@ -332,6 +345,9 @@ class TestToStrict:
             ({"a": math.nan}, {"json": '{"a": NaN}'}),
             ([math.inf, -math.inf], {"json": "[Infinity, -Infinity]"}),
             ("cut \ud83d", {"json": '"cut \\ud83d"'}),
+            ("\ud83d\ude00", "\U0001f600"),
+            ({"\ud83d\ude00": 1, "\U0001f600": 2}, {"\U0001f600": 1, "\U0001f600'": 2}),
+            ({"\U0001f600": math.nan, "\ud83d\ude00": 2}, {"json": '{"\\ud83d\\ude00": NaN, "\\ud83d\\ude00\'": 2}'}),
             ({"\ud83d": 1}, {"json": '{"\\ud83d": 1}'}),
             ({"json": 1}, {"json": '{"json": 1}'}),
             ({"json": '{"a": NaN}'}, {"json": '{"json": "{\\"a\\": NaN}"}'}),
@@ -365,6 +381,33 @@ class TestToStrict:
         inner.append(long)
         strict.encode(tape.to_strict({"json": long}), "value")
         assert tape.from_strict(tape.to_strict({"json": long}))["json"][0] is None
+
+    @pytest.mark.parametrize("levels", [191, 192, 193, 199, 200, 201, 400])
+    def test_every_depth_fits_into_a_meta(self, scratch: tape.Store, levels: int) -> None:
+        """What is strict JSON only by itself is kept, so that there is room for it where it is put."""
+        deep: Any = 1
+        for _ in range(levels):
+            deep = [deep]
+        made = tape.to_strict(deep)
+        assert (made == deep) == (levels <= 192)
+        chat = scratch.create()
+        chat.append(role="user", content="hi", meta={"fw": made, "more": {"fw": [made]}})
+        assert tape.from_strict((chat.messages()[0].meta or {})["fw"]) == deep
+        assert tape.lenient(tape.to_strict([made]))[1] == []
+
+    @pytest.mark.parametrize("levels", [0, 190, 195, 300])
+    def test_no_value_is_lost_to_a_key(self, levels: int) -> None:
+        """Keys that become equal stay apart however deep they are, as ``lenient`` keeps them."""
+        keys = {True: 1, "true": 2, "true'": 3, None: 4, "null": 5, "\ud83d\ude00": 6, "\U0001f600": 7, "n": math.nan}
+        expected = {"true": 1, "true'": 2, "true''": 3, "null": 4, "null'": 5, "\U0001f600": 6, "\U0001f600'": 7}
+        value: Any = keys
+        for _ in range(levels):
+            value = [value]
+        back = tape.from_strict(tape.to_strict(value))
+        for _ in range(levels):
+            (back,) = back
+        assert math.isnan(back.pop("n"))
+        assert back == expected
 
     def test_a_tape_holds_it(self, store: tape.Store) -> None:
         """As meta and as state, in both databases."""

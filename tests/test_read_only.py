@@ -254,7 +254,7 @@ class TestSurface:
             assert store.bind(connection).get("chat").messages()[-1].id == "tail"
             assert store.retain(older_than=timedelta()).tapes
             said = store.get("chat").tools().call("tape_handoff", {"name": "x", "summary": "y"})
-            assert "read only" in said
+            assert "no tool 'tape_handoff'" in said
         engine.dispose()
         assert state_of(kept) == before
 
@@ -301,6 +301,8 @@ class TestSurface:
             ["anchors", "chat"],
             ["tree", "chat"],
             ["stats"],
+            ["search", "tail"],
+            ["search", "nothing", "--tape", "chat", "--json"],
             ["export", "helper", "-"],
             ["retain", "--older-than", "1d"],
             ["migrate", "--check"],
@@ -308,6 +310,11 @@ class TestSurface:
             done = tape_command(*words, *place)
             assert done.code == 0, (words, done.err)
             assert state_of(kept) == before, words
+        for words in (["verify"], ["doctor"]):
+            assert tape_command(*words, *place).code == 0, words
+        assert "never" not in next(
+            line for line in tape_command("info", "chat", *place).lines if line.startswith("verified")
+        )
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from typing import Any
@@ -83,6 +84,19 @@ GOOD: dict[str, dict[str, Any]] = {
 
 STORE_TOOLS = ["list_tapes", "tape_info", "search", "read_around", "messages", "context", "anchors", "diff"]
 STORE_TOOLS += ["append", "fork", "handoff", "label", "retract"]
+
+
+class Documents:
+    """A provider of one document, in which can be searched."""
+
+    def list(self) -> Any:
+        return [("pdf", "how to read a PDF")]
+
+    def load(self, key: str) -> str:
+        return "Read it page by page."
+
+    def search(self, query: str) -> Any:
+        return ["pdf"]
 
 
 def toolsets(store: tape.Store) -> dict[str, Toolset]:
@@ -361,16 +375,144 @@ class TestTools:
         assert ask("search", query="secret")["items"] == []
 
     def test_s13_a_long_answer_is_json_and_tells_that_there_is_more(self, store: tape.Store) -> None:
-        """Items are left out until the rest has room, and nothing is cut in the middle."""
+        """Items are left out until the rest has room, those that were asked for last, and nothing is cut."""
         store.create("long", messages=[{"role": "user", "content": f"word {n} " * 60} for n in range(60)])
-        for room, most in ((16_000, 22_000), (2_000, 4_000)):
+        for room in (16_000, 2_000):
             tools = store.tools("read", room=room)
-            for name, arguments in {"messages": {"limit": 60}, "read_around": {"seq": 2, "after": 60}}.items():
-                answer = tools.call(name, {"tape": "long", **arguments})
-                assert len(answer) < most
+            said = json.loads(tools.call("messages", {"tape": "long", "limit": 60}))
+            assert said["truncated"]
+            assert [item["data"] for item in said["items"]] == [
+                message.data for message in store.get("long").messages()[-len(said["items"]) :]
+            ]
+            for seq in (1, 2, 30, 61):
+                answer = tools.call("read_around", {"tape": "long", "seq": seq, "before": 60, "after": 60})
+                assert len(answer) < room + 100
                 said = json.loads(answer)
+                seqs = [item["seq"] for item in said["items"]]
+                assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+                assert seq in seqs
                 assert said["truncated"]
-                assert 0 < len(said["items"]) < 60
+                assert "cut]" not in answer
+                if seq == 30 and len(seqs) > 1:
+                    assert abs((seqs[0] + seqs[-1]) / 2 - seq) <= 1
+        assert store.tools("read").call("read_around", {"tape": "long", "seq": 62}).failed
+
+    def test_s13_no_answer_is_longer_than_its_room(self, store: tape.Store) -> None:
+        """However large one message, what is said beside a tape, or a family is, and whatever budget a model names."""
+        text = 'word \u6771"\n' * 60_000
+        message = {"role": "user", "content": text, "id": "m"}
+        big = store.create("big", meta={"m": text, "n": "short"}, messages=[message])
+        small = {str(n): "short" for n in range(30_000)}
+        store.create("wide", meta=small, messages=[{"role": "user", "content": "x", "more": small}])
+        store.tape("many").extend([{"role": "user", "content": text[: 80 * 9]} for _ in range(2_500)])
+        for n in range(30):
+            store.create(f"t{n}", meta={"m": text[:50_000], "n": n})
+            big.fork(f"fork {n}" + "z" * 200)
+            store.tape("wide").handoff(f"h{n}", summary=text[:20_000], state=[text[:5_000]])
+        asked: list[tuple[str, dict[str, Any]]] = [("list_tapes", {}), ("list_tapes", {"limit": 200})]
+        asked += [("anchors", {"tape": "wide"}), ("fork", {"tape": "big"}), ("diff", {"tape": "many", "a": 1})]
+        for name in ("big", "wide"):
+            asked += [(tool, {"tape": name}) for tool in ("messages", "tape_info")]
+            asked += [("read_around", {"tape": name, "seq": 2})]
+        asked += [("context", {"tape": name, "budget": 10**9}) for name in ("big", "many")]
+        asked += [("messages", {"tape": "many", "limit": 1_000})]
+        for room in (3_000, 16_000, 200_000):
+            tools = store.tools("write", room=room)
+            answers = {(name, *arguments.values()): tools.call(name, arguments) for name, arguments in asked}
+            for which, answer in answers.items():
+                assert not answer.failed, answer
+                assert len(answer.encode()) < room + 700, which
+                assert json.loads(answer).get("truncated", which[0] == "fork"), which
+            for which in (("messages", "big"), ("read_around", "big", 2), ("diff", "many", 1)):
+                assert "characters cut]" in answers[which]
+                assert len(answers[which].encode()) > room * 0.9
+            assert json.loads(answers["tape_info", "big"])["meta"]["n"] == "short"
+            assert json.loads(answers["messages", "big"])["items"][0]["id"] == "m"
+
+    def test_s13_what_has_no_room_is_reached_by_further_calls(self, store: tape.Store) -> None:
+        """Tapes by the cursor, messages and anchors by what was first; the last come first, an ancestor's, too."""
+        chat = store.tape("parent")
+        for n in range(20):
+            store.create(f"t{n}", meta={"m": "x" * 20_000})
+            chat.append(role="user", content="y" * 3_000, id=f"m{n}")
+            chat.handoff(f"h{n}", summary="z" * 3_000)
+            if n == 9:
+                chat = chat.fork("fork")
+        tools = store.tools("read")
+
+        def ask(tool: str, **arguments: Any) -> Any:
+            return json.loads(tools.call(tool, arguments))
+
+        listed: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = ask("list_tapes", limit=7, cursor=cursor)
+            assert page["truncated"]
+            listed += [item["id"] for item in page["items"]]
+            cursor = page["cursor"]
+        assert listed == [info.id for info in store.list(limit=50)]
+        anchors: list[str] = []
+        before, more = "", True
+        while more:
+            page = ask("anchors", tape="fork", before=before)
+            anchors[:0] = [item["name"] for item in page["items"]]
+            more, before = page["truncated"], f"{page['items'][0]['tape']}:{page['items'][0]['seq']}"
+        assert anchors == [f"h{n}" for n in range(20)]
+        assert [item["name"] for item in ask("anchors", tape="fork", limit=2)["items"]] == ["h18", "h19"]
+        own = chat.anchors(limit=2)
+        assert ask("anchors", tape="fork", limit=1, before=own[1].seq)["items"][0]["name"] == own[0].name
+        for wrong in ("h3", "no:h3", ":", -1, 1.5):
+            assert tools.call("anchors", {"tape": "fork", "before": wrong}).failed
+        ids: list[str] = []
+        before, more = "", True
+        while more:
+            page = ask("messages", tape="fork", before=before)
+            ids[:0] = [item["id"] for item in page["items"]]
+            more, before = page["truncated"], ids[0]
+        assert ids == [f"m{n}" for n in range(20)]
+        assert chat.tools().call("tape_anchors").split("\n")[-1].split()[1] == "h19:"
+        assert len(chat.tools().call("tape_anchors")) <= 16_000
+
+    def test_s13_a_store_to_be_read_offers_nothing_that_writes(self, backend: Backend) -> None:
+        """On a read-only store the tools of a store and of a tape are those that read, and no text speaks of more."""
+        specs = [BlockSpec("memory"), BlockSpec("skills", provider=Documents())]
+        with backend.open(blocks=specs) as store:
+            store.tape("chat").set_block("memory", "x")
+            assert len(store.tape("chat").tools()) == 9
+        store = backend.open(blocks=specs, read_only=True)
+        chat = store.tape("chat")
+        assert store.tools("write").names == store.tools("read").names == STORE_TOOLS[:8]
+        names = ["tape_info", "tape_search", "tape_context", "tape_anchors", "search_block"]
+        assert chat.tools().names == names
+        for tools in (store.tools("write"), chat.tools()):
+            assert {tool.effect for tool in tools} == {"reads"}
+            assert "notes" not in tools.prompt()
+
+    def test_s13_a_text_in_place_of_an_object_or_a_list_is_refused(self, store: tape.Store) -> None:
+        """It is answered with the name of the argument, and a text is not taken apart into labels."""
+        store.tape("chat").append(role="user", content="x")
+        tools = store.tools("write")
+        for name, arguments, field in (
+            ("append", {"content": "x", "fields": "{}"}, "fields: must be an object, not a str"),
+            ("append", {"content": "x", "fields": [1]}, "fields: must be an object, not a list"),
+            ("label", {"add": "abc"}, "add: must be a list, not a str"),
+            ("handoff", {"name": "n", "summary": "s", "next_steps": [1]}, "next_steps[0]: must be a string, not a int"),
+            ("messages", {"at": [1]}, "at: must be a whole number or a string, not a list"),
+        ):
+            assert tools.call(name, {"tape": "chat", **arguments}) == f"Error: {field}"
+        assert store.get("chat").info().head == 2
+
+    def test_s13_an_async_program_runs_tools_beside_its_loop(self, backend: Backend) -> None:
+        """The tools of an async store are plain ones; a call in a thread, or in a hop of the store, is awaited."""
+
+        async def work() -> None:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                tools = await store.tools("write")
+                assert not (await asyncio.to_thread(tools.call, "append", {"tape": "t", "content": "hi"})).failed
+                answer = await store.run(lambda plain: plain.tools("read").call("messages", {"tape": "t"}))
+                assert json.loads(answer)["items"][0]["data"]["content"] == "hi"
+
+        asyncio.run(asyncio.wait_for(work(), 60))
 
     def test_s13_tools_say_what_they_do(self, chat: tape.Tape) -> None:
         """Whoever lets a model only read can tell by the effect of a tool."""

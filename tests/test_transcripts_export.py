@@ -12,7 +12,9 @@ from support.transcript_files import DATA, load
 
 import tape
 from tape.core.messages.shapes import Other, Text, read
-from tape.transcripts import EXPORT_FORMATS, export_transcript, import_transcript
+from tape.transcripts import EXPORT_FORMATS, export_transcript, genai_message, import_transcript
+from tape.transcripts.exports.losses import Losses
+from tape.transcripts.exports.shapes import as_anthropic, as_chat, as_items
 
 TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
@@ -122,6 +124,176 @@ class TestRoundTrips:
         function = {"name": "look", "arguments": '{"at":1}'}
         assert asked["tool_calls"] == [{"id": "c1", "type": "function", "function": function}]
         assert (answered["role"], answered["tool_call_id"]) == ("tool", "c1")
+
+
+GEMINI: list[dict[str, Any]] = [
+    {"role": "user", "parts": [{"text": "What is this?"}, {"inlineData": {"mimeType": "image/png", "data": "aGVs"}}]},
+    {"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "look", "args": {"at": 1}}}]},
+    {"role": "user", "parts": [{"functionResponse": {"id": "c1", "name": "look", "response": {"result": "found"}}}]},
+    {"role": "model", "parts": [{"text": "A train."}]},
+]
+AI_SDK: dict[str, Any] = {
+    "role": "assistant",
+    "parts": [
+        {"type": "step-start"},
+        {"type": "text", "text": "I look."},
+        {"type": "tool-look", "toolCallId": "c1", "state": "output-available", "input": {"at": 1}, "output": "found"},
+    ],
+}
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVs"}}
+
+
+class TestShapes:
+    """What is of another API is converted, however like the wanted one it looks."""
+
+    @pytest.mark.parametrize(
+        ("message", "expected"),
+        [
+            ({"role": "assistant", "content": None, "tool_calls": [None]}, [{"role": "assistant", "content": ""}]),
+            ({"role": "model", "content": "x"}, [{"role": "assistant", "content": "x"}]),
+            ({"role": "human", "content": [{"type": "text", "text": "x"}]}, [{"role": "user", "content": "x"}]),
+            ({"role": "critic", "content": "x"}, [{"role": "user", "content": "x"}]),
+            ({"role": "user", "content": [{"type": "text", "content": "x"}]}, [{"role": "user", "content": "x"}]),
+            (
+                AI_SDK,
+                [
+                    {"role": "assistant", "content": "I look.", "tool_calls": [CALL]},
+                    {"role": "tool", "tool_call_id": "c1", "content": "found"},
+                ],
+            ),
+            (
+                {"role": "user", "content": [{"type": "text", "text": "x"}, PICTURE]},
+                [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "text", "text": "x"},
+                            {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVs"}},
+                        ],
+                    }
+                ],
+            ),
+            (
+                {"role": "assistant", "content": [{"type": "text", "text": "x"}, PICTURE]},
+                [{"role": "assistant", "content": "x\n\n[image/png, 3 bytes]"}],
+            ),
+        ],
+    )
+    def test_as_chat(self, message: dict[str, Any], expected: list[Any]) -> None:
+        """OpenAI's roles, parts and calls alone are passed on as they are."""
+        assert as_chat(message, Losses()) == expected
+        for body in expected:
+            assert as_chat(body, Losses()) == [body]
+
+    @pytest.mark.parametrize(
+        ("message", "expected"),
+        [
+            ({"role": "model", "content": "x"}, {"role": "assistant", "content": [{"type": "text", "text": "x"}]}),
+            ({"role": "critic", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": "x"}]}),
+            (
+                {"role": "user", "content": [{"type": "text", "content": "x"}]},
+                {"role": "user", "content": [{"type": "text", "text": "x"}]},
+            ),
+            (
+                {"role": "user", "content": [{"type": "image", "image": "https://a/b.png"}]},
+                {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]},
+            ),
+            ({"role": "user", "content": [PICTURE]}, {"role": "user", "content": [PICTURE]}),
+        ],
+    )
+    def test_as_anthropic(self, message: dict[str, Any], expected: dict[str, Any]) -> None:
+        """Anthropic's roles and blocks alone are passed on as they are."""
+        assert as_anthropic(message, Losses()) == expected
+        assert as_anthropic(expected, Losses()) == expected
+
+    def test_results_beside_their_calls_are_a_user_s(self, store: tape.Store, tmp_path: Path) -> None:
+        """A step of the AI SDK becomes the turns that Anthropic requires."""
+        last = {"type": "text", "text": "Found."}
+        chat = store.create("talk", messages=[{**AI_SDK, "parts": [*AI_SDK["parts"], last]}])
+        assert write(chat, "anthropic", tmp_path / "out.json") == []
+        said = json.loads((tmp_path / "out.json").read_text())["messages"]
+        assert [(turn["role"], [block["type"] for block in turn["content"]]) for turn in said] == [
+            ("assistant", ["text", "tool_use"]),
+            ("user", ["tool_result"]),
+            ("assistant", ["text"]),
+        ]
+
+    def test_as_items(self) -> None:
+        """Of the Responses API, too, a message of another role is no item."""
+        message = {"type": "message", "role": "model", "content": [{"type": "output_text", "text": "x"}]}
+        assert as_items(message, Losses()) == [message | {"role": "assistant"}]
+        odd: dict[str, Any] = {"type": "message", "role": "user", "content": [{"type": []}, {"type": "input_text"}]}
+        assert as_items(odd, Losses())[0]["role"] == "user"
+
+    @pytest.mark.parametrize(
+        ("message", "role", "parts"),
+        [
+            (
+                AI_SDK,
+                "assistant",
+                [
+                    {"type": "text", "content": "I look."},
+                    {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": 1}},
+                    {"type": "tool_call_response", "id": "c1", "response": "found"},
+                ],
+            ),
+            (
+                {"role": "user", "content": [PICTURE]},
+                "user",
+                [{"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGVs"}],
+            ),
+            (
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a/b.png"}}]},
+                "user",
+                [{"type": "uri", "modality": "image", "uri": "https://a/b.png"}],
+            ),
+            (
+                {"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]},
+                "user",
+                [{"type": "file", "modality": "image", "file_id": "file-1"}],
+            ),
+            (
+                {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]},
+                "assistant",
+                [{"type": "redacted_thinking", "data": "x"}],
+            ),
+            (
+                {"role": "model", "parts": [{"type": "text", "content": "x"}, {"type": "own", "x": 1}]},
+                "assistant",
+                [{"type": "text", "content": "x"}, {"type": "own", "x": 1}],
+            ),
+        ],
+    )
+    def test_genai_message(self, message: dict[str, Any], role: str, parts: list[Any]) -> None:
+        """Parts of the conventions are passed on; pictures, files and parts of no counterpart are not lost."""
+        with tape.open(":memory:") as store:
+            (appended,) = store.create(messages=[message]).messages()
+            assert genai_message(appended) == {"role": role, "parts": parts}
+
+    def test_a_tape_of_gemini(self, store: tape.Store, tmp_path: Path) -> None:
+        """Each answer of a "model" is a span of a trace, and ChatGPT's tree has its texts and arguments."""
+        chat = store.create("talk", messages=GEMINI)
+        assert write(chat, "otlp", tmp_path / "out.json") == []
+        (resource,) = json.loads((tmp_path / "out.json").read_text())["resourceSpans"]
+        assert [span["name"] for span in resource["scopeSpans"][0]["spans"]] == ["invoke_agent", "chat", "chat"]
+        assert write(chat, "chatgpt", tmp_path / "out.json") == ["1 tool call's id"]
+        (talk,) = json.loads((tmp_path / "out.json").read_text())
+        contents = [node["message"]["content"] for node in talk["mapping"].values()]
+        assert [content.get("text") or content["parts"] for content in contents] == [
+            ["What is this?\n[image/png, 3 bytes]"],
+            '{"at":1}',
+            '{"result":"found"}',
+            ["A train."],
+        ]
+        assert write(chat, "atif", tmp_path / "out.json") == ["1 attachment"]
+        assert write(chat, "openai", tmp_path / "out.json") == []
+        assert [body["role"] for body in json.loads((tmp_path / "out.json").read_text())] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
 
 
 class TestLosses:

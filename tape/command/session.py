@@ -126,7 +126,7 @@ class Session:
 
     @property
     def unwritable(self) -> bool:
-        """Whether the store is a file that cannot be written, so that a read cannot update its index or checks."""
+        """Whether the store is a file that cannot be written, so that a check of it cannot be noted."""
         url = self.url
         if url.get_backend_name() != "sqlite" or is_memory(url):
             return False

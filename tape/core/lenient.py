@@ -21,8 +21,10 @@ from tape.errors import InvalidEntry
 __all__ = ["from_strict", "lenient", "to_strict"]
 
 _HALF = re.compile("[\ud800-\udfff]")
-_DEEPEST = strict.MAX_DEPTH - 8
-"""Some levels are left for what the value is put into."""
+_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_SPARE = 8
+"""Levels that are left for what the value is put into."""
+_DEEPEST = strict.MAX_DEPTH - _SPARE
 _LONGEST = 10_000
 """Characters kept of the ``str()`` of an object that is no data."""
 _CONSTANTS = {None: "null", True: "true", False: "false"}
@@ -33,9 +35,10 @@ _JSON = "json"
 def lenient(value: Any) -> tuple[Any, list[str]]:
     """Return a value as strict JSON, which every write takes, and what had to be replaced for that, each with its path.
 
-    What is strict JSON already comes back equal, with nothing to report. Halves of characters become U+FFFD, NaN and
-    infinities None, tuples and sets lists, bytes base64, keys strings, objects with ``to_dict()`` or ``model_dump()``,
-    dataclasses and msgspec structs dicts, and any other object a text. The value itself is not changed.
+    What is strict JSON already comes back equal, with nothing to report. Two halves of a character that follow each
+    other become that character, as when chunks of a stream are joined; other halves become U+FFFD, NaN and infinities
+    None, tuples and sets lists, bytes base64, keys strings, objects with ``to_dict()`` or ``model_dump()``, dataclasses
+    and msgspec structs dicts, and any other object a text. The value itself is not changed.
     """
     try:
         return msgspec.json.decode(strict.encode(value, "value")), []
@@ -48,18 +51,19 @@ def to_strict(value: Any) -> Any:
     """Return a value as strict JSON, which every write takes and from which ``from_strict`` makes the value again.
 
     What is strict JSON already comes back equal. A value with NaN, infinities or halves of characters, or one that is
-    nested too deeply, is kept as ``{"json": text}``, and so is one that looks like that; Python's json makes it again.
-    Two halves that follow each other come back as their character. What JSON has no form for (objects, tuples, sets,
-    bytes, keys that are no strings) comes back as ``lenient`` makes it. The value itself is not changed.
+    nested too deeply to be put into another, is kept as ``{"json": text}``, and so is one that looks like that;
+    Python's json makes it again. Two halves that follow each other come back as their character. What JSON has no form
+    for (objects, tuples, sets, bytes, keys that are no strings) comes back as ``lenient`` makes it. The value itself is
+    not changed.
     """
     try:
-        made = msgspec.json.decode(strict.encode(value, "value"))
+        made = msgspec.json.decode(strict.encode(value, "value", spare=_SPARE))
     except InvalidEntry:
         keeping = _Keeping()
         made = keeping.clean(value, "", 0)
         if keeping.kept:
             try:
-                return {_JSON: json.dumps(made, default=lambda other: lenient(other)[0])}
+                return {_JSON: _with_names_apart(json.dumps(made, default=lambda other: lenient(other)[0]))}
             except (TypeError, ValueError, RecursionError):
                 # Something deep inside contains itself, has keys that are no texts, or goes deeper than Python does.
                 made = lenient(value)[0]
@@ -79,6 +83,33 @@ def from_strict(value: Any) -> Any:
 
 def _is_kept(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and _JSON in value
+
+
+def _joined(text: str) -> str:
+    """Return a text in which two halves of a character that follow each other are that character."""
+    return _HALVES.sub(lambda halves: halves[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+
+
+def _whole(text: str) -> str:
+    """Return a text that has characters alone."""
+    return _HALF.sub("\N{REPLACEMENT CHARACTER}", _joined(text))
+
+
+def _with_names_apart(text: str) -> str:
+    """Return JSON in which names that Python keeps apart, and JSON does not, differ: ``True`` and ``"true"``."""
+    renamed = False
+
+    def apart(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal renamed
+        made: dict[str, Any] = {}
+        for name, item in pairs:
+            while name in made:
+                name, renamed = f"{name}'", True
+            made[name] = item
+        return made
+
+    held = json.loads(text, object_pairs_hook=apart)
+    return json.dumps(held) if renamed else text
 
 
 class _Cleaning:
@@ -147,7 +178,7 @@ class _Cleaning:
             key = key.value
         name = _CONSTANTS[key] if key is None or isinstance(key, bool) else key if type(key) is str else _as_text(key)
         self._report(f"{path}.{name}".lstrip("."), f"is a key of type {type(key).__name__}")
-        return _HALF.sub("\N{REPLACEMENT CHARACTER}", name)
+        return _whole(name)
 
     @staticmethod
     def _order(value: Any) -> Any:
@@ -159,9 +190,9 @@ class _Cleaning:
     def _text(self, text: str, path: str, prefix: str = "") -> str:
         if not _HALF.search(text):
             return text
-        return str(
-            self._report(path, f"{prefix}holds half of a character", _HALF.sub("\N{REPLACEMENT CHARACTER}", text))
-        )
+        joined = _joined(text)
+        held = "half of a character" if _HALF.search(joined) else "a character in two halves"
+        return str(self._report(path, f"{prefix}holds {held}", _whole(joined)))
 
     def _integer(self, number: int, path: str) -> int | str:
         try:
@@ -177,7 +208,7 @@ class _Cleaning:
         return number
 
     def _report(self, path: str, problem: str, replacement: Any = None) -> Any:
-        self.replaced.append(_HALF.sub("\N{REPLACEMENT CHARACTER}", f"{path or 'value'} {problem}"))
+        self.replaced.append(_whole(f"{path or 'value'} {problem}"))
         return replacement
 
 
@@ -201,7 +232,8 @@ class _Keeping(_Cleaning):
         return self._keep(value)
 
     def _text(self, text: str, path: str, prefix: str = "") -> str:
-        return str(self._keep(text)) if _HALF.search(text) else text
+        joined = _joined(text)
+        return str(self._keep(joined)) if _HALF.search(joined) else joined
 
     def _float(self, number: float, path: str) -> float | None:
         return number if math.isfinite(number) else float(self._keep(number))
@@ -238,4 +270,4 @@ def _as_text(value: Any) -> str:
         text = str(value)
     except Exception:
         text = f"<{type(value).__name__}>"
-    return _HALF.sub("\N{REPLACEMENT CHARACTER}", text[:_LONGEST])
+    return _whole(text[:_LONGEST])

@@ -175,19 +175,22 @@ def seconds(value: Any, field: str, most: float = LONGEST_WAIT) -> float:
     raise InvalidEntry(field, f"must be a number of seconds, not {shown(value)}")
 
 
-def encode(value: Any, field: str) -> bytes:
-    """Return ``value`` as JSON bytes that decode to an equal value, or raise naming the part that does not."""
+def encode(value: Any, field: str, *, spare: int = 0) -> bytes:
+    """Return ``value`` as JSON bytes that decode to an equal value, or raise naming the part that does not.
+
+    With ``spare`` it has to leave so many levels for what it is put into.
+    """
     try:
         raw = _encode(value)
         # NaN, tuples, integer keys, dates and the like encode, but come back as something else.
         if _decode(raw) == value:
             # Brackets bound the depth from above; only a value with many of them needs the walk.
-            if len(raw) > 2 * MAX_DEPTH and _brackets(raw) > MAX_DEPTH:
-                _walk(value, field, 0, set())
+            if len(raw) > 2 * (MAX_DEPTH - spare) and _brackets(raw) > MAX_DEPTH - spare:
+                _walk(value, field, spare, set())
             return raw
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         pass
-    _walk(value, field, 0, set())
+    _walk(value, field, spare, set())
     raise InvalidEntry(field, "cannot be stored as JSON and read back equal")
 
 

@@ -29,7 +29,7 @@ LONG_WAL = 64 * 1024 * 1024
 LONG_TRANSACTION = 60.0
 """Seconds after which an open transaction is reported."""
 LONG_LAG = 10_000
-"""Entries; a search indexes so many in a second or two."""
+"""Entries; a search that may write indexes so many in a second or two."""
 FINISH = "tape retain --older-than 36500d --apply --yes"
 """Finishes interrupted purges and imports. No tape is old enough for it to purge another one."""
 _MOST = 5
@@ -156,7 +156,7 @@ def lag_finding(lag: int) -> Finding:
     """Report how far the search index is behind."""
     if lag <= LONG_LAG:
         return Finding("index", "ok", f"about {count(lag, 'entry')} behind")
-    return Finding("index", "note", f"about {count(lag, 'entry')} behind", "tape search anything")
+    return Finding("index", "note", f"about {count(lag, 'entry')} behind", "tape search --index anything")
 
 
 def integrity_finding(problems: list[str]) -> Finding:

@@ -215,10 +215,10 @@ class Snapshot:
         key = None if key is None else strict.identifier(key, "key", reserved=True)
         return self._reader.entry(self._id, self._point, seq, key, inherited=inherited)
 
-    def anchors(self, limit: int = 20, before: int | Anchor | None = None) -> list[Anchor]:
+    def anchors(self, limit: int = 20, before: int | Anchor | tuple[str, int] | None = None) -> list[Anchor]:
         """Return the last anchors and handoffs, newest last; ``before`` the first of them for the page before.
 
-        A seq will do, too, for an anchor of the tape's own; on a fork the list goes on with inherited ones.
+        Its tape and seq will do, too, or a seq of the tape's own; on a fork the list goes on with inherited ones.
         """
         return self._reader.anchors(self._id, self._point, limit, before)
 

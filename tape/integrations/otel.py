@@ -182,7 +182,7 @@ def _spans(path: list[tape.Message], content: bool) -> Iterator[tuple[int, str, 
     called: dict[str, str] = {}
     for place, message in enumerate(path):
         said = genai_message(message)
-        if message.role == "assistant":
+        if said["role"] == "assistant":
             kept = ((message.meta or {}).get("otel") or {}).get("attributes") or {}
             facts = {name: held for name, held in kept.items() if held is not None and name not in _REFERENCES}
             facts |= {_OPERATION: "chat", _REFERENCES[_OUTPUTS]: _reference(message.tape, message.seq)}

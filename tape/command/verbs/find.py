@@ -211,9 +211,14 @@ def search(
     since: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded since.")] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded until.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
+    index: Annotated[
+        bool, typer.Option("--index", help="Let the search index catch up first; without it nothing is written.")
+    ] = False,
 ) -> None:
     """Find messages by their words, newest first, on one tape or on all."""
-    with session.open(read_only=session.unwritable) as store:
+    from tape.handles.doctor import LONG_LAG
+
+    with session.open(read_only=not index) as store:
         hits = store.search(
             query,
             tape=None if tape_ is None else session.find(store, tape_).id,
@@ -222,6 +227,9 @@ def search(
             since=None if since is None else at_moment(since, "--since"),
             until=None if until is None else at_moment(until, "--until"),
         )
+        lag = store.health().index_lag or 0
+    if lag > LONG_LAG:
+        session.out.note(f"the search index is about {count(lag, 'entry')} behind: --index lets it catch up")
     if session.out.as_json:
         session.out.array(json_shapes.hit(hit) for hit in hits)
         return

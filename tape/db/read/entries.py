@@ -215,12 +215,14 @@ def anchors(view: TapeView, limit: int, before: tuple[str, int] | None) -> list[
     return latest[::-1]
 
 
-def before_anchor(tape: str, before: int | Anchor | None) -> tuple[str, int] | None:
+def before_anchor(tape: str, before: int | Anchor | tuple[str, int] | None) -> tuple[str, int] | None:
     """Return the tape and the seq before which anchors are wanted; a seq alone is one of the tape's own."""
     if before is None:
         return None
     if isinstance(before, Anchor):
         return before.tape, before.seq
+    if isinstance(before, tuple) and len(before) == 2:
+        return strict.identifier(before[0], "before"), strict.seq(before[1], "before")
     if isinstance(before, bool) or not isinstance(before, int):
-        raise InvalidEntry("before", f"must be an anchor or a seq, not {strict.shown(before)}")
+        raise InvalidEntry("before", f"must be an anchor, its tape and seq, or a seq, not {strict.shown(before)}")
     return tape, strict.seq(before, "before")

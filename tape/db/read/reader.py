@@ -176,7 +176,9 @@ class Reader:
         """Raise Corrupt unless the entries up to a seq are as they were when it had this hash."""
         self.database.read(lambda tx: chain.check_chain(view_of(tx, tape, self.owner), seq, hash, depth))
 
-    def anchors(self, tape: str, point: Point, limit: int, before: int | Anchor | None) -> list[Anchor]:
+    def anchors(
+        self, tape: str, point: Point, limit: int, before: int | Anchor | tuple[str, int] | None
+    ) -> list[Anchor]:
         """Return the last anchors of the tape, newest last."""
         limit, end = strict.limit(limit), entries.before_anchor(tape, before)
         return self.ask(tape, point, lambda view: entries.anchors(view, limit, end), list)

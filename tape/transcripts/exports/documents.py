@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tape.core.messages.shapes import as_text, read
+import msgspec
+
+from tape.core.messages.shapes import Media, Neutral, Text, as_text, read
 from tape.transcripts.exports.losses import Losses, path_of, tree_of
-from tape.transcripts.exports.shapes import as_anthropic, as_chat
+from tape.transcripts.exports.shapes import as_anthropic, as_chat, named
 
 if TYPE_CHECKING:
     from tape.core.records import Message
@@ -30,12 +33,21 @@ def anthropic(view: Snapshot, losses: Losses) -> Iterator[Any]:
         if body is not None and body["role"] == "system":
             system.append(body["content"])
         elif body is not None:
-            messages.append(body)
+            messages += _turns(body)
     if not system:
         yield {"messages": messages}
         return
     whole = system[0] if len(system) == 1 else "\n\n".join(as_text(content) for content in system)
     yield {"system": whole, "messages": messages}
+
+
+def _turns(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a message in turns as Anthropic has them: results beside their calls, as in the AI SDK, are a user's."""
+    if body["role"] != "assistant" or not isinstance(body["content"], list) or not body["content"]:
+        yield body
+        return
+    for results, blocks in itertools.groupby(body["content"], lambda block: block["type"] == "tool_result"):
+        yield {"role": "user" if results else "assistant", "content": list(blocks)}
 
 
 def chatgpt(view: Snapshot, losses: Losses) -> Iterator[Any]:
@@ -60,15 +72,26 @@ def chatgpt(view: Snapshot, losses: Losses) -> Iterator[Any]:
     ]
 
 
+def _said(neutral: Neutral) -> str:
+    """Return the texts of a message without content, and what is shown between them."""
+    return "\n".join(
+        part.text if isinstance(part, Text) else named(part) for part in neutral.parts if isinstance(part, Text | Media)
+    )
+
+
 def _node(message: Message, losses: Losses) -> dict[str, Any]:
     neutral = read(message.data)
     if neutral.calls:
         losses.add("tool call's id", len(neutral.calls))
-    content: dict[str, Any] = {"content_type": "text", "parts": [as_text(message.content)]}
+    text = _said(neutral) if message.content is None else as_text(message.content)
+    content: dict[str, Any] = {"content_type": "text", "parts": [text]}
     recipient = "all"
     if neutral.calls:
         call = neutral.calls[0]
-        recipient, content = call.name, {"content_type": "code", "text": str(call.arguments)}
+        arguments = call.arguments
+        written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        recipient, content = call.name, {"content_type": "code", "text": written}
+        losses.add("text beside a tool call", any(isinstance(part, Text) for part in neutral.parts))
         losses.add("further tool call", len(neutral.calls) - 1)
     elif neutral.results:
         content = {"content_type": "execution_output", "text": as_text(neutral.results[0].content)}

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tape.core.messages.shapes import Neutral, Other, Text, as_text, read
+from tape.core.messages.dialects import ROLES
+from tape.core.messages.media import inline
+from tape.core.messages.shapes import Media, Neutral, Other, Text, as_text, read
 from tape.core.records import micros
 from tape.transcripts.exports.losses import Losses, path_of
 from tape.transcripts.exports.shapes import thought
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["atif", "genai_message", "otlp"]
 
+_GENAI = {
+    "text": ("content",),
+    "reasoning": ("content",),
+    "tool_call": ("name",),
+    "tool_call_response": ("response", "result"),
+    "blob": ("content",),
+    "file": ("file_id",),
+    "uri": ("uri",),
+}
+"""The parts of the conventions, each with the fields of which one makes it theirs."""
+_AI_SDK = ("tool-", "dynamic-tool", "step-", "source-", "data-")
 _SOURCES = {"assistant": "agent", "system": "system", "developer": "system"}
 
 
@@ -38,6 +51,7 @@ def atif(view: Snapshot, losses: Losses) -> Iterator[Any]:
             observed = step.setdefault("observation", {"results": []})["results"]
             observed.append({"source_call_id": result.id, "content": as_text(result.content)})
         thoughts += _thoughts(neutral, losses)
+        losses.add("attachment", sum(isinstance(part, Media) for part in neutral.parts))
         text = _text(neutral)
         if not text and not neutral.calls:
             continue
@@ -76,8 +90,9 @@ def otlp(view: Snapshot, losses: Losses) -> Iterator[Any]:
     """
     messages = path_of(view, losses)
     trace = _hex(view.id, 16)
-    rendered = [(message, _as_parts(read(message.data), losses)) for message in messages]
-    answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    said = [read(message.data) for message in messages]
+    rendered = [_as_parts(neutral, losses) for neutral in said]
+    answers = [index for index, neutral in enumerate(said) if neutral.role == "assistant"]
     root = _span(trace, view.id, None, "invoke_agent", messages, {"gen_ai.operation.name": "invoke_agent"})
     spans = [root]
     for index in answers:
@@ -89,11 +104,11 @@ def otlp(view: Snapshot, losses: Losses) -> Iterator[Any]:
             "gen_ai.input.messages_ref": f"tape:{view.id}@{message.seq}",
         }
         if index == answers[-1]:
-            behind = [parts for _, parts in rendered[index + 1 :] if parts is not None]
+            behind = [parts for parts in rendered[index + 1 :] if parts is not None]
             losses.add("message behind the last answer", len(behind))
-            before = [parts for _, parts in rendered[:index] if parts is not None]
+            before = [parts for parts in rendered[:index] if parts is not None]
             values["gen_ai.input.messages"] = msgspec.json.encode(before).decode()
-            values["gen_ai.output.messages"] = msgspec.json.encode([rendered[index][1]]).decode()
+            values["gen_ai.output.messages"] = msgspec.json.encode([rendered[index]]).decode()
         spans.append(_span(trace, message.id, root["spanId"], "chat", [message], values))
     resource = {"attributes": _attributes({"service.name": view.info().agent or "tape"})}
     yield {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "tape"}, "spans": spans}]}]}
@@ -120,12 +135,27 @@ def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def genai_message(message: Message) -> dict[str, Any]:
-    """Return a message as OpenTelemetry's GenAI conventions have it; one that was recorded so comes as it was."""
-    parts = message.data.get("parts")
-    if isinstance(parts, list) and all(isinstance(part, dict) and "type" in part for part in parts):
-        return {"role": message.role or "user", "parts": parts}
+    """Return a message as OpenTelemetry's GenAI conventions have it; its parts as they are if they were recorded so."""
+    parts, role = message.data.get("parts"), message.role or "user"
+    if isinstance(parts, list) and all(map(_is_genai, parts)):
+        return {"role": ROLES.get(role, role), "parts": parts}
     neutral = read(message.data)
-    return _as_parts(neutral, Losses()) or {"role": neutral.role, "parts": []}
+    made = _as_parts(neutral, Losses()) or {"role": neutral.role, "parts": []}
+    # The conventions leave room for parts of any other type.
+    made["parts"] += [
+        part.part
+        for part in neutral.parts
+        if isinstance(part, Other) and thought(part.part) is None and isinstance(part.part.get("type"), str)
+    ]
+    return made
+
+
+def _is_genai(part: Any) -> bool:
+    """Whether a part is one of the conventions, and not one of the AI SDK, whose parts have a type as well."""
+    if not isinstance(part, dict) or not isinstance(kind := part.get("type"), str):
+        return False
+    needed = _GENAI.get(kind)
+    return not kind.startswith(_AI_SDK) if needed is None else any(name in part for name in needed)
 
 
 def _as_parts(neutral: Neutral, losses: Losses) -> dict[str, Any] | None:
@@ -134,11 +164,25 @@ def _as_parts(neutral: Neutral, losses: Losses) -> dict[str, Any] | None:
     text = _text(neutral)
     if text:
         parts.append({"type": "text", "content": text})
+    parts += [_media(part) for part in neutral.parts if isinstance(part, Media)]
     for call in neutral.calls:
         parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": _loaded(call.arguments)})
     for result in neutral.results:
         parts.append({"type": "tool_call_response", "id": result.id, "response": as_text(result.content)})
     return {"role": neutral.role, "parts": parts} if parts else None
+
+
+def _media(media: Media) -> dict[str, Any]:
+    """Return a picture, sound or file: its data, the id under which a provider keeps it, or its address."""
+    about = {"modality": media.kind, **({"mime_type": media.media_type} if media.media_type else {})}
+    data = inline(media)
+    if media.text is not None:
+        return {"type": "text", "content": media.text}
+    if data is not None:
+        return {"type": "blob", **about, **({"mime_type": data[0]} if data[0] else {}), "content": data[1]}
+    if media.file_id:
+        return {"type": "file", **about, "file_id": media.file_id}
+    return {"type": "uri", **about, "uri": media.url}
 
 
 def _thoughts(neutral: Neutral, losses: Losses) -> list[str]:

@@ -1,23 +1,61 @@
 """Redaction: what is taken out of a report before it is written. Pure.
 
 Patterns are applied to every text, names and keys included; fields are taken out wherever they stand; tool outputs are
-taken out whole. An entry of which anything was taken out loses its hash: with it a short secret could be guessed.
+taken out whole. JSON that is kept as a text is looked into as well. An entry of which anything was taken out loses its
+hash: with it a short secret could be guessed.
+
+What a tool gave back is recognised by its shape alone. Whoever reads messages needs the id of the call that a result
+answers and skips a result without one; here such a result would be a secret that stays.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from tape.core.messages.dialects import with_result
-
 __all__ = ["REDACTED", "Redaction"]
 
 REDACTED = "[redacted]"
-_OUTPUTS = ("content", "output", "result", "errorText", "structuredContent")
-_RESULT = re.compile(r"(^|[_-])(tool|call)[_-]?(result|output)|_output$|^(tool-|dynamic-tool)")
-"""The types of parts and items that hold what a tool gave back."""
+_ROLES = frozenset({"tool", "function", "toolresult", "toolresponse", "ipython"})
+"""The roles in which only tools speak."""
+_TYPES = ("type", "part_kind", "block_type")
+_RESULT = re.compile(r"(^|_)(tool|call|function|execution)_?(result|response|return|output|error)s?(_|$)|_output$")
+"""The types of parts and items that are what a tool gave back."""
+_CALL_WITH_RESULT = re.compile(r"^tool(_|$)|^dynamic_tool$|_call$|_execution$")
+"""The types of those that are a call, and may hold its result as well."""
+# The names of fields below are in lower case and without what is no letter: ``errorText`` and ``error_text`` are one.
+_OF_CALL = re.compile("(source|tool)?(call|use)id|args|arguments")
+"""The fields that a call has, or what answers one."""
+_HOLDER = re.compile(r"(tool|function|execution)(use|call)?(result|response|return|output)s?$")
+"""The fields that hold a result as a part of their own, or the bare output."""
+_OUTPUT = re.compile(
+    "artifact|contents?|error(text)?|exception|items|logs|[a-z]*outputs?|parts|response|[a-z]*results?(display)?"
+    "|returnvalue|stderr|stdout|structuredcontent|text|value"
+)
+"""Where a result stands beside other fields."""
+_NAME = re.compile(
+    "args|arguments|blocktype|callid|id|input|iserror|kind|name|outcome|partkind|role|state|status|type"
+    "|tool(call|use)?(id|name)"
+)
+"""The fields of a part that is a result which tell what it answers: all others are what the tool gave back."""
+_NAMES_INSIDE = {
+    "functionresponse": re.compile("id|name"),
+    "toolresult": re.compile("tooluseid|status"),
+    "codeexecutionresult": re.compile("id|outcome"),
+}
+"""The same for a result in a field of its own, as Gemini and Bedrock have it."""
+_SHOWN = frozenset({"call", "media", "other", "result", "text", "thinking"})
+_NAME_SHOWN = re.compile("part|call|name|kind|length|error")
+"""Parts as a page shows them: what they are, and which of their fields are no text."""
+_LAYOUTS: list[dict[str, Any]] = [
+    {**layout, "ensure_ascii": escaped}
+    for layout in ({"separators": (",", ":")}, {}, {"indent": 2}, {"indent": 4})
+    for escaped in (False, True)
+]
+"""How JSON is written in texts."""
 
 
 class Redaction:
@@ -27,6 +65,8 @@ class Redaction:
         self._patterns = [re.compile(pattern) for pattern in patterns]
         self._fields = frozenset(fields)
         self._tool_outputs = tool_outputs
+        self._kinds: dict[str, Any] = {}
+        """What each call of a run that was seen was a call of."""
 
     def __bool__(self) -> bool:
         return bool(self._patterns or self._fields or self._tool_outputs)
@@ -45,25 +85,98 @@ class Redaction:
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self.text(value)
+            return self._json(value) if value.lstrip()[:1] in ("{", "[") else self.text(value)
         if isinstance(value, list | tuple):
             return [self._value(item) for item in value]
         if not isinstance(value, dict):
             # A number may be a secret, too, such as that of a card.
             return value if value is None or isinstance(value, bool) else self._number(value)
-        outputs: tuple[str, ...] = ()
+        if len(value) == 1 and isinstance(value.get("json"), str) and "json" not in self._fields:
+            # What ``tape.to_strict`` kept, which may be JSON of any kind.
+            return {self.text("json"): self._json(value["json"])}
         if self._tool_outputs:
-            outputs, value = _OUTPUTS if _is_result(value) else (), with_result(value, lambda held: held and REDACTED)
+            value = self._without_outputs(value)
         return {
-            self.text(name): REDACTED if name in self._fields or (name in outputs and item) else self._value(item)
-            for name, item in value.items()
+            self.text(name): REDACTED if name in self._fields else self._value(item) for name, item in value.items()
         }
+
+    def _json(self, text: str) -> str:
+        """Return a text without what is to be taken out, also out of the JSON that it may be."""
+        try:
+            held = json.loads(text)
+            cleaned = self._value(held)
+        except RecursionError:
+            # Too deep to be looked into, so nobody knows what is in it.
+            return REDACTED
+        except ValueError:
+            return self.text(text)
+        if cleaned is held or cleaned == held:
+            return self.text(text)
+        # A pattern may ask for what stands around a value, so the text is written again as it was.
+        layout = next((layout for layout in _LAYOUTS if json.dumps(held, **layout) == text), None)
+        if layout is None and self.text(text) != text:
+            return REDACTED
+        return self.text(json.dumps(cleaned, **(layout or {})))
 
     def _number(self, value: float) -> Any:
         written = str(value)
         return value if self.text(written) == written else REDACTED
 
+    # -- what tools gave back
 
-def _is_result(value: dict[str, Any]) -> bool:
-    kind = value.get("type")
-    return value.get("role") in ("tool", "function") or (isinstance(kind, str) and bool(_RESULT.search(kind)))
+    def _without_outputs(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return an object without the outputs of tools that are its own; objects in it are looked at later."""
+        kinds = [_words(value[name]) for name in _TYPES if isinstance(value.get(name), str)]
+        if any(map(_RESULT.search, kinds)) or ("retry_prompt" in kinds and value.get("tool_name")):
+            return _bare(value, _NAME)
+        role = value.get("role")
+        spoken = isinstance(role, str) and _letters(role) in _ROLES
+        if (
+            spoken
+            or any(map(_CALL_WITH_RESULT.search, kinds))
+            or any(_OF_CALL.fullmatch(_letters(name)) for name in value)
+        ):
+            value = {name: _taken(item) if _OUTPUT.fullmatch(_letters(name)) else item for name, item in value.items()}
+        elif value.keys() >= {"run", "lane", "n"}:
+            value = self._without_result_of_run(value)
+        return {name: _inside(name, item) for name, item in value.items()}
+
+    def _without_result_of_run(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return what a run recorded of a call, without the result unless the call is known not to be a tool's."""
+        call = (value["run"], value["lane"], value["n"])
+        if "kind" in value:
+            self._kinds[str(call)] = value["kind"]
+        if self._kinds.get(str(call), "tool") != "tool":
+            return value
+        return {name: _taken(item) if name in ("value", "error") else item for name, item in value.items()}
+
+
+def _words(name: str) -> str:
+    """Return a name in one spelling: ``tool-result``, ``toolResult`` and ``tool_result`` are one."""
+    return re.sub("[^a-z0-9]+", "_", re.sub("([a-z0-9])([A-Z])", r"\1_\2", name).lower())
+
+
+@functools.lru_cache(1_000)
+def _letters(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def _taken(item: Any) -> Any:
+    """Return what stands in place of an output; parts that a page shows stay parts."""
+    if isinstance(item, list) and all(isinstance(part, dict) and part.get("part") in _SHOWN for part in item):
+        return [_bare(part, _NAME_SHOWN) for part in item]
+    return item and REDACTED
+
+
+def _inside(name: str, item: Any) -> Any:
+    """Return the value of a field; one that is named as a result is taken out."""
+    letters = _letters(name)
+    if not isinstance(item, dict | list | str) or not _HOLDER.search(letters):
+        return item
+    names = _NAMES_INSIDE.get(letters)
+    return _taken(item) if names is None or not isinstance(item, dict) else _bare(item, names)
+
+
+def _bare(result: dict[str, Any], names: re.Pattern[str]) -> dict[str, Any]:
+    """Return a result with these of its fields alone."""
+    return {name: item if names.fullmatch(_letters(name)) else _taken(item) for name, item in result.items()}

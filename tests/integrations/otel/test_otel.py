@@ -300,6 +300,19 @@ class TestExport:
         assert [name for name, _ in told][2:] == ["chat", "execute_tool look", "invoke_agent planner"]
         assert [one.text for one in read(store, told[3][1]["gen_ai.tool.call.result_ref"])][-1] == "secret"
 
+    def test_a_tape_of_another_api(self, store: tape.Store) -> None:
+        """Gemini's "model" answers in spans of its own, and what was shown to it is told as data."""
+        chat = store.create()
+        picture = {"inlineData": {"mimeType": "image/png", "data": "aGVs"}}
+        chat.extend([{"role": "user", "parts": [picture]}, {"role": "model", "parts": [{"text": "A train."}]}])
+        program = Program(None)
+        assert export_spans(chat, program.provider.get_tracer("t"), content=True) == 2
+        (answered,) = [span for span in program.exporter.get_finished_spans() if span.name == "chat"]
+        assert plain(answered.attributes["gen_ai.input.messages"])[0]["parts"] == [
+            {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGVs"}
+        ]
+        assert plain(answered.attributes["gen_ai.output.messages"])[0]["role"] == "assistant"
+
 
 def plain(text: str) -> Any:
     """Return messages without what says nothing, and without the finish reason, which has an attribute of its own."""
