@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
+from tape.core.messages.blocks import UNNAMED
 from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result, Text
 
 __all__ = ["NO_RESULT", "Fix", "Mended", "mend", "settle"]
@@ -127,7 +128,7 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
                 waiting.setdefault(part.id, []).append(made_call)
                 bound[index, position] = made_call
             elif isinstance(part, Result):
-                open_calls = waiting.get(part.id)
+                open_calls = waiting.get(part.id) or _unnamed(waiting, part.id)
                 if not open_calls:
                     fixes.append(Fix("orphan result", part.id, index))
                     continue
@@ -140,13 +141,26 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
     return bound
 
 
+def _unnamed(waiting: dict[str, list[_Made]], id: str) -> list[_Made]:
+    """Return the next open call that a result without an id may answer: its message may be one of several."""
+    if not id.startswith(UNNAMED):
+        return []
+    begins = id[: id.rindex("_") + 1]
+    alike = [
+        calls
+        for other, calls in waiting.items()
+        if calls and other.startswith(begins) and other[len(begins) :].isdecimal()
+    ]
+    return min(alike, key=lambda calls: (-calls[-1].index, int(calls[-1].call.id[len(begins) :])), default=[])
+
+
 def _name(made: list[_Made], tidy: Tidy, fixes: list[Fix]) -> None:
     """Give each call a unique id: the first keeps its own, later ones get a number appended."""
     wanted = [tidy(made_call.call.id) for made_call in made]
     free = _Free(wanted)
     seen: set[str] = set()
     for made_call, wanted_id in zip(made, wanted, strict=True):
-        if made_call.call.id in seen:
+        if made_call.call.id in seen and not made_call.call.id.startswith(UNNAMED):
             fixes.append(Fix("reused call id", made_call.call.id, made_call.index))
         seen.add(made_call.call.id)
         made_call.id = free.take(wanted_id, tidy)
