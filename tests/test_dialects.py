@@ -18,6 +18,7 @@ from tape.core.context.shorten import shorten
 from tape.core.messages import toolcalls
 from tape.core.messages.dialects import with_result
 from tape.core.messages.shapes import Media, as_text, read
+from tape.core.messages.text import text_of
 
 PICTURE = "iVBORw0KGgo" + "A" * 4_001
 
@@ -43,6 +44,11 @@ def anthropic_result(call: str) -> Message:
 
 def shown(chat: tape.Tape) -> list[str]:
     return [message.id for message in chat.messages()]
+
+
+def parts_of(message: Message) -> list[Message]:
+    parts: list[Message] = message["parts"] if "parts" in message else message["content"]
+    return parts
 
 
 class TestDialects:
@@ -319,6 +325,33 @@ class TestDialects:
         first = chat.context().to_anthropic()["messages"][1]["content"][0]
         assert first == {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
         assert chat.search("c2ln") == []
+
+    @pytest.mark.parametrize(
+        "part",
+        [
+            *(part for call, _ in DIALECTS.values() for part in parts_of(call("c1"))),
+            *(part for _, result in DIALECTS.values() for part in parts_of(result("c1"))),
+            *(part for _, result in MEDIA.values() for part in parts_of(result("AAAA"))),
+            {"text": "So", "thought": True},
+            {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+            {"fileData": {"mimeType": "image/png", "fileUri": "gs://a"}},
+            {"image": {"format": "png", "source": {"bytes": "AAAA"}}},
+            {"document": {"format": "txt", "name": "n", "source": {"text": "words"}}},
+            {"reasoningContent": {"reasoningText": {"text": "So"}}},
+            {"type": "data", "uri": "data:image/png;base64,AAAA"},
+            {"type": "blob", "mime_type": "image/png", "content": "AAAA"},
+            {"part_kind": "user-prompt", "content": "hi"},
+            {"part_kind": "builtin-tool-return", "tool_name": "look", "content": {"was": "found"}},
+            {"block_type": "image", "image": "AAAA", "image_mimetype": "image/png"},
+        ],
+    )
+    def test_s7_what_a_part_has_besides_is_found(self, part: Message) -> None:
+        """A field that a dialect does not have is the caller's, and its text is found in every part; data are not."""
+        inner = {name: {**value, "note": "zebra"} for name, value in part.items() if isinstance(value, dict)}
+        for noted in ({**part, "note": "zebra"}, *([{**part, **inner}] if inner else [])):
+            words = text_of({"role": "user", "content": [noted]}).split()
+            assert "zebra" in words
+            assert "AAAA" not in words
 
 
 class TestMediaInResults:

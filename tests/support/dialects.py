@@ -15,7 +15,8 @@ def gemini_call(*calls: str) -> Message:
 
 
 def gemini_result(*calls: str, value: Any = "found") -> Message:
-    made = [{"functionResponse": {"id": c, "name": "look", "response": {"result": value}}} for c in calls]
+    response = {"result": value} if isinstance(value, str) else value
+    made = [{"functionResponse": {"id": c, "name": "look", "response": response}} for c in calls]
     return {"role": "user", "parts": made}
 
 
