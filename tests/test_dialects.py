@@ -318,6 +318,21 @@ class TestDialects:
         (part,) = chat.context().to_openai()[0]["content"]
         assert part == {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
 
+    def test_pictures_of_langchain(self, chat: tape.Tape) -> None:
+        """Its own blocks have the data under another name; they are sent and not found."""
+        image = {"type": "image", "base64": "iVBORw0KGgo", "mime_type": "image/png"}
+        chat.append({"role": "user", "content": [{"type": "text", "text": "See"}, image]})
+        picture = chat.context().to_openai()[0]["content"][1]
+        assert picture == {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo"}}
+        assert chat.search("iVBORw0KGgo") == []
+
+    @pytest.mark.parametrize(("provider", "kind"), [("anthropic", "thinking"), ("google", "text")])
+    def test_thinking_of_pydantic_ai(self, chat: tape.Tape, provider: str, kind: str) -> None:
+        """Only what Anthropic signed goes back to it."""
+        thought = {"part_kind": "thinking", "content": "Hm.", "signature": "c2ln", "provider_name": provider}
+        chat.append({"role": "assistant", "parts": [thought, {"part_kind": "text", "content": "Yes."}]})
+        assert chat.context().to_anthropic()["messages"][1]["content"][0]["type"] == kind
+
     def test_signed_thinking_goes_back_to_anthropic(self, chat: tape.Tape) -> None:
         """Claude signs what it thinks also where others serve it."""
         thought = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}

@@ -28,6 +28,7 @@ _SETTINGS = frozenset(("providerMetadata", "providerOptions", "callProviderMetad
 _NO_TEXT = frozenset(("role", "type")) | _IDS | _TYPES | _OPAQUE | _SETTINGS
 _TOOL_DATA = frozenset(("arguments", "input", "args", "output", "result", "results", "structuredContent"))
 _MEDIA = _TYPES | {"format"}
+_ENCODED = frozenset(("data", "base64", "format", "url"))
 _KINDS = frozenset(("part_kind", "block_type", "kind", "format", "modality", "outcome", "timestamp"))
 """Fields that tell what a part in another dialect is."""
 _TOOL_NAMES = frozenset(("name", "tool_name"))
@@ -113,12 +114,12 @@ def _texts(value: Any, *, in_tool: bool, unread: frozenset[str] = frozenset()) -
         media = not _MEDIA.isdisjoint(value) and value.get("type") != "text"
         for name, item in value.items():
             if in_tool:
-                if not (media and name == "data"):
+                if not (media and name in ("data", "base64")):
                     yield name
                     yield from _texts(item, in_tool=True)
             elif name in _TOOL_DATA:
                 yield from _texts(_decoded(item), in_tool=True)
-            elif name not in _NO_TEXT and name not in unread and not (media and name in ("data", "format", "url")):
+            elif name not in _NO_TEXT and name not in unread and not (media and name in _ENCODED):
                 yield from _texts(item, in_tool=False, unread=unread)
     elif in_tool and isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)

@@ -147,11 +147,11 @@ def _unnamed(waiting: dict[str, list[_Made]], id: str) -> list[_Made]:
         return []
     begins = id[: id.rindex("_") + 1]
     alike = [
-        calls
+        (-calls[-1].index, len(other), other)
         for other, calls in waiting.items()
         if calls and other.startswith(begins) and other[len(begins) :].isdecimal()
     ]
-    return min(alike, key=lambda calls: (-calls[-1].index, int(calls[-1].call.id[len(begins) :])), default=[])
+    return waiting[min(alike)[2]] if alike else []
 
 
 def _name(made: list[_Made], tidy: Tidy, fixes: list[Fix]) -> None:
