@@ -166,16 +166,12 @@ def _gemini_call(made: Part) -> list[Part] | None:
 
 
 def _gemini_result(held: Part) -> list[Part] | None:
-    response, files = held.get("response"), held.get("parts")
-    content = response
+    """Return a result; the files that belong to it stand beside its response."""
+    content, files = output(held.get("response")), held.get("parts")
     if files:
-        said = [response] if response else []
-        content = [_shown(item) for item in said]
-        content += [
-            known or _shown(item)
-            for item in (files if isinstance(files, list) else [files])
-            for known in [file_in(item) if isinstance(item, dict) else None]
-        ]
+        said = content if isinstance(content, list) else [content] if content else []
+        beside = output(files)
+        content = [_shown(item) for item in (*said, *(beside if isinstance(beside, list) else [beside]))]
     return result(held.get("id"), content, unnamed_as=unnamed(held.get("name")))
 
 

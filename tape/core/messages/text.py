@@ -119,7 +119,7 @@ def _texts(value: Any, *, in_tool: bool, unread: frozenset[str] = frozenset()) -
                     yield from _texts(item, in_tool=True)
             elif name in _TOOL_DATA:
                 yield from _texts(_decoded(item), in_tool=True)
-            elif name not in _NO_TEXT and name not in unread and not (media and name in _ENCODED):
+            elif not (name in _NO_TEXT or (media and name in _ENCODED) or (name in unread and isinstance(item, str))):
                 yield from _texts(item, in_tool=False, unread=unread)
     elif in_tool and isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)
