@@ -15,10 +15,14 @@ from support.request_rules import check_all
 import tape
 from tape import new_ids
 from tape.core.context.shorten import shorten
+from tape.core.entries import payloads
+from tape.core.entries.payloads import Place
 from tape.core.messages import toolcalls
 from tape.core.messages.dialects import with_result
 from tape.core.messages.shapes import Media, as_text, read
 from tape.core.messages.text import text_of
+from tape.core.plan.lookup import Standing
+from tape.db.view.tape_view import TapeView
 
 PICTURE = "iVBORw0KGgo" + "A" * 4_001
 
@@ -44,6 +48,12 @@ def anthropic_result(call: str) -> Message:
 
 def shown(chat: tape.Tape) -> list[str]:
     return [message.id for message in chat.messages()]
+
+
+def answers_of(chat: tape.Tape) -> list[list[str]]:
+    """Return, for each message, the calls that it was bound to."""
+    recorded = [entry.payload for entry in chat.entries(kinds=["append"])]
+    return [[answer.call for answer in one.answers] for one in recorded if isinstance(one, payloads.Append)]
 
 
 def parts_of(message: Message) -> list[Message]:
@@ -471,6 +481,65 @@ class TestWithoutIds:
         chat.restore("call")
         chat.retract("again")
         assert shown(chat) == ["call", "result"]
+
+    @pytest.mark.parametrize("batch", [True, False], ids=["as a batch", "one by one"])
+    @pytest.mark.parametrize("at_once", [True, False], ids=["in one message", "in one each"])
+    @pytest.mark.parametrize(("call", "result"), NAMELESS.values(), ids=NAMELESS)
+    def test_the_entry_names_the_calls_it_answers(
+        self, chat: tape.Tape, call: Any, result: Any, at_once: bool, batch: bool
+    ) -> None:
+        """Each result is bound to the next call, so that a fork and a compaction wait for none that was answered."""
+        results = [result("rain", "sun")] if at_once else [result("rain"), result("sun")]
+        messages = [{"role": "user", "content": "look"}, call("Oslo", "Rome"), *results]
+        for group in [messages] if batch else [[message] for message in messages]:
+            chat.extend(group)
+        answers = [call for calls in answers_of(chat) for call in calls]
+        assert answers == toolcalls.find(call("Oslo", "Rome"))[0]
+        child = chat.fork(new_ids.new_id())
+        child.append(role="assistant", content="Rain and sun.")
+        chat.merge(child)
+        chat.extend([{"role": "user" if n % 2 else "assistant", "content": "word " * 200} for n in range(20)])
+        chat.compact(lambda request: "Rain in Oslo.", budget=2_000, head=0)
+        summary = chat.summary()
+        assert summary is not None
+        assert {message.id for message in chat.messages()[:4]} <= set(summary.covers)
+        assert chat.verify().ok
+
+    def test_a_result_on_another_branch_answers_nothing_here(self, chat: tape.Tape) -> None:
+        """An answer that is made again on a branch of its own is bound as the first was."""
+        call, result = NAMELESS["gemini"]
+        chat.append(call("Oslo", "Rome"), id="call")
+        chat.append(result("rain"), id="first")
+        chat.append(result("snow"), id="second", parent="call")
+        first, second = answers_of(chat)[1:]
+        assert first == second
+
+    def test_more_results_than_calls_are_bound_once(self, chat: tape.Tape) -> None:
+        """What answers a call again is bound to it, never twice by one message."""
+        call, result = NAMELESS["gemini"]
+        chat.extend([call("Oslo", "Rome"), result("rain"), result("rain", "sun", "snow")])
+        assert len(chat.messages()) == 3
+        assert chat.verify().ok
+        check_all(chat.context())
+
+    def test_r1_binding_costs_the_same_in_every_turn(self, chat: tape.Tape, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Though each turn makes a call of the same name, a result asks for as many messages as in the first."""
+        call, result = NAMELESS["gemini"]
+        asked: list[Place] = []
+        standing = TapeView.standing
+
+        def counted(view: TapeView, place: Place) -> Standing:
+            asked.append(place)
+            return standing(view, place)
+
+        monkeypatch.setattr(TapeView, "standing", counted)
+        costs = []
+        for turn in range(40):
+            chat.append(call(f"city {turn}"))
+            asked.clear()
+            chat.append(result(f"rain {turn}"))
+            costs.append(len(asked))
+        assert max(costs[5:]) == costs[5]
 
     def test_what_is_opaque_is_neither_shown_nor_found(self, chat: tape.Tape) -> None:
         """The signature of a call is for the model that made it."""

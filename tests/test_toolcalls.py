@@ -252,6 +252,21 @@ class TestBinding:
         chat.retract("first")
         assert shown(chat) == ["second", "two"]
 
+    @pytest.mark.parametrize("forked", [False, True])
+    def test_a_later_revision_above_is_no_nearer(self, chat: tape.Tape, forked: bool) -> None:
+        """The nearest call is the deepest, however often one above it was written again since."""
+        chat.append(openai_call("c1"), id="first")
+        chat.append(openai_call("c1"), id="second")
+        if forked:
+            chat = chat.fork(new_ids.new_id())
+        for number in range(20):
+            chat.revise("first", {**openai_call("c1"), "content": f"look {number}"})
+        chat.append(openai_result("c1"), id="result")
+        chat.retract("first")
+        assert shown(chat) == ["second", "result"]
+        chat.retract("second")
+        assert shown(chat) == []
+
     def test_a_result_binds_only_to_a_call_on_its_own_path(self, chat: tape.Tape) -> None:
         """The same call id on another branch has nothing to do with it."""
         chat.append(role="user", content="look", id="ask")

@@ -20,6 +20,7 @@ __all__ = [
     "result",
     "text",
     "thinking",
+    "tool_of",
     "unnamed",
     "url_safe",
 ]
@@ -38,6 +39,11 @@ _FILES = frozenset({*_FAMILIES, "file", "document"})
 def unnamed(tool: Any) -> str | None:
     """Return what the id of a call of a tool begins with where it has none; None without the name of a tool."""
     return f"{UNNAMED}{tool}_" if isinstance(tool, str) and tool else None
+
+
+def tool_of(id: str) -> str | None:
+    """Return what the ids of all calls of a tool begin with, given that of one without an id; None for any other."""
+    return id[: id.rindex("_") + 1] if id.startswith(UNNAMED) else None
 
 
 def call(id: Any, name: Any, arguments: Any, unnamed_as: str | None = None) -> list[Part] | None:

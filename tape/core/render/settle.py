@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
-from tape.core.messages.blocks import UNNAMED
+from tape.core.messages.blocks import UNNAMED, tool_of
 from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result, Text
 
 __all__ = ["NO_RESULT", "Fix", "Mended", "mend", "settle"]
@@ -143,13 +143,11 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
 
 def _unnamed(waiting: dict[str, list[_Made]], id: str) -> list[_Made]:
     """Return the next open call that a result without an id may answer: its message may be one of several."""
-    if not id.startswith(UNNAMED):
+    tool = tool_of(id)
+    if tool is None:
         return []
-    begins = id[: id.rindex("_") + 1]
     alike = [
-        (-calls[-1].index, len(other), other)
-        for other, calls in waiting.items()
-        if calls and other.startswith(begins) and other[len(begins) :].isdecimal()
+        (-calls[-1].index, len(other), other) for other, calls in waiting.items() if calls and tool_of(other) == tool
     ]
     return waiting[min(alike)[2]] if alike else []
 
