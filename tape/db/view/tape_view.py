@@ -304,7 +304,7 @@ class TapeView(Struct):
         """
         key, asked = call_key(call), 0
         for most in _MAKERS:
-            if self.ancestry is None:
+            if self.ancestry is None and self.now:
                 rows = self.tx.all(self.sql.makers, (self.number, key, most))
                 makers = [Maker(Place(lane, ordinal), seq) for lane, ordinal, seq in rows[asked:]]
             else:
