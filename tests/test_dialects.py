@@ -541,6 +541,26 @@ class TestWithoutIds:
             costs.append(len(asked))
         assert max(costs[5:]) == costs[5]
 
+    def test_c2_a_budget_parts_no_call_from_its_result(self, chat: tape.Tape) -> None:
+        """Whatever is left out, each call that is shown has the result that it had."""
+        call, result = NAMELESS["gemini"]
+        for turn in range(6):
+            chat.append(role="user", content="look " * 9)
+            for step in range(3):
+                places = [f"{turn}{step}{n}" for n in range(3)]
+                chat.append(call(*places))
+                chat.extend([result(f"in {place} " + "rain " * 30) for place in places])
+        for budget in range(450, 3_000, 150):
+            context = chat.context(budget=budget)
+            check_all(context)
+            assert context.repairs == []
+            request = context.to_openai()
+            calls = {made["id"]: made["function"]["arguments"] for one in request for made in one.get("tool_calls", [])}
+            for one in request:
+                if one["role"] == "tool" and "in " in one["content"]:
+                    place = json.loads(calls[one["tool_call_id"]])["city"]
+                    assert f"in {place} " in one["content"]
+
     def test_what_is_opaque_is_neither_shown_nor_found(self, chat: tape.Tape) -> None:
         """The signature of a call is for the model that made it."""
         call, result = NAMELESS["gemini"]
