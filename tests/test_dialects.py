@@ -470,6 +470,17 @@ class TestWithoutIds:
         assert ["rain" in answers[0], "sun" in answers[1]] == [True, True]
 
     @pytest.mark.parametrize(("call", "result"), NAMELESS.values(), ids=NAMELESS)
+    def test_a_call_that_nobody_answered_takes_no_later_result(self, chat: tape.Tape, call: Any, result: Any) -> None:
+        """Results go to the nearest message that calls their tool."""
+        chat.extend([call("Bonn"), {"role": "user", "content": "go on"}])
+        chat.extend([call("Oslo", "Rome"), result("rain"), result("sun")])
+        context = chat.context()
+        check_all(context)
+        assert [repair.what for repair in context.repairs] == ["unsettled call"]
+        lost, *answers = [one["content"] for one in context.to_openai() if one["role"] == "tool"]
+        assert ["no result" in lost, "rain" in answers[0], "sun" in answers[1]] == [True] * 3
+
+    @pytest.mark.parametrize(("call", "result"), NAMELESS.values(), ids=NAMELESS)
     def test_a_result_goes_with_its_call(self, chat: tape.Tape, call: Any, result: Any) -> None:
         """They are bound when they are recorded: the result of the same tool in another turn stays."""
         chat.append(call("Oslo"), id="call")

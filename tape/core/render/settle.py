@@ -114,6 +114,7 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
     """Return the call for the place of each call and each result; repeated calls and orphan results have none."""
     bound: dict[tuple[int, int], _Made] = {}
     waiting: dict[str, list[_Made]] = {}
+    nearest: dict[str | None, int] = {}
     for index, message in enumerate(messages):
         here: list[_Made] = []
         for position, part in enumerate(message.parts):
@@ -126,9 +127,13 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
                 made.append(made_call)
                 here.append(made_call)
                 waiting.setdefault(part.id, []).append(made_call)
+                nearest[tool_of(part.id)] = index
                 bound[index, position] = made_call
             elif isinstance(part, Result):
-                open_calls = waiting.get(part.id) or _unnamed(waiting, part.id)
+                tool = tool_of(part.id)
+                open_calls = (
+                    waiting.get(part.id) if tool is None else _unnamed(waiting, tool, part.id, nearest.get(tool, -1))
+                )
                 if not open_calls:
                     fixes.append(Fix("orphan result", part.id, index))
                     continue
@@ -141,15 +146,17 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
     return bound
 
 
-def _unnamed(waiting: dict[str, list[_Made]], id: str) -> list[_Made]:
-    """Return the next open call that a result without an id may answer: its message may be one of several."""
-    tool = tool_of(id)
-    if tool is None:
-        return []
+def _unnamed(waiting: dict[str, list[_Made]], tool: str, id: str, index: int) -> list[_Made]:
+    """Return the open call of a message that a result without an id answers: its own, or the next of its tool."""
+    own = waiting.get(id)
+    if own and own[-1].index == index:
+        return own
     alike = [
-        (-calls[-1].index, len(other), other) for other, calls in waiting.items() if calls and tool_of(other) == tool
+        (len(other), other)
+        for other, calls in waiting.items()
+        if calls and calls[-1].index == index and tool_of(other) == tool
     ]
-    return waiting[min(alike)[2]] if alike else []
+    return waiting[min(alike)[1]] if alike else []
 
 
 def _name(made: list[_Made], tidy: Tidy, fixes: list[Fix]) -> None:
