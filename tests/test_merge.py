@@ -16,6 +16,7 @@ import tape
 from tape import BlockSpec, Slot
 from tape.core.entries import payloads
 from tape.core.merge.three_way import BlockSide, BlockValue, block_lines, merge_block
+from tape.core.messages import toolcalls
 
 POLICIES = ("fail", "ours", "theirs")
 
@@ -545,6 +546,25 @@ class TestUnsettledCalls:
             middle.merge(child)
         middle.restore(str(receipts[0].message_id))
         middle.merge(child)
+
+    def test_a_call_of_a_shape_that_was_not_known_then_is_not_waited_for(
+        self, chat: tape.Tape, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On an older tape no call of a shape learnt since was recorded, nor is the parent held up by one."""
+        with monkeypatch.context() as older:
+            older.setattr(toolcalls, "find", lambda message: ([], []))
+            chat.append({"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "look", "args": {}}}]})
+        child = chat.fork("child")
+        child.append(role="assistant", content="found")
+        assert chat.merge(child).message_ids == [child.messages()[-1].id]
+
+    def test_a_call_with_its_result_is_not_waited_for(self, chat: tape.Tape) -> None:
+        """A part that is call and result in one waits for nothing."""
+        part = {"type": "tool-look", "toolCallId": "c1", "state": "output-available", "input": {}, "output": "done"}
+        chat.append({"role": "assistant", "parts": [part]})
+        child = chat.fork("child")
+        child.append(role="assistant", content="found")
+        assert chat.merge(child).message_ids == [child.messages()[-1].id]
 
     def test_what_was_left_behind_is_not_waited_for(self, chat: tape.Tape) -> None:
         """A call that the conversation went on without does not stop a merge, nor does one under a clear."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 import pytest
 from support.backends import Backend
-from support.parts import APIS, renderings
+from support.dialects import DIALECTS, llama_call
 
 import tape
 from tape import new_ids
-from tape.core.context.shorten import shorten
 from tape.core.entries import payloads
 from tape.core.messages import toolcalls
-from tape.core.messages.dialects import with_result
-from tape.core.messages.shapes import read
 
 Message = dict[str, Any]
 
@@ -64,71 +60,6 @@ def sdk_call(*calls: str) -> Message:
 def sdk_result(*calls: str) -> Message:
     made = [{"type": "tool-result", "toolCallId": c, "toolName": "look", "output": "found"} for c in calls]
     return {"role": "tool", "content": made}
-
-
-def gemini_call(*calls: str) -> Message:
-    made = [{"function_call": {"id": call, "name": "look", "args": {}}} for call in calls]
-    return {"role": "model", "parts": [{"text": "I look."}, *made]}
-
-
-def gemini_result(*calls: str) -> Message:
-    made = [{"functionResponse": {"id": c, "name": "look", "response": {"result": "found"}}} for c in calls]
-    return {"role": "user", "parts": made}
-
-
-def bedrock_call(*calls: str) -> Message:
-    made = [{"toolUse": {"toolUseId": call, "name": "look", "input": {}}} for call in calls]
-    return {"role": "assistant", "content": [{"text": "I look."}, *made]}
-
-
-def bedrock_result(*calls: str) -> Message:
-    made = [{"toolResult": {"toolUseId": c, "status": "success", "content": [{"text": "found"}]}} for c in calls]
-    return {"role": "user", "content": made}
-
-
-def framework_call(*calls: str) -> Message:
-    made = [{"type": "function_call", "call_id": call, "name": "look", "arguments": "{}"} for call in calls]
-    return {"role": "assistant", "content": [{"type": "text", "text": "I look."}, *made]}
-
-
-def framework_result(*calls: str) -> Message:
-    return {"role": "tool", "content": [{"type": "function_result", "call_id": c, "result": "found"} for c in calls]}
-
-
-def genai_call(*calls: str) -> Message:
-    made = [{"type": "tool_call", "id": call, "name": "look", "arguments": {}} for call in calls]
-    return {"role": "assistant", "parts": [{"type": "text", "content": "I look."}, *made]}
-
-
-def genai_result(*calls: str) -> Message:
-    return {"role": "tool", "parts": [{"type": "tool_call_response", "id": c, "response": "found"} for c in calls]}
-
-
-def pydantic_call(*calls: str) -> Message:
-    made = [{"part_kind": "tool-call", "tool_call_id": call, "tool_name": "look", "args": "{}"} for call in calls]
-    return {"role": "assistant", "parts": [{"part_kind": "text", "content": "I look."}, *made]}
-
-
-def pydantic_result(*calls: str) -> Message:
-    return {
-        "role": "user",
-        "parts": [{"part_kind": "tool-return", "tool_call_id": c, "content": "found"} for c in calls],
-    }
-
-
-def llama_call(*calls: str) -> Message:
-    made = [{"block_type": "tool_call", "tool_call_id": c, "tool_name": "look", "tool_kwargs": {}} for c in calls]
-    return {"role": "assistant", "content": [{"block_type": "text", "text": "I look."}, *made]}
-
-
-DIALECTS: dict[str, tuple[Any, Any]] = {
-    "gemini": (gemini_call, gemini_result),
-    "bedrock": (bedrock_call, bedrock_result),
-    "agent-framework": (framework_call, framework_result),
-    "genai": (genai_call, genai_result),
-    "pydantic-ai": (pydantic_call, pydantic_result),
-}
-"""The shapes of other APIs and frameworks, which are read as Anthropic's blocks are."""
 
 
 class TestFind:
@@ -321,6 +252,21 @@ class TestBinding:
         chat.retract("first")
         assert shown(chat) == ["second", "two"]
 
+    @pytest.mark.parametrize("forked", [False, True])
+    def test_a_later_revision_above_is_no_nearer(self, chat: tape.Tape, forked: bool) -> None:
+        """The nearest call is the deepest, however often one above it was written again since."""
+        chat.append(openai_call("c1"), id="first")
+        chat.append(openai_call("c1"), id="second")
+        if forked:
+            chat = chat.fork(new_ids.new_id())
+        for number in range(20):
+            chat.revise("first", {**openai_call("c1"), "content": f"look {number}"})
+        chat.append(openai_result("c1"), id="result")
+        chat.retract("first")
+        assert shown(chat) == ["second", "result"]
+        chat.retract("second")
+        assert shown(chat) == []
+
     def test_a_result_binds_only_to_a_call_on_its_own_path(self, chat: tape.Tape) -> None:
         """The same call id on another branch has nothing to do with it."""
         chat.append(role="user", content="look", id="ask")
@@ -403,118 +349,6 @@ class TestBinding:
         chat.revise("result", openai_result("c2"))
         chat.revise("call", openai_call("c2"))
         assert shown(chat) == ["call"]
-
-
-class TestDialects:
-    """What other APIs and frameworks say is shown, found, counted and cut as if it were said in Anthropic's blocks."""
-
-    @pytest.mark.parametrize(("call", "result"), DIALECTS.values(), ids=DIALECTS)
-    def test_they_are_rendered_alike(self, store: tape.Store, call: Any, result: Any) -> None:
-        """Every request shows the text, the call and its result, with nothing to repair."""
-        contexts: list[tape.Context] = []
-        for made, answered in ((call, result), (anthropic_call, anthropic_result)):
-            chat = store.tape(new_ids.new_id())
-            chat.extend([{"role": "user", "content": "look"}, made("c1"), answered("c1")])
-            contexts.append(chat.context())
-        theirs, ours = contexts
-        assert theirs.repairs == []
-        for api in APIS:
-            request = repr(renderings(theirs)[api])
-            for found in ("{'result': 'found'}", '{"result":"found"}'):
-                request = request.replace(found, "found")
-            assert request == repr(renderings(ours)[api])
-        assert 0 <= theirs.tokens - ours.tokens <= 8
-
-    @pytest.mark.parametrize(("call", "result"), DIALECTS.values(), ids=DIALECTS)
-    def test_c3_their_results_are_cut(self, call: Any, result: Any) -> None:
-        """A long result is cut inside its own shape; the call is left alone."""
-        long = repr(result("c1")).replace("found", "found " * 500)
-        message: Message = ast.literal_eval(long)
-        short = shorten(message, 100)
-        assert "characters cut" in repr(short)
-        assert len(repr(short)) < 600
-        assert toolcalls.find(short) == ([], ["c1"])
-        assert shorten(call("c1"), 100) == call("c1")
-
-    @pytest.mark.parametrize(("call", "result"), DIALECTS.values(), ids=DIALECTS)
-    def test_s7_their_words_are_found(self, chat: tape.Tape, call: Any, result: Any) -> None:
-        """Texts, tools and results are; what names a part is not."""
-        chat.extend([call("c1"), result("c1")])
-        assert [hit.role in ("assistant", "model") for hit in chat.search("look")] == [True]
-        assert len(chat.search("found")) == 1
-        for word in ("function_call", "toolUse", "part_kind", "tool-return", "tool_call_response", "c1"):
-            assert chat.search(word) == []
-        assert chat.messages()[0].text == "I look."
-
-    @pytest.mark.parametrize(
-        "part",
-        [
-            *(result("c1").get("parts", result("c1").get("content"))[0] for _, result in DIALECTS.values()),
-            {"part_kind": "retry-prompt", "tool_name": "look", "tool_call_id": "c1", "content": "found"},
-            {"type": "tool_call_response", "id": "c1", "result": "found"},
-            {"type": "function_result", "call_id": "c1", "items": [{"type": "text", "text": "found"}]},
-            {"toolResult": {"toolUseId": "c1", "content": [{"json": {"was": "found"}}]}},
-        ],
-    )
-    def test_every_result_can_be_changed(self, part: Message) -> None:
-        """What is read as a result is what redaction and cutting take out, in the part's own shape."""
-        (result,) = read({"role": "user", "content": [part]}).results
-        assert "found" in repr(result.content)
-        changed = with_result(part, lambda held: "gone")
-        assert "found" not in repr(changed)
-        assert (part.keys(), "found" in repr(part)) == (changed.keys(), True)
-
-    @pytest.mark.parametrize(
-        ("message", "word"),
-        [
-            (
-                anthropic_result("c1") | {"content": [{"type": "uri", "uri": "s3://b", "title": "Quarterly"}]},
-                "quarterly",
-            ),
-            ({"role": "user", "content": [{"type": "data", "uri": "r://a", "description": "Quarterly"}]}, "quarterly"),
-            ({"role": "assistant", "content": "The answer", "text": "t", "thought": "because"}, "answer because"),
-            ({"role": "user", "type": "text", "content": "hi", "title": "Important"}, "important"),
-            ({"role": "user", "content": "x", "source": {"type": "text", "content": "abc", "by": "Ann"}}, "ann abc"),
-            ({"role": "user", "content": "x", "layout": {"block_type": {"a": "deep"}}}, "deep"),
-            ({"role": "user", "content": [{"block_type": ["x"], "text": "odd"}, {"part_kind": {}}]}, "odd"),
-        ],
-    )
-    def test_what_only_looks_alike_is_data(self, chat: tape.Tape, message: Message, word: str) -> None:
-        """Outside of parts, and in parts that tell nothing of a dialect, every text is found as it always was."""
-        chat.append(message)
-        assert len(chat.search(word)) == 1
-        assert chat.messages()[0].to_dict() == message
-        assert chat.context().tokens < 100
-
-    def test_calls_of_langchain(self, chat: tape.Tape) -> None:
-        """Beside the content, with their arguments under another name: found, and rendered for every API."""
-        call = {"type": "tool_call", "id": "c1", "name": "look", "args": {"city": "Oslo"}}
-        chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        chat.append({"role": "tool", "tool_call_id": "c1", "content": "Drizzle"})
-        assert [hit.role for hit in chat.search("oslo")] == ["assistant"]
-        assert chat.context().to_openai()[0]["tool_calls"][0]["function"]["arguments"] == '{"city":"Oslo"}'
-
-    def test_files_thoughts_and_other_parts(self, chat: tape.Tape) -> None:
-        """Pictures become those of each API; a model's thinking is no text of its own."""
-        picture = {"inline_data": {"mime_type": "image/png", "data": "-_-_"}}
-        chat.append({"role": "user", "parts": [{"text": "See"}, picture]})
-        said = {"text": "A cat.", "thought_signature": "c2ln"}
-        chat.append({"role": "model", "parts": [{"text": "Hm.", "thought": True}, said]})
-        item = {"kind": "image-url", "url": "https://a.b/c.png"}
-        chat.append({"role": "user", "parts": [{"part_kind": "user-prompt", "content": ["And", item]}]})
-        chat.append(
-            {"role": "user", "content": [{"type": "uri", "uri": "https://a.b/d.png", "media_type": "image/png"}]}
-        )
-        image = {"block_type": "image", "image": "aGk=", "image_mimetype": "image/png"}
-        chat.append({"role": "user", "content": [{"block_type": "text", "text": "Here"}, image]})
-        first, second, third, fourth, fifth = chat.context().to_openai()
-        assert first["content"][1]["image_url"]["url"] == "data:image/png;base64,+/+/"
-        assert (second["role"], second["content"][-6:]) == ("assistant", "A cat.")
-        assert chat.messages()[1].text == "A cat."
-        assert chat.search("c2ln") == []
-        assert [part["type"] for part in third["content"]] == ["text", "image_url"]
-        assert fourth["content"][0]["image_url"]["url"] == "https://a.b/d.png"
-        assert fifth["content"][1]["image_url"]["url"] == "data:image/png;base64,aGk="
 
 
 class TestRecord:

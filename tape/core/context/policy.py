@@ -91,7 +91,7 @@ class Standard(Struct, frozen=True):
     tool_chars: int = 500
     """How much of an older tool output is kept."""
     name: str = "standard"
-    version: int = 2
+    version: int = 3
 
     def shape(
         self,

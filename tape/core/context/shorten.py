@@ -1,10 +1,14 @@
-"""Cutting old tool output, with its shape kept and a visible mark where something is missing. Pure."""
+"""Cutting old tool output, with its shape kept and a visible mark where something is missing. Pure.
+
+Media are shown whole or not at all, in every dialect: a truncated image cannot be decoded.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tape.core.messages.dialects import with_result
+from tape.core.messages.dialects import file_in, output, with_result
 from tape.core.messages.media import label, read_data_url, read_media
 from tape.core.messages.shapes import Media, Text, contents
 
@@ -27,25 +31,37 @@ def shorten(message: dict[str, Any], limit: int, where: str = "") -> dict[str, A
         return short
 
     result = dict(message)
-    if message.get("role") == "tool" or "tool_call_id" in message:
-        result["content"] = cut(message.get("content"))
     if str(message.get("type", "")).endswith("_call_output"):
         result["output"] = cut(message.get("output"))
-    for name in ("content", "parts"):
-        if isinstance(result.get(name), list):
-            parts = []
-            for part in result[name]:
-                kind = part.get("type") if isinstance(part, dict) else None
-                if isinstance(part, dict) and isinstance(kind, str):
-                    for inner in ("content", "output", "result"):
-                        is_result = kind in ("tool_result", "tool-result") or (
-                            inner == "output" and (kind.startswith("tool-") or kind == "dynamic-tool")
-                        )
-                        if is_result and inner in part:
-                            part = {**part, inner: cut(part[inner])}
-                parts.append(with_result(part, cut) if isinstance(part, dict) else part)
-            result[name] = parts
+    # With the id of a call, the message itself is the result. So it is if no part names the call that it answers.
+    whole = message.get("role") == "tool" and isinstance(message.get("tool_call_id"), str)
+    if not whole:
+        whole = message.get("role") == "tool" or "tool_call_id" in message
+        for name in ("content", "parts"):
+            parts = message.get(name)
+            if isinstance(parts, list):
+                result[name] = [_with_result(part, cut) for part in parts]
+                whole = whole and all(a is b for a, b in zip(result[name], parts, strict=True))
+    if whole:
+        name = "parts" if message.get("content") is None else "content"
+        result[name] = cut(message.get(name))
     return result if changed else message
+
+
+def _with_result(part: Any, cut: Callable[[Any], Any]) -> Any:
+    """Return a part with the tool result in it cut; the part itself if it holds none."""
+    if not isinstance(part, dict):
+        return part
+    kind = part.get("type")
+    if isinstance(kind, str):
+        names: tuple[str, ...] = ()
+        if kind in ("tool_result", "tool-result"):
+            names = ("content", "output", "result")
+        elif kind.startswith("tool-") or kind == "dynamic-tool":
+            names = ("output",)
+        if any(name in part for name in names):
+            return {**part, **{name: cut(part[name]) for name in names if name in part}}
+    return with_result(part, cut)
 
 
 def _marked(value: Any, address: str) -> Any:
@@ -55,7 +71,7 @@ def _marked(value: Any, address: str) -> Any:
         mark = _marked(value["value"], address)
         kind = "error-text" if value["type"].startswith("error") else "text"
         return value if mark is value["value"] else {"type": kind, "value": mark}
-    parts = contents(value)
+    parts = contents(output(value))
     characters = sum(len(part.text) for part in parts if isinstance(part, Text))
     whole = [f"{characters} characters"] if characters else []
     whole += [label(part) if isinstance(part, Media) else "a part" for part in parts if not isinstance(part, Text)]
@@ -69,9 +85,12 @@ def _has_types(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(part, dict) and "type" in part for part in value)
 
 
+def _media_in(part: dict[str, Any]) -> Media | None:
+    return read_media(file_in(part) or part)
+
+
 def _shorten(value: Any, limit: int, address: str) -> Any:
-    # Media are shown whole or not at all: a truncated image cannot be decoded.
-    media = read_data_url(value) if isinstance(value, str) else read_media(value) if isinstance(value, dict) else None
+    media = read_data_url(value) if isinstance(value, str) else _media_in(value) if isinstance(value, dict) else None
     if media is not None and media.text is None:
         mark = f"[{label(media)}, cut{address}]"
         return mark if isinstance(value, str) else {"type": "text", "text": mark}

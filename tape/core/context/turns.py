@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tape.core.context.shorten import shorten
 from tape.core.messages import shapes
+from tape.core.messages.blocks import tool_of
 
 __all__ = ["Reading", "TurnFacts", "turn_facts", "steps", "turn_starts"]
 
@@ -151,12 +152,18 @@ def steps(
 
     waiting: dict[str, list[int]] = {}
     makers: dict[str, int] = {}
+    # Calls without ids: the results of a tool go with the last step that called it.
+    nearest: dict[str | None, int] = {}
     for index, message in enumerate(messages):
         for call in message.facts.calls:
+            nearest[tool_of(call)] = own[index]
             waiting.setdefault(call, []).append(own[index])
             makers.setdefault(call, own[index])
         for call in message.facts.results:
-            if waiting.get(call):
+            tool = tool_of(call)
+            if tool is not None and tool in nearest:
+                maker = nearest[tool]
+            elif waiting.get(call):
                 maker = waiting[call].pop()
             else:
                 maker = -1 if not whole and made(call) else makers.get(call, own[index])

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from tape.core import strict
+from tape.core.messages.blocks import tool_of
 from tape.core.plan.intents import canonical
 
 __all__ = ["POLICIES", "STRATEGIES", "Conflict", "Divergence", "OpenCalls", "Plan", "check", "differs", "plan"]
@@ -133,12 +134,13 @@ class OpenCalls:
             return False
         waiting = []
         for call in made:
-            # A result answers the nearest call before it with that id.
-            if self._answered[call]:
-                self._answered[call] -= 1
+            # A result answers the nearest call before it with that id, or without ids of that tool.
+            asked = tool_of(call) or call
+            if self._answered[asked]:
+                self._answered[asked] -= 1
             else:
                 waiting.append(call)
         self.open[:0] = waiting
-        self._answered.update(answers)
+        self._answered.update(tool_of(call) or call for call in answers)
         self._made = self._made or bool(made)
         return not (made and answers)

@@ -177,11 +177,11 @@ def _words(content: Any) -> str:
 
 
 def _plain_part(part: dict[str, Any]) -> Media | None:
-    """Parts of the AI SDK and of MCP: an address or data beside a media type."""
+    """Parts of the AI SDK, MCP and LangChain: an address or data beside a media type."""
     if isinstance(part.get("source"), dict):
         return _sourced(part)
     family = str(part.get("type")).partition("-")[0]
-    address = _text(part, "url", "data", "image", "audio", "video")
+    address = _text(part, "url", "data", "base64", "image", "audio", "video")
     media_type = _text(part, "mediaType", "mimeType", "media_type", "mime_type")
     if address is None:
         return None

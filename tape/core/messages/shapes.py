@@ -202,7 +202,8 @@ def read(message: dict[str, Any]) -> Neutral:
     name = message.get("name")
     name = name if isinstance(name, str) and name else None
     if role == "tool" and isinstance(message.get("tool_call_id"), str):
-        return Neutral("tool", [Result(message["tool_call_id"], content, False, name)])
+        held = message.get("parts") if content is None else content
+        return Neutral("tool", [Result(message["tool_call_id"], held, False, name)])
     parts: list[Part] = []
     for source in (content, message.get("parts")):
         if isinstance(source, list):
@@ -212,15 +213,38 @@ def read(message: dict[str, Any]) -> Neutral:
             parts += _part(source)
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        for call in calls:
-            if isinstance(call, dict) and isinstance(call.get("id"), str):
-                parts.append(_chat_call(call))
+        made = [_chat_call(call) for call in calls if isinstance(call, dict) and isinstance(call.get("id"), str)]
+        parts += made if content is None or type(content) is str else _beside_content(parts, made)
     refusal, function = message.get("refusal"), message.get("function_call")
     if isinstance(refusal, str) and refusal:
         parts.append(Other({"type": "refusal", "refusal": refusal}))
     if isinstance(function, dict):
         parts.append(Other({**function, "type": "function_call"}))
     return Neutral(role, parts or _beside(message), name)
+
+
+def _beside_content(parts: list[Part], calls: list[Call]) -> list[Call]:
+    """Return the calls that the parts of a message lack.
+
+    LangChain writes each call in the content as its provider has it, and beside it with the arguments as they were read
+    in the end: a call of one id in both is one call, whose place is in ``parts``.
+    """
+    places: dict[str, list[int]] = {}
+    for place, part in enumerate(parts):
+        if isinstance(part, Call):
+            places.setdefault(part.id, []).append(place)
+    missing = []
+    for call in calls:
+        if not places.get(call.id):
+            missing.append(call)
+            continue
+        place = places[call.id].pop(0)
+        if call.arguments not in _NO_ARGUMENTS:
+            parts[place] = call
+    return missing
+
+
+_NO_ARGUMENTS: tuple[Any, ...] = (None, "", "{}", {})
 
 
 def _chat_call(call: dict[str, Any]) -> Call:

@@ -2,8 +2,9 @@
 
 Read once, when the message is recorded, and stored in the entry. Known shapes: OpenAI chat (``tool_calls``,
 ``tool_call_id``), OpenAI Responses items (``call_id``), Anthropic blocks (``tool_use``, ``tool_result``), AI-SDK parts
-(``tool-call``, ``tool-result``, ``tool-<name>``, ``dynamic-tool``), and the dialects of ``dialects``. A result inside
-the message that makes the call needs no binding, because both are shown or hidden together.
+(``tool-call``, ``tool-result``, ``tool-<name>``, ``dynamic-tool``), and the dialects of ``dialects``. Calls and results
+without ids are numbered in their message, by tool. A result inside the message that makes the call needs no binding,
+because both are shown or hidden together.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -13,7 +13,7 @@ from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import OUT, Head
 from tape.errors import UnknownMessage
 
-__all__ = ["Covered", "Lookup", "Standing", "known_place", "visible_place", "waiting"]
+__all__ = ["Covered", "Lookup", "Maker", "Standing", "known_place", "visible_place", "waiting"]
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -34,6 +34,13 @@ class Standing(Struct, frozen=True, gc=False):
     def out(self, cleared: int) -> bool:
         """Whether it was taken out in its own right, and not along with the call it answers."""
         return self.since <= cleared if self.live else self.why == OUT
+
+
+class Maker(NamedTuple):
+    """The place of a message that makes a call, and the entry that said so; 0 for one that cannot have placed it."""
+
+    place: Place
+    seq: int
 
 
 class Covered(Struct, frozen=True):
@@ -67,8 +74,8 @@ class Lookup(Protocol):
     def bindings(self, place: Place, placed: int) -> list[Answer]:
         """Return the calls that a message was bound to when it was appended."""
 
-    def makers(self, call: str) -> list[Place]:
-        """Return the places of the messages that ever made a call."""
+    def makers(self, call: str) -> Iterator[Maker]:
+        """Yield the places of the messages that ever made a call, by the entries that said so, newest first."""
 
     def answers(self, maker: Place) -> list[Place]:
         """Return the places of the messages bound to calls of the message at ``maker``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tape.core.entries.payloads import Answer, Place, Reopened
+from tape.core.messages.blocks import tool_of
 from tape.core.plan.lookup import Lookup
 from tape.core.view.fold import Head
 
@@ -16,18 +17,40 @@ Changes = dict[Place, tuple[bool, frozenset[str]]]
 
 def bind(look: Lookup, head: Head, before: Place, answered: Sequence[str]) -> list[Answer]:
     """Return, for each call answered, the nearest message above that makes it."""
-    bound = []
+    bound: list[Answer] = []
     for call in answered:
-        above = [
-            maker
-            for maker in look.makers(call)
-            if look.contains(before, maker)
-            and (standing := look.standing(maker)).visible(head.cleared)
-            and call in look.body(standing.body, standing.of).calls
-        ]
-        if above:
-            bound.append(Answer(call, max(above, key=lambda place: place.ordinal)))
+        nearest: Place | None = None
+        for place, seq in look.makers(call):
+            if not look.contains(before, place):
+                continue
+            standing = look.standing(place)
+            if standing.visible(head.cleared) and call in look.body(standing.body, standing.of).calls:
+                nearest = place if nearest is None or place.ordinal > nearest.ordinal else nearest
+                if seq == standing.placed:
+                    # Whatever is below it on this path was placed later, and is known by now.
+                    break
+        if nearest is not None:
+            answer = Answer(_open_call(look, head, before, Answer(call, nearest), bound), nearest)
+            bound += [answer] if answer not in bound else []
     return bound
+
+
+def _open_call(look: Lookup, head: Head, before: Place, named: Answer, bound: Sequence[Answer]) -> str:
+    """Return the call that a result answers: without an id, the next of its tool that no result has answered."""
+    call, maker = named.call, named.maker
+    tool = tool_of(call)
+    if tool is None:
+        return call
+    answers = list(bound)
+    for place in look.answers(maker):
+        standing = look.standing(place)
+        if standing.visible(head.cleared) and look.contains(before, place):
+            answers += look.bindings(place, standing.placed)
+    answered = {answer.call for answer in answers if answer.maker == maker}
+    standing = look.standing(maker)
+    made = look.body(standing.body, standing.of).calls
+    waiting = [other for other in made if other not in answered and tool_of(other) == tool]
+    return call if call in waiting or not waiting else waiting[0]
 
 
 def makes(look: Lookup, changed: Changes, answer: Answer, cleared: int) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
+from tape.core.messages.blocks import UNNAMED, tool_of
 from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result, Text
 
 __all__ = ["NO_RESULT", "Fix", "Mended", "mend", "settle"]
@@ -113,6 +114,7 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
     """Return the call for the place of each call and each result; repeated calls and orphan results have none."""
     bound: dict[tuple[int, int], _Made] = {}
     waiting: dict[str, list[_Made]] = {}
+    nearest: dict[str | None, int] = {}
     for index, message in enumerate(messages):
         here: list[_Made] = []
         for position, part in enumerate(message.parts):
@@ -125,9 +127,13 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
                 made.append(made_call)
                 here.append(made_call)
                 waiting.setdefault(part.id, []).append(made_call)
+                nearest[tool_of(part.id)] = index
                 bound[index, position] = made_call
             elif isinstance(part, Result):
-                open_calls = waiting.get(part.id)
+                tool = tool_of(part.id)
+                open_calls = (
+                    waiting.get(part.id) if tool is None else _unnamed(waiting, tool, part.id, nearest.get(tool, -1))
+                )
                 if not open_calls:
                     fixes.append(Fix("orphan result", part.id, index))
                     continue
@@ -140,13 +146,26 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
     return bound
 
 
+def _unnamed(waiting: dict[str, list[_Made]], tool: str, id: str, index: int) -> list[_Made]:
+    """Return the open call of a message that a result without an id answers: its own, or the next of its tool."""
+    own = waiting.get(id)
+    if own and own[-1].index == index:
+        return own
+    alike = [
+        (len(other), other)
+        for other, calls in waiting.items()
+        if calls and calls[-1].index == index and tool_of(other) == tool
+    ]
+    return waiting[min(alike)[1]] if alike else []
+
+
 def _name(made: list[_Made], tidy: Tidy, fixes: list[Fix]) -> None:
     """Give each call a unique id: the first keeps its own, later ones get a number appended."""
     wanted = [tidy(made_call.call.id) for made_call in made]
     free = _Free(wanted)
     seen: set[str] = set()
     for made_call, wanted_id in zip(made, wanted, strict=True):
-        if made_call.call.id in seen:
+        if made_call.call.id in seen and not made_call.call.id.startswith(UNNAMED):
             fixes.append(Fix("reused call id", made_call.call.id, made_call.index))
         seen.add(made_call.call.id)
         made_call.id = free.take(wanted_id, tidy)

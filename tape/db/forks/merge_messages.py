@@ -11,7 +11,7 @@ from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, Place
 from tape.core.merge import divergence
 from tape.core.messages import toolcalls
-from tape.core.plan.lookup import Standing
+from tape.core.plan.lookup import Standing, waiting
 from tape.db.engine.transaction import Transaction
 from tape.db.record.writing import Writing
 from tape.db.sql.rows.tapes import ForkRow
@@ -208,7 +208,10 @@ class MessageMerge:
         calls, end, count = divergence.OpenCalls(), view.head.place, _FIRST_PAGE
         while rows := paths.last_rows(view, end, count):
             for row in rows:
-                if not calls.add(*toolcalls.find(_body(row).message)):
+                body = _body(row)
+                _, answers = toolcalls.find(body.message)
+                # The calls that were recorded: an older tape awaits none of a shape that was not known then.
+                if not calls.add(waiting(body), answers):
                     return calls.open
             if len(rows) < count:
                 break

@@ -212,11 +212,11 @@ class PathWindow:
         if not call:
             # Nothing is recorded of calls without an id.
             raise Unbounded
-        for lane, ordinal, of, tape in self._view.tx.all(
-            self._view.sql.family_makers, (self._view.whole_lineage(), call_key(call))
-        ):
-            if ordinal <= self._high:
-                maker = self._shown(self._view.place_at(lane, ordinal, of or tape))
+        seen: set[Place] = set()
+        for place, _ in self._view.makers(call):
+            if place.ordinal <= self._high and place not in seen:
+                seen.add(place)
+                maker = self._shown(place)
                 if maker is not None and call in maker.facts.calls:
                     return True
         return False

@@ -6,14 +6,14 @@ known here, so that the rows of hundreds of entries are sent together instead of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tape.core.entries import payloads
 from tape.core.entries.message_kinds import decoded
 from tape.core.entries.payloads import ROOT, Body, Payload, Place
 from tape.core.plan.intents import Intent, Planned
-from tape.core.plan.lookup import Standing
+from tape.core.plan.lookup import Maker, Standing
 from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.core.view import slots
@@ -117,10 +117,12 @@ class _KnownView(PlanView):
             return super().body(seq, of)
         return Body(decoded(payload.message), payload.id, tuple(payload.calls))
 
-    def makers(self, call: str) -> list[Place]:
-        """Return the places of the messages that made a call. One on the path from here is nearer than any before."""
+    def makers(self, call: str) -> Iterator[Maker]:
+        """Yield the places of the messages that made a call. One on the path from here is nearer than any before."""
         places = self.tx.makers.get(call)
-        return places if places is not None and self.ancestry is None else super().makers(call)
+        if places is None or self.ancestry is not None:
+            return super().makers(call)
+        return (Maker(place, self.tx.seqs[place]) for place in reversed(places))
 
     def lane(self, place: Place) -> tuple[int, int]:
         """Return the depth at which a place's lane branches off, and that of its last place."""

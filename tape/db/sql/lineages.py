@@ -146,12 +146,13 @@ class Lineages(Compiler):
     # -- calls
 
     @statement
-    def family_makers(self, lineage: Param, call: Param) -> Any:
-        """The places of messages that ever made a tool call."""
+    def family_makers(self, lineage: Param, call: Param, most: Param) -> Any:
+        """The same of a fork and the tapes that it inherits from, nearest first."""
         lin, c = self._lineage(), self.tables.calls.c
         made = sa.and_(c.tape_id == lin.c.tape_id, c.call == call, c.seq <= lin.c.asof)
-        columns = (c.lane, c.ordinal, c.place_tape, lin.c.tape_id)
-        return sa.select(*columns).distinct().select_from(lin.join(self.tables.calls, made))
+        columns = (c.lane, c.ordinal, c.seq, c.place_tape, lin.c.tape_id)
+        rows = sa.select(*columns).select_from(lin.join(self.tables.calls, made))
+        return rows.order_by(lin.c.n, c.seq.desc()).limit(most).offset(ZERO)
 
     @statement
     def family_answers(self, lineage: Param, from_tape: Param, at_lane: Param, at_ordinal: Param) -> Any:

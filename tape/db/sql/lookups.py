@@ -51,10 +51,11 @@ class Lookups(Compiler):
         )
 
     @statement
-    def makers(self, t: Param, call: Param) -> Any:
-        """The places of messages that ever made a tool call."""
+    def makers(self, t: Param, call: Param, most: Param) -> Any:
+        """The places of messages that ever made a tool call, and the entries that said so, newest first."""
         c = self.tables.calls.c
-        return sa.select(c.lane, c.ordinal).distinct().where(c.tape_id == t, c.call == call)
+        rows = sa.select(c.lane, c.ordinal, c.seq).where(c.tape_id == t, c.call == call)
+        return rows.order_by(c.seq.desc()).limit(most).offset(ZERO)
 
     @statement
     def answers(self, t: Param, maker_tape: Param, at_lane: Param, at_ordinal: Param) -> Any:

@@ -8,7 +8,7 @@ messages; ``paths`` resolves all messages on a path.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, Answer, Body, Payload, Place
-from tape.core.plan.lookup import Covered, Standing
+from tape.core.plan.lookup import Covered, Maker, Standing
 from tape.core.summaries.compaction import Summary
 from tape.core.summaries.runs import Compaction
 from tape.core.view.fold import OUT, Head
@@ -32,6 +32,8 @@ __all__ = ["NOW", "Asking", "Clear", "TapeView"]
 T = TypeVar("T")
 NOW = 2**62
 """Later than every seq."""
+_MAKERS = (8, 512, 2**31 - 1)
+"""How many makers of a call are asked for at first, and if none of those is the one that is looked for."""
 
 
 class Asking(Protocol):
@@ -295,13 +297,27 @@ class TapeView(Struct):
         # The ancestor's own places are inherited ones here.
         return [Answer(a.call, Place(a.maker.lane, a.maker.ordinal, a.maker.tape or place.tape)) for a in answers]
 
-    def makers(self, call: str) -> list[Place]:
-        """Return the places of the messages that ever made a call."""
-        if self.ancestry is None:
-            rows = self.tx.all(self.sql.makers, (self.number, call_key(call)))
-            return [Place(lane, ordinal) for lane, ordinal in rows]
-        rows = self.tx.all(self.sql.family_makers, (self.whole_lineage(), call_key(call)))
-        return list({self.place_at(lane, ordinal, at or tape): None for lane, ordinal, at, tape in rows})
+    def makers(self, call: str) -> Iterator[Maker]:
+        """Yield the places of the messages that ever made a call, by the entries that said so, newest first.
+
+        Most often the first is the one that is looked for, though ids may be used again in every turn.
+        """
+        key, asked = call_key(call), 0
+        for most in _MAKERS:
+            if self.ancestry is None and self.now:
+                rows = self.tx.all(self.sql.makers, (self.number, key, most))
+                makers = [Maker(Place(lane, ordinal), seq) for lane, ordinal, seq in rows[asked:]]
+            else:
+                rows = self.tx.all(self.sql.family_makers, (self.whole_lineage(), key, most))
+                makers = [
+                    # Another tape's message was not placed by this entry, but changed by it.
+                    Maker(self.place_at(lane, ordinal, at or tape), 0 if at else seq)
+                    for lane, ordinal, seq, at, tape in rows[asked:]
+                ]
+            yield from makers
+            if len(rows) < most:
+                return
+            asked = len(rows)
 
     def answers(self, maker: Place) -> list[Place]:
         """Return the places of the messages bound to calls of the message at ``maker``, in order of place."""
