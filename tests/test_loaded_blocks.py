@@ -358,7 +358,7 @@ class TestKept:
         assert keys(again) == ["pdf"]
         assert WORDS["pdf"] in shown(again)
         without = backend.open().get("chat")
-        assert without.loaded() == []
+        assert keys(without) == ["pdf"]
         assert WORDS["pdf"] in shown(without)
         assert without.unload_block("skills", "pdf").seq == again.info().head
         assert WORDS["pdf"] not in shown(again)
@@ -377,6 +377,74 @@ class TestKept:
         assert WORDS["mail"] in shown(chat)
         assert keys(late) == ["pdf"]
         assert WORDS["pdf"] not in shown(chat)
+
+    @pytest.mark.parametrize("key", ["pdf", "a/b", "a/a"])
+    def test_c8_it_is_a_document_for_whoever_opens_the_store(self, backend: Backend, key: str) -> None:
+        """Without the provider it is shown as with it, and is no part of a prompt, also merged, split and frozen."""
+        declared = [tape.BlockSpec("skills/x", provider=Plain())]
+        with_it = backend.open(blocks=declared)
+        with_it.create("chat", messages=[{"role": "user", "content": "q"}]).load_block("skills/x", key)
+        text = Plain().load(key)
+        expected = with_it.get("chat").context().documents
+        assert text in expected
+        without = backend.open()
+        child = without.get("chat").fork("child")
+        later = without.get("chat").fork("later")
+        with_it.get("later").load_block("skills/x", "late")
+        without.get("chat").merge(later)
+        without.get("chat").unload_block("skills/x", "late")
+        for number in range(3):
+            chat = without.split("chat", summary="so far") if number == 2 else (child, without.get("chat"))[number]
+            context = chat.context()
+            assert context.documents == expected
+            assert text not in (context.prompt or "")
+            assert text not in chat.freeze_prompt()
+            assert [(one.label, one.key) for one in chat.loaded()] == [("skills/x", key)]
+            assert chat.blocks() == []
+            assert "set_block" not in chat.tools().names
+            assert not [m for m in context.to_openai() if m["role"] == "system" and text in str(m["content"])]
+            assert [one.key for one in with_it.get(chat.id).loaded()] == [key]
+        assert without.verify().ok
+
+    def test_c8_a_program_without_the_provider_does_not_write_it(self, chat: tape.Tape, backend: Backend) -> None:
+        """Neither set nor removed it becomes a block of the prompt; unloaded, its label is free."""
+        chat.load_block("skills", "pdf")
+        other = backend.open().get("chat")
+        head = other.info().head
+        writes: list[Callable[[], tape.Receipt]] = [
+            lambda: other.set_block("skills/pdf", "x"),
+            lambda: other.append_block("skills/pdf", "x"),
+            lambda: other.remove_block("skills/pdf"),
+        ]
+        for write in writes:
+            with pytest.raises(tape.InvalidEntry, match="unload_block"):
+                write()
+        assert other.info().head == head
+        other.unload_block("skills", "pdf")
+        other.set_block("skills/pdf", "a text of the program's")
+        for one in (chat, other):
+            assert one.loaded() == []
+            assert "a text of the program's" in (one.context().prompt or "")
+        with pytest.raises(tape.InvalidEntry, match="is not loaded"):
+            other.unload_block("skills", "pdf")
+
+    @pytest.mark.parametrize("choice", ["ours", "theirs"])
+    def test_c8_a_merge_keeps_outside_text_outside(
+        self, chat: tape.Tape, backend: Backend, manuals: Manuals, choice: str
+    ) -> None:
+        """A document that a fork renewed never takes the place of a block of the program's."""
+        chat.load_block("skills", "pdf")
+        child = chat.fork("renewing")
+        manuals.texts["pdf"] = "text from outside"
+        child.load_block("skills", "pdf")
+        plain = backend.open().get("chat")
+        plain.unload_block("skills", "pdf")
+        plain.set_block("skills/pdf", "a text of the program's")
+        chat.merge(child, on_conflict=choice)
+        shown_now = chat.context()
+        assert "text from outside" not in (shown_now.prompt or "")
+        assert ("text from outside" in shown_now.documents) == (choice == "theirs")
+        assert ("program's" in (shown_now.prompt or "")) == (choice == "ours")
 
     @pytest.mark.parametrize("choice", ["fail", "ours", "theirs"])
     def test_a_merge_holds_the_limit(self, chat: tape.Tape, manuals: Manuals, choice: str) -> None:
