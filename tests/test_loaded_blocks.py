@@ -538,6 +538,40 @@ class TestDeclaring:
             tape.open(tmp_path / "x.db", blocks=[tape.BlockSpec("skills", provider=provider)])
         assert list(tmp_path.iterdir()) == []
 
+    def test_what_is_async_is_refused(self, tmp_path: Path) -> None:
+        """At open; and where only the answer shows it, in words, and without a warning of something never awaited."""
+
+        class Awaited(Plain):
+            async def load(self, key: str) -> str:  # type: ignore[override]
+                return key
+
+        class Hidden(Plain):
+            def load(self, key: str) -> Any:
+                return Awaited().load(key)
+
+        with pytest.raises(tape.InvalidEntry, match="load is async"):
+            tape.open(tmp_path / "x.db", blocks=[tape.BlockSpec("skills", provider=Awaited())])
+        with (
+            tape.open(":memory:", blocks=[tape.BlockSpec("skills", provider=Hidden())]) as store,
+            pytest.raises(tape.InvalidEntry, match="load of the provider of 'skills' returned something to await"),
+        ):
+            store.tape("chat").load_block("skills", "one")
+
+    def test_a_label_without_room_for_a_key_is_told(self) -> None:
+        """And what a provider lists wrongly names the block that it is of."""
+
+        class Wrong(Plain):
+            def list(self) -> Any:
+                return [(7, "seven")]
+
+        blocks = [tape.BlockSpec("l" * 240, provider=Plain()), tape.BlockSpec("skills", provider=Wrong())]
+        with tape.open(":memory:", blocks=blocks) as store:
+            chat = store.tape("chat")
+            with pytest.raises(tape.InvalidEntry, match="at most 238 characters") as caught:
+                chat.load_block("l" * 240, "one")
+            assert caught.value.field == "label"
+            assert "provider of 'skills' lists what cannot be shown: document" in (chat.context().prompt or "")
+
     def test_a_label_that_could_be_a_document_is_refused(self, tmp_path: Path) -> None:
         """Two blocks of which one could hold the other."""
         blocks = [tape.BlockSpec("a", provider=Plain()), tape.BlockSpec("a/b")]

@@ -371,13 +371,20 @@ class TestRefusals:
             lambda inside, _: inside.rebuild(),
             lambda inside, _: inside.doctor(),
             lambda inside, connection: inside.bind(connection),
+            lambda inside, _: inside.get("a").lease("l", 1, wait=1),
+            lambda inside, _: inside.get("a").decision("r", wait=1),
         ]
+        named = (
+            "purge retain import_ export backup feed follow consumer rebuild doctor bind lease(wait=) decision(wait=)"
+        )
+        told: list[str] = []
 
         def fn(inside: tape.Store) -> None:
             for call in calls:
                 with pytest.raises(tape.NotInTransaction) as caught:
                     call(inside, connection)
-                assert caught.value.call
+                told.append(caught.value.call)
+            assert told == named.split()
             inside.tape("a").event("done")
             inside.close()
             inside.tape("a").event("still open")
@@ -435,7 +442,7 @@ class TestRefusals:
 
             def fn(inside: tape.Store, call: Callable[[], Any] = call) -> None:
                 inside.tape("a").append(role="user", content="x")
-                with pytest.raises(tape.StoreFailed, match="from inside"):
+                with pytest.raises(tape.StoreFailed, match="use the store that its function is given"):
                     call()
 
             store.transaction(fn)

@@ -92,6 +92,7 @@ class Upkeep:
         transaction, and marked ancestors as well, so that no crash leaves one behind; its ``tapes`` name them all.
         Marked tapes that only rest on each other go together. ``unhide`` brings a marked tape back for good.
         """
+        self._db.outside("purge")
         purging = self._services.purging
         self._db.check_writable()
         return purging.purge(
@@ -108,6 +109,7 @@ class Upkeep:
         Tapes that were waiting for those to go (``purge`` with ``when_free``) go along, however recent they are.
         Each family is purged by itself, so an interrupted run can simply be repeated.
         """
+        self._db.outside("retain")
         strict.flag(dry_run, "dry_run")
         if status is not None:
             status = strict.identifier(status, "status")
@@ -123,6 +125,7 @@ class Upkeep:
         ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
         export what does not verify. ``progress`` is called with the entries done and the entries in all.
         """
+        self._db.outside("export")
         strict.callback(progress, "progress")
         id = strict.identifier(id, "id")
         self._services.log_administrative("export", tape=id)
@@ -136,6 +139,7 @@ class Upkeep:
         else raises ImportFailed with the number of the line. ``progress`` is called with the bytes done and the bytes
         in all, over both readings of the file.
         """
+        self._db.outside("import_")
         strict.callback(progress, "progress")
         self._db.check_writable()
         return self._services.importer.import_(file, progress, reuse=strict.flag(reuse, "reuse"))

@@ -8,6 +8,7 @@ provider or without, text from outside never becomes a part of the prompt.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -69,6 +70,9 @@ class Loaded(Struct, frozen=True):
 def label_of(label: str, key: str) -> str:
     """Return the label under which a document is kept; raises InvalidEntry for a key that is too long."""
     whole = f"{strict.identifier(label, 'label')}/{strict.identifier(key, 'document')}"
+    if len(label) > LONGEST_LABEL - 2:
+        why = f"must have at most {LONGEST_LABEL - 2} characters, which leaves room for the key of a document"
+        raise InvalidEntry("label", why)
     if len(whole) > LONGEST_LABEL:
         raise InvalidEntry("document", f"must have at most {LONGEST_LABEL - len(label) - 1} characters")
     return whole
@@ -77,11 +81,16 @@ def label_of(label: str, key: str) -> str:
 def fetched(spec: BlockSpec, call: str, *arguments: Any) -> Any:
     """Call a method of a provider; raises InvalidEntry for whatever it raises."""
     try:
-        return getattr(spec.provider, call)(*arguments)
+        answer = getattr(spec.provider, call)(*arguments)
     except Exception as error:
         message = strict.shown(str(error)) if str(error) else ""
         why = f"the provider of {spec.label!r} failed: {type(error).__name__} {message}".rstrip()
         raise InvalidEntry("document", why) from error
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise InvalidEntry("document", f"{call} of the provider of {spec.label!r} returned something to await")
+    return answer
 
 
 def listed(spec: BlockSpec) -> list[tuple[str, str]]:
@@ -92,8 +101,9 @@ def listed(spec: BlockSpec) -> list[tuple[str, str]]:
         for key, description in pairs:
             label_of(spec.label, key)
             documents.append((key, strict.text(description or "", "description", empty=True)))
-    except InvalidEntry:
-        raise
+    except InvalidEntry as error:
+        why = f"the provider of {spec.label!r} lists what cannot be shown: {error.field} {error.why}"
+        raise InvalidEntry("document", why) from error
     except Exception as error:
         why = f"the provider of {spec.label!r} must list pairs of a key and a description: {error}"
         raise InvalidEntry("document", why) from error

@@ -126,8 +126,9 @@ def state(view: TapeView, settings: Settings, slot: str) -> StateValue | None:
 
 
 def states(view: TapeView, settings: Settings, prefix: str) -> dict[str, Any]:
-    """Return the slots of state that hold something and whose names begin so."""
-    held = ((name.removeprefix(STATE), payload) for name, _, payload in memory.slots(view, f"{STATE}{prefix}"))
+    """Return the slots of state that hold something and whose names begin so, in the order of their names."""
+    rows = sorted(memory.slots(view, f"{STATE}{prefix}"), key=lambda row: row[0])
+    held = ((name.removeprefix(STATE), payload) for name, _, payload in rows)
     return {
         name: current(payload, settings.slots.get(name))
         for name, payload in held
