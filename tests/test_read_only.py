@@ -258,44 +258,6 @@ class TestSurface:
         engine.dispose()
         assert state_of(kept) == before
 
-    def test_a_transaction_reads(self, kept: Backend) -> None:
-        """It sees one state while others write, plain, nested, bound and awaited; a write in it is ReadOnly."""
-
-        def fn(inside: tape.Store) -> list[Any]:
-            seen = [message.id for message in inside.get("chat").messages()]
-            writer.get("chat").append(role="user", content="meanwhile")
-            with pytest.raises(tape.ReadOnly):
-                inside.get("chat").anchor("a")
-            with pytest.raises(ZeroDivisionError):
-                inside.transaction(lambda again: 1 / len(again.get("chat").messages()[:0]))
-            assert [message.id for message in inside.transaction(lambda again: again.get("chat").messages())] == seen
-            assert {hit.message_id for hit in inside.search("meanwhile")} <= set(seen)
-            return seen
-
-        async def awaited() -> None:
-            async with tape.open_async(kept.url, read_only=True, **kept.options) as store:
-
-                async def read(inside: tape.AsyncStore) -> int:
-                    with pytest.raises(tape.ReadOnly):
-                        await inside.tape("chat").anchor("a")
-                    return len(await (await inside.get("chat")).messages())
-
-                assert await store.transaction(read) == len(await store.transaction(fn)) == first + 2
-
-        with kept.open() as writer, tape.open(kept.url, read_only=True, **kept.options) as store:
-            # From now on SQLite reads beside a log; a file without one is read again when it was changed.
-            writer.get("chat").event("begun")
-            first = len(store.get("chat").messages())
-            assert [len(store.transaction(fn)) for _ in range(2)] == [first, first + 1]
-            engine = kept.engine()
-            with engine.connect() as connection:
-                bound = store.bind(connection)
-                assert bound.transaction(lambda inside: len(inside.get("chat").messages())) == first + 2
-                with pytest.raises(tape.ReadOnly):
-                    bound.transaction(lambda inside: inside.get("chat").anchor("a"))
-            engine.dispose()
-            asyncio.run(awaited())
-
     def test_the_twin_does_the_same(self, kept: Backend) -> None:
         """Awaited, and many at once."""
         before = state_of(kept)

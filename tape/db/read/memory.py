@@ -127,11 +127,10 @@ def state(view: TapeView, settings: Settings, slot: str) -> StateValue | None:
 
 def states(view: TapeView, settings: Settings, prefix: str) -> dict[str, Any]:
     """Return the slots of state that hold something and whose names begin so, in the order of their names."""
-    rows = sorted(memory.slots(view, f"{STATE}{prefix}"), key=lambda row: row[0])
-    held = ((name.removeprefix(STATE), payload) for name, _, payload in rows)
+    held = {name.removeprefix(STATE): payload for name, _, payload in memory.slots(view, f"{STATE}{prefix}")}
     return {
         name: current(payload, settings.slots.get(name))
-        for name, payload in held
+        for name, payload in sorted(held.items())
         if isinstance(payload, payloads.State) and payload.value is not UNSET
     }
 
