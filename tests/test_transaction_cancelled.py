@@ -7,6 +7,7 @@ the transaction goes on, so it is cancelled right before and right behind each o
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -99,6 +100,10 @@ WAYS = pytest.mark.parametrize("way", ["before", "behind", "twice"])
 def heads(backend: Backend) -> tuple[int, int]:
     with backend.open() as store:
         return store.tape("a").info().head, store.tape("b").info().head
+
+
+async def _opened(backend: Backend) -> tape.AsyncStore:
+    return await tape.open_async(backend.url, timeout=10.0, **backend.options)
 
 
 @pytest.fixture
@@ -203,6 +208,52 @@ class TestGivenUp:
         before = heads(begun)
         monkeypatch.setattr(tape.aio.transactions._Calls, "serve", tell)
         run(work)
+
+    @pytest.mark.parametrize("function", ["async", "nested"])
+    def test_e1_a_loop_that_is_closed_before_its_turn(
+        self, begun: Backend, function: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A thread whose event loop was closed between its beginning and the function's undoes its transaction."""
+        serving = threading.Semaphore(0)
+        serve = tape.aio.transactions._Calls.serve
+
+        def tell(calls: Any) -> Any:
+            serving.release()
+            return serve(calls)
+
+        async def start(face: tape.AsyncStore) -> asyncio.Task[Any]:
+            async def outer(inside: tape.AsyncStore) -> None:
+                await inside.tape("a").event("lost")
+                nested.append(asyncio.create_task(inside.transaction(write_two)))
+                there.set()
+                await nested[0]
+
+            there = asyncio.Event()
+            task = asyncio.create_task(face.transaction(outer if function == "nested" else write_two))
+            if function == "nested":
+                await there.wait()
+            await asyncio.sleep(0)
+            return task
+
+        nested: list[asyncio.Task[Any]] = []
+        before = heads(begun)
+        loop = asyncio.new_event_loop()
+        face = loop.run_until_complete(_opened(begun))
+        monkeypatch.setattr(tape.aio.transactions._Calls, "serve", tell)
+        tasks = [loop.run_until_complete(start(face))]
+        for _ in range(2 if function == "nested" else 1):
+            assert serving.acquire(timeout=PATIENCE)
+        loop.close()
+        for task in (*tasks, *nested):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        tasks.clear()
+        nested.clear()
+        del task
+        gc.collect()
+        with begun.open(timeout=10.0) as store:
+            assert store.tape("a").event("after").seq == before[0] + 1
+            assert store.tape("b").info().head == before[1]
+        asyncio.run(face.close())
 
     def test_e1_a_plain_function_that_is_given_up(self, begun: Backend) -> None:
         """It cannot be interrupted: the cancellation goes on at once, and what it writes is undone when it returns."""

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -27,6 +28,9 @@ from tape.store import Store
 __all__ = ["Serving", "run_async", "run_plain"]
 
 R = TypeVar("R")
+
+_LOOK = 0.5
+"""Seconds after which a thread that waits for its function looks whether the event loop is still there."""
 
 
 class _Failed(Exception):
@@ -43,7 +47,8 @@ class _End(NamedTuple):
 class _Calls:
     """The calls of one transaction, run in its thread in the order in which they were made."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._change = threading.Lock()
         self._begun = False
         self._open = False
@@ -97,7 +102,7 @@ class _Calls:
 
     def serve(self) -> Any:
         """Run the calls until the function has ended; returns what it returned, to be committed."""
-        while not isinstance(item := self._queue.get(), _End):
+        while not isinstance(item := self._next(), _End):
             tell = item()
             tell()
             del item, tell
@@ -107,6 +112,15 @@ class _Calls:
         self.check()
         return item.result
 
+    def _next(self) -> Callable[[], Callable[[], object]] | _End:
+        """Return the next call, or the end; an event loop that was closed has nobody who makes either."""
+        while True:
+            try:
+                return self._queue.get(timeout=_LOOK)
+            except queue.Empty:
+                if self._loop.is_closed():
+                    raise _Failed from None
+
 
 class Serving(Workers):
     """The thread of one transaction, as the place where the calls of its store run."""
@@ -115,11 +129,11 @@ class Serving(Workers):
         self.of = of
         """Where the calls of the store run that the transaction is of."""
         self.over = False
-        self.turns: asyncio.Queue[tuple[Any] | None] = asyncio.Queue()
-        """What the function is called with, for each run; None when there will be no further one."""
+        self._turns: deque[tuple[Any] | None] = deque()
+        self._told: asyncio.Future[None] | None = None
         self._prepare = prepare
-        self._calls = _Calls()
         self._loop = asyncio.get_running_loop()
+        self._calls = _Calls(self._loop)
         self._nested: set[Serving] = set()
         """The transactions inside this one that tasks await."""
 
@@ -146,12 +160,25 @@ class Serving(Workers):
         turn = self._prepare(store, self)
         self._calls.begin()
         try:
-            self._loop.call_soon_threadsafe(self.turns.put_nowait, (turn,))
+            self._loop.call_soon_threadsafe(self._tell, (turn,))
         except RuntimeError as error:
             raise _Failed from error
         return self._calls.serve()
 
     # -- on the event loop
+
+    async def turn(self) -> tuple[Any] | None:
+        """Wait for a run, and return what the function is called with; None when there will be no further one."""
+        while not self._turns:
+            # A future of its own: a queue of asyncio's complains when its event loop was closed.
+            self._told = self._loop.create_future()
+            await self._told
+        return self._turns.popleft()
+
+    def _tell(self, turn: tuple[Any] | None) -> None:
+        self._turns.append(turn)
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)
 
     def finish(self, ended: asyncio.Future[Any]) -> None:
         """Note that the transaction is committed or undone."""
@@ -159,7 +186,7 @@ class Serving(Workers):
         # Read here, or asyncio warns when nobody else waits for it any more.
         if not ended.cancelled():
             ended.exception()
-        self.turns.put_nowait(None)
+        self._tell(None)
 
     def give_up(self) -> bool:
         """Do not call the function again, and commit nothing; tells whether there may be anything to undo."""
@@ -217,7 +244,7 @@ async def run_async(
     ended.add_done_callback(serving.finish)
     failure: BaseException | None = None
     try:
-        while (turn := await serving.turns.get()) is not None:
+        while (turn := await serving.turn()) is not None:
             _, failure = await serving.call(fn, turn[0])
     except BaseException as error:
         # Cancelled while it waited for a lock or for the commit, or closed with its event loop.
@@ -266,7 +293,7 @@ async def _run_nested(
     ended.add_done_callback(serving.finish)
     with outer.awaited(serving):
         try:
-            turn = await serving.turns.get()
+            turn = await serving.turn()
         except BaseException:
             serving.give_up()
             raise
