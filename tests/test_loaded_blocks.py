@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.backends import Backend
+from support.shell import tape_command
 
 import tape
 from tape.core.memory.loading import LoadBlock
@@ -405,6 +407,22 @@ class TestKept:
             assert not [m for m in context.to_openai() if m["role"] == "system" and text in str(m["content"])]
             assert [one.key for one in with_it.get(chat.id).loaded()] == [key]
         assert without.verify().ok
+
+    def test_c8_the_command_and_a_replay_show_it(self, chat: tape.Tape, backend: Backend) -> None:
+        """Both work without the provider: the one on the store itself, the other on a copy in memory."""
+        chat.load_block("skills", "pdf")
+        with tape.record(chat, "run") as run:
+            seen = run.tape.context().documents
+        other = backend.open().get("chat")
+        with tape.replay(other, run.id) as again:
+            context = again.tape.context()
+        assert context.documents == seen != ""
+        assert WORDS["pdf"] not in (context.prompt or "")
+        place = ["--store", backend.address, *(["--schema", backend.schema] if backend.schema else [])]
+        at = ["replay", "chat", "--at", str(other.info().head)]
+        assert f"loaded skills pdf: {WORDS['pdf']}" in tape_command(*at, *place).out
+        found = json.loads(tape_command(*at, "--json", *place).out)
+        assert (found["blocks"], found["loaded"]) == ({}, {"skills/pdf": WORDS["pdf"]})
 
     def test_c8_a_program_without_the_provider_does_not_write_it(self, chat: tape.Tape, backend: Backend) -> None:
         """Neither set nor removed it becomes a block of the prompt; unloaded, its label is free."""
