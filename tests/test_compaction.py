@@ -188,6 +188,17 @@ class TestSetSummary:
 
 
 class TestCompact:
+    def test_e13_conditions_hold_though_nothing_is_due(self, chat: tape.Tape) -> None:
+        """A call that would write nothing is refused as one that writes, and goes on where they are met."""
+        fill(chat, 5)
+        info = chat.info()
+        with pytest.raises(tape.HeadMoved) as moved:
+            chat.compact(lambda request: "s", expected_head=999)
+        assert (moved.value.expected, moved.value.actual) == (999, info.head)
+        with pytest.raises(tape.ViewMoved):
+            chat.compact(lambda request: "s", expected_view=999)
+        assert chat.compact(lambda request: "s", expected_head=info.head, expected_view=info.view) is None
+
     def test_head_and_tail_are_kept_and_the_summary_is_continued(self, chat: tape.Tape) -> None:
         """Three messages at the head and a tail by tokens stay; the next compaction covers the first one."""
         fill(chat, 30)

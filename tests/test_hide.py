@@ -75,6 +75,16 @@ class TestReads:
             # These also tell of the two entries by which it was hidden and shown.
             assert told(TAPE_READS[name], chat) == shown
 
+    def test_its_health_is_told_as_by_get(self, store: tape.Store) -> None:
+        """As hidden, and not as if there had never been such a tape."""
+        chat = fill(store)
+        assert store.health(chat.id).ok
+        chat.hide("tidied")
+        with pytest.raises(tape.TapeHidden):
+            store.health(chat.id)
+        with pytest.raises(tape.TapeNotFound):
+            store.health(UNWRITTEN)
+
     def test_snapshots_taken_before_read_nothing_more(self, store: tape.Store) -> None:
         """A frozen point is a view of the tape, and goes out of sight with it."""
         chat = fill(store)

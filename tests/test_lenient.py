@@ -220,6 +220,7 @@ class TestValues:
             ({"a": {3, 1, 2}}, {"a": [1, 2, 3]}, ["a is a set"]),
             ({"a": b"\xff\x00"}, {"a": "/wA="}, ["a is bytes and is now base64"]),
             ({1: "x"}, {"1": "x"}, ["1 is a key of type int"]),
+            ({Colour.RED: "x"}, {"red": "x"}, ["red is a key of type Colour"]),
             (
                 {None: 0, True: 1},
                 {"null": 0, "true": 1},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.backends import Backend
+from support.shell import tape_command
 
 import tape
 from tape.core.memory.loading import LoadBlock
@@ -358,7 +360,7 @@ class TestKept:
         assert keys(again) == ["pdf"]
         assert WORDS["pdf"] in shown(again)
         without = backend.open().get("chat")
-        assert without.loaded() == []
+        assert keys(without) == ["pdf"]
         assert WORDS["pdf"] in shown(without)
         assert without.unload_block("skills", "pdf").seq == again.info().head
         assert WORDS["pdf"] not in shown(again)
@@ -377,6 +379,90 @@ class TestKept:
         assert WORDS["mail"] in shown(chat)
         assert keys(late) == ["pdf"]
         assert WORDS["pdf"] not in shown(chat)
+
+    @pytest.mark.parametrize("key", ["pdf", "a/b", "a/a"])
+    def test_c8_it_is_a_document_for_whoever_opens_the_store(self, backend: Backend, key: str) -> None:
+        """Without the provider it is shown as with it, and is no part of a prompt, also merged, split and frozen."""
+        declared = [tape.BlockSpec("skills/x", provider=Plain())]
+        with_it = backend.open(blocks=declared)
+        with_it.create("chat", messages=[{"role": "user", "content": "q"}]).load_block("skills/x", key)
+        text = Plain().load(key)
+        expected = with_it.get("chat").context().documents
+        assert text in expected
+        without = backend.open()
+        child = without.get("chat").fork("child")
+        later = without.get("chat").fork("later")
+        with_it.get("later").load_block("skills/x", "late")
+        without.get("chat").merge(later)
+        without.get("chat").unload_block("skills/x", "late")
+        for number in range(3):
+            chat = without.split("chat", summary="so far") if number == 2 else (child, without.get("chat"))[number]
+            context = chat.context()
+            assert context.documents == expected
+            assert text not in (context.prompt or "")
+            assert text not in chat.freeze_prompt()
+            assert [(one.label, one.key) for one in chat.loaded()] == [("skills/x", key)]
+            assert chat.blocks() == []
+            assert "set_block" not in chat.tools().names
+            assert not [m for m in context.to_openai() if m["role"] == "system" and text in str(m["content"])]
+            assert [one.key for one in with_it.get(chat.id).loaded()] == [key]
+        assert without.verify().ok
+
+    def test_c8_the_command_and_a_replay_show_it(self, chat: tape.Tape, backend: Backend) -> None:
+        """Both work without the provider: the one on the store itself, the other on a copy in memory."""
+        chat.load_block("skills", "pdf")
+        with tape.record(chat, "run") as run:
+            seen = run.tape.context().documents
+        other = backend.open().get("chat")
+        with tape.replay(other, run.id) as again:
+            context = again.tape.context()
+        assert context.documents == seen != ""
+        assert WORDS["pdf"] not in (context.prompt or "")
+        place = ["--store", backend.address, *(["--schema", backend.schema] if backend.schema else [])]
+        at = ["replay", "chat", "--at", str(other.info().head)]
+        assert f"loaded skills pdf: {WORDS['pdf']}" in tape_command(*at, *place).out
+        found = json.loads(tape_command(*at, "--json", *place).out)
+        assert (found["blocks"], found["loaded"]) == ({}, {"skills/pdf": WORDS["pdf"]})
+
+    def test_c8_a_program_without_the_provider_does_not_write_it(self, chat: tape.Tape, backend: Backend) -> None:
+        """Neither set nor removed it becomes a block of the prompt; unloaded, its label is free."""
+        chat.load_block("skills", "pdf")
+        other = backend.open().get("chat")
+        head = other.info().head
+        writes: list[Callable[[], tape.Receipt]] = [
+            lambda: other.set_block("skills/pdf", "x"),
+            lambda: other.append_block("skills/pdf", "x"),
+            lambda: other.remove_block("skills/pdf"),
+        ]
+        for write in writes:
+            with pytest.raises(tape.InvalidEntry, match="unload_block"):
+                write()
+        assert other.info().head == head
+        other.unload_block("skills", "pdf")
+        other.set_block("skills/pdf", "a text of the program's")
+        for one in (chat, other):
+            assert one.loaded() == []
+            assert "a text of the program's" in (one.context().prompt or "")
+        with pytest.raises(tape.InvalidEntry, match="is not loaded"):
+            other.unload_block("skills", "pdf")
+
+    @pytest.mark.parametrize("choice", ["ours", "theirs"])
+    def test_c8_a_merge_keeps_outside_text_outside(
+        self, chat: tape.Tape, backend: Backend, manuals: Manuals, choice: str
+    ) -> None:
+        """A document that a fork renewed never takes the place of a block of the program's."""
+        chat.load_block("skills", "pdf")
+        child = chat.fork("renewing")
+        manuals.texts["pdf"] = "text from outside"
+        child.load_block("skills", "pdf")
+        plain = backend.open().get("chat")
+        plain.unload_block("skills", "pdf")
+        plain.set_block("skills/pdf", "a text of the program's")
+        chat.merge(child, on_conflict=choice)
+        shown_now = chat.context()
+        assert "text from outside" not in (shown_now.prompt or "")
+        assert ("text from outside" in shown_now.documents) == (choice == "theirs")
+        assert ("program's" in (shown_now.prompt or "")) == (choice == "ours")
 
     @pytest.mark.parametrize("choice", ["fail", "ours", "theirs"])
     def test_a_merge_holds_the_limit(self, chat: tape.Tape, manuals: Manuals, choice: str) -> None:
@@ -469,6 +555,40 @@ class TestDeclaring:
         with pytest.raises(tape.InvalidEntry, match="provider"):
             tape.open(tmp_path / "x.db", blocks=[tape.BlockSpec("skills", provider=provider)])
         assert list(tmp_path.iterdir()) == []
+
+    def test_what_is_async_is_refused(self, tmp_path: Path) -> None:
+        """At open; and where only the answer shows it, in words, and without a warning of something never awaited."""
+
+        class Awaited(Plain):
+            async def load(self, key: str) -> str:  # type: ignore[override]
+                return key
+
+        class Hidden(Plain):
+            def load(self, key: str) -> Any:
+                return Awaited().load(key)
+
+        with pytest.raises(tape.InvalidEntry, match="load is async"):
+            tape.open(tmp_path / "x.db", blocks=[tape.BlockSpec("skills", provider=Awaited())])
+        with (
+            tape.open(":memory:", blocks=[tape.BlockSpec("skills", provider=Hidden())]) as store,
+            pytest.raises(tape.InvalidEntry, match="load of the provider of 'skills' returned something to await"),
+        ):
+            store.tape("chat").load_block("skills", "one")
+
+    def test_a_label_without_room_for_a_key_is_told(self) -> None:
+        """And what a provider lists wrongly names the block that it is of."""
+
+        class Wrong(Plain):
+            def list(self) -> Any:
+                return [(7, "seven")]
+
+        blocks = [tape.BlockSpec("l" * 240, provider=Plain()), tape.BlockSpec("skills", provider=Wrong())]
+        with tape.open(":memory:", blocks=blocks) as store:
+            chat = store.tape("chat")
+            with pytest.raises(tape.InvalidEntry, match="at most 238 characters") as caught:
+                chat.load_block("l" * 240, "one")
+            assert caught.value.field == "label"
+            assert "provider of 'skills' lists what cannot be shown: document" in (chat.context().prompt or "")
 
     def test_a_label_that_could_be_a_document_is_refused(self, tmp_path: Path) -> None:
         """Two blocks of which one could hold the other."""

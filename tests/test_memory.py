@@ -23,6 +23,15 @@ class TestState:
         assert chat.state("form") == {"city": None}
         assert chat.states() == {"form": {"city": None}}
 
+    def test_s5_states_come_by_name(self, chat: tape.Tape) -> None:
+        """Whatever was written first, on a fork and on the tape, in the order of their characters' numbers."""
+        for slot in ("b", "a_", "é", "aB", "Z", "a.b", "ab"):
+            chat.put(slot, 1)
+        child = chat.fork()
+        child.put("a", 2)
+        assert list(chat.states()) == ["Z", "a.b", "aB", "a_", "ab", "b", "é"]
+        assert list(child.states(prefix="a")) == ["a", "a.b", "aB", "a_", "ab"]
+
     def test_s5_absent_and_null_differ(self, chat: tape.Tape) -> None:
         """A slot that holds null is there; one that was never written or was deleted is not."""
         assert chat.state("a", "absent") == "absent"

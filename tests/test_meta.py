@@ -99,6 +99,16 @@ class TestBeside:
             {"tape.clock": 2_000_000},
         ]
 
+    @pytest.mark.parametrize("name", ["tape.clock", "tape.occurred_at"])
+    def test_names_of_the_store_are_refused(self, backend: Backend, name: str) -> None:
+        """Beside a call and beside a message of several: what is taken comes back, so these are not taken."""
+        chat = backend.open().tape("chat")
+        with pytest.raises(tape.InvalidEntry, match=f"meta.{name}"):
+            chat.append(say("a"), meta={name: 5})
+        with pytest.raises(tape.InvalidEntry, match=rf"metas\[1\].{name}"):
+            chat.extend([say("a"), say("b")], metas=[None, {name: 5}])
+        assert chat.info().head == 0
+
 
 class TestMoved:
     """Merges, exports and rebuilds keep it."""

@@ -241,12 +241,17 @@ class TestRevisions:
         backend.close()
         connection = backend.raw()
         connection.execute("UPDATE tape_version SET version_num = '9999'")
+        if not backend.postgres:
+            # As a copy made with VACUUM INTO has it, which has no write-ahead log.
+            connection.execute("PRAGMA journal_mode = DELETE")
         connection.close()
         before = catalog(backend), contents(backend)
+        file = None if backend.postgres else Path(backend.url.database or "").read_bytes()
         with pytest.raises(tape.SchemaTooNew) as caught:
             backend.open()
         assert (caught.value.found, caught.value.known) == ("9999", REVISION)
         assert (catalog(backend), contents(backend)) == before
+        assert file is None or Path(backend.url.database or "").read_bytes() == file
 
     @pytest.mark.parametrize("start", ["empty", "old"])
     def test_r4_killed_in_the_middle_leaves_it_whole_or_absent(self, backend: Backend, start: str, crew: Crew) -> None:

@@ -111,9 +111,10 @@ class TestAppending:
             ([item("a"), item("b")], [None, "a"], "ids[1]"),
         ):
             for write in (chat.extend, chat.replace_history):
-                with pytest.raises(tape.InvalidEntry, match="ids=") as caught:
+                with pytest.raises(tape.InvalidEntry, match="before it in the batch") as caught:
                     write(given, ids=ids)
                 assert caught.value.field == field
+                assert ("pass ids=" in caught.value.why) == field.startswith("messages")
             with pytest.raises(tape.TapeNotFound):
                 store.get("chat")
         with pytest.raises(tape.InvalidEntry, match="ids="):
@@ -126,10 +127,10 @@ class TestAppending:
             (["X", "Y", "Z"], "ids"),
             ("XY", "ids"),
             (5, "ids"),
-            ([1, 2], "id"),
-            (["", "Y"], "id"),
-            (["~m:a", "Y"], "id"),
-            (["x" * 256, "Y"], "id"),
+            ([1, 2], "ids[0]"),
+            (["", "Y"], "ids[0]"),
+            (["X", "~m:a"], "ids[1]"),
+            (["x" * 256, "Y"], "ids[0]"),
         ],
         ids=repr,
     )

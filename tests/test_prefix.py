@@ -338,6 +338,7 @@ FOREIGN = {
     f"INSERT INTO tape_version VALUES ('{REVISION}'); CREATE TABLE tape_entries (id INTEGER)",
     "an empty version": "CREATE TABLE tape_version (version_num VARCHAR(32))",
     "an index": "CREATE TABLE other (x INTEGER); CREATE INDEX tape_forks_parent ON other (x)",
+    "an index of a key's name": "CREATE TABLE other (x INTEGER); CREATE INDEX tape_entries_key ON other (x)",
     "a view": "CREATE TABLE other (x INTEGER); CREATE VIEW tape_heads AS SELECT 1 AS one",
 }
 
@@ -354,7 +355,12 @@ class TestForeignTables:
                 connection.execute(f'CREATE SCHEMA "{backend.schema}"')
             for statement in FOREIGN[what].split(";"):
                 connection.execute(statement)
+        if "a key's name" in what and not backend.postgres:
+            # SQLite gives the index of a key a name of its own.
+            backend.open().close()
+            return
         before = names(backend), contents(backend)
+        file = None if backend.postgres else Path(backend.url.database or "").read_bytes()
         for read_only in (False, True):
             if read_only and ("tape_version" not in FOREIGN[what] or what == "an empty version"):
                 # There is no store to be read, whatever else there is.
@@ -368,6 +374,8 @@ class TestForeignTables:
             assert caught.value.tables
             assert all(name.startswith("tape_") for name in caught.value.tables)
         assert (names(backend), contents(backend)) == before
+        # A file that was refused has no write-ahead log either.
+        assert file is None or Path(backend.url.database or "").read_bytes() == file
         with backend.open(prefix="mine_") as store:
             talk(store, "word")
             assert store.verify().ok

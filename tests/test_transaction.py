@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -352,6 +353,50 @@ class TestHeads:
         assert chat.append(role="user", content="z").seq == 5
 
 
+class TestReadOnly:
+    """On a store that is opened to be read only it is a transaction that reads."""
+
+    def test_it_reads(self, backend: Backend) -> None:
+        """It sees one state while others write, plain, nested, bound and awaited; a write in it is ReadOnly."""
+
+        backend.open().create("chat", messages=[{"role": "user", "content": "first"}])
+
+        def fn(inside: tape.Store) -> list[Any]:
+            seen = [message.id for message in inside.get("chat").messages()]
+            writer.get("chat").append(role="user", content="meanwhile")
+            with pytest.raises(tape.ReadOnly):
+                inside.get("chat").anchor("a")
+            with pytest.raises(ZeroDivisionError):
+                inside.transaction(lambda again: 1 / len(again.get("chat").messages()[:0]))
+            assert [message.id for message in inside.transaction(lambda again: again.get("chat").messages())] == seen
+            assert {hit.message_id for hit in inside.search("meanwhile")} <= set(seen)
+            return seen
+
+        async def awaited() -> None:
+            async with tape.open_async(backend.url, read_only=True, **backend.options) as store:
+
+                async def read(inside: tape.AsyncStore) -> int:
+                    with pytest.raises(tape.ReadOnly):
+                        await inside.tape("chat").anchor("a")
+                    return len(await (await inside.get("chat")).messages())
+
+                assert await store.transaction(read) == len(await store.transaction(fn)) == first + 2
+
+        with backend.open() as writer, tape.open(backend.url, read_only=True, **backend.options) as store:
+            # From now on SQLite reads beside a log; a file without one is read again when it was changed.
+            writer.get("chat").event("begun")
+            first = len(store.get("chat").messages())
+            assert [len(store.transaction(fn)) for _ in range(2)] == [first, first + 1]
+            engine = backend.engine()
+            with engine.connect() as connection:
+                bound = store.bind(connection)
+                assert bound.transaction(lambda inside: len(inside.get("chat").messages())) == first + 2
+                with pytest.raises(tape.ReadOnly):
+                    bound.transaction(lambda inside: inside.get("chat").anchor("a"))
+            engine.dispose()
+            asyncio.run(awaited())
+
+
 class TestRefusals:
     """What cannot be done in a transaction is told, and leaves it usable."""
 
@@ -371,13 +416,20 @@ class TestRefusals:
             lambda inside, _: inside.rebuild(),
             lambda inside, _: inside.doctor(),
             lambda inside, connection: inside.bind(connection),
+            lambda inside, _: inside.get("a").lease("l", 1, wait=1),
+            lambda inside, _: inside.get("a").decision("r", wait=1),
         ]
+        named = (
+            "purge retain import_ export backup feed follow consumer rebuild doctor bind lease(wait=) decision(wait=)"
+        )
+        told: list[str] = []
 
         def fn(inside: tape.Store) -> None:
             for call in calls:
                 with pytest.raises(tape.NotInTransaction) as caught:
                     call(inside, connection)
-                assert caught.value.call
+                told.append(caught.value.call)
+            assert told == named.split()
             inside.tape("a").event("done")
             inside.close()
             inside.tape("a").event("still open")
@@ -435,7 +487,7 @@ class TestRefusals:
 
             def fn(inside: tape.Store, call: Callable[[], Any] = call) -> None:
                 inside.tape("a").append(role="user", content="x")
-                with pytest.raises(tape.StoreFailed, match="from inside"):
+                with pytest.raises(tape.StoreFailed, match="use the store that its function is given"):
                     call()
 
             store.transaction(fn)

@@ -16,7 +16,7 @@ from tape.aio.consumer import AsyncConsumer, follow
 from tape.aio.hop import Hop, hop, hop_to, hop_write, pages
 from tape.aio.tape import AsyncSnapshot, AsyncTape
 from tape.aio.threads import Threads, Workers
-from tape.aio.transactions import run_async
+from tape.aio.transactions import run_async, run_plain
 from tape.core import strict
 from tape.core.memory.state import BlockSpec, Slot
 from tape.core.merge.diff import Diff
@@ -98,11 +98,15 @@ class AsyncStore(Hop):
 
         A plain function is given a synchronous store and runs in a worker thread, in one hop. An async function is
         given an ``AsyncStore`` and runs here; while it awaits other things its tapes stay locked, on SQLite the whole
-        store. When it is cancelled everything is undone.
+        store.
+
+        When it is cancelled, an async function is undone before that goes on; a plain one ends in its thread first, and
+        is undone then. A commit that has begun is not undone. Inside another transaction it is kept exactly if its
+        result was returned.
         """
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
             return await run_async(self._inner, self._threads, _inside, fn)
-        return await self._write(lambda: self._inner.transaction(fn))
+        return await run_plain(self._inner, self._threads, fn)
 
     search = hop(Store.search)
     messages_by_id = hop(Store.messages_by_id)

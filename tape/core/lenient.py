@@ -174,10 +174,11 @@ class _Cleaning:
     def _name(self, key: Any, path: str) -> str:
         if isinstance(key, str):
             return self._text(str.__str__(key), f"{path}.{key}".lstrip("."), "key ")
+        kind = type(key).__name__
         if isinstance(key, Enum) and isinstance(key.value, str):
             key = key.value
         name = _CONSTANTS[key] if key is None or isinstance(key, bool) else key if type(key) is str else _as_text(key)
-        self._report(f"{path}.{name}".lstrip("."), f"is a key of type {type(key).__name__}")
+        self._report(f"{path}.{name}".lstrip("."), f"is a key of type {kind}")
         return _whole(name)
 
     @staticmethod

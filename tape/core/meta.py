@@ -34,6 +34,9 @@ def encode(meta: Any, occurred_at: Any = None, field: str = "meta") -> bytes | N
         raise InvalidEntry(field, f"must be a dict, not {type(fields).__name__}")
     if OCCURRED in fields:
         raise InvalidEntry(f"{field}.{OCCURRED}", "is a name of the store's own; pass occurred_at= instead")
+    if CLOCK in fields:
+        # Taken, it would be hidden from Message.meta, and be lost when the clock has to be held back.
+        raise InvalidEntry(f"{field}.{CLOCK}", "is a name of the store's own; leave it out")
     raw = strict.encode(fields, field)
     if occurred_at is None:
         return raw

@@ -28,7 +28,7 @@ from tape.core.summaries import compaction
 from tape.core.summaries.compaction import AddSummary, StartCompaction, Summarize, Summary, SummaryRequest
 from tape.core.view.fold import COMPACTION
 from tape.db.record.writing import Call
-from tape.errors import InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError
+from tape.errors import HeadMoved, InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError, ViewMoved
 from tape.handles.options import WriteOptions, arguments_of, call_of, list_options
 from tape.handles.snapshot import Snapshot
 
@@ -110,6 +110,7 @@ class Compactor(Snapshot):
         costs = [self._cost(message) for message in context.messages]
         first, end = compaction.spare(costs, head=head, tail_tokens=budget, min_tail=min_tail)
         if end - first < 2:
+            self._check_expected(call)
             return None
         run = compaction.choose_run(
             *self._reader.candidates(self._id),
@@ -120,6 +121,7 @@ class Compactor(Snapshot):
             shown=lambda summary: summary_message(summary, summary.stamp),
         )
         if run is None:
+            self._check_expected(call)
             return None
         # A summary inside the run is continued: the new one also covers its messages.
         previous = "\n\n".join(summary.text for summary in run.earlier) or None
@@ -134,6 +136,17 @@ class Compactor(Snapshot):
         except compaction.Underway:
             return None
         return Compacting(ending, summarize, timeout, request, run.first, run.last, context.summary, lane)
+
+    def _check_expected(self, call: Call) -> None:
+        """Refuse a call whose conditions do not hold, though it writes nothing."""
+        head, view = call.expected_head, call.expected_view
+        if head is None and view is None:
+            return
+        info = self.info()
+        if head is not None and head != info.head:
+            raise HeadMoved(self._id, head, info.head)
+        if view is not None and view != info.view:
+            raise ViewMoved(self._id, view, info.view)
 
     @arguments_of(_begin_compaction)
     def compact(self, *arguments: Any, **named: Any) -> Receipt | None:

@@ -81,7 +81,6 @@ class Services:
         """Purges."""
         from tape.db.maintain.purge import Purging
 
-        self.database.outside("purging")
         return Purging(self.database, self.owner, self.recorder, self.searcher.index)
 
     @cached_property
@@ -96,7 +95,6 @@ class Services:
         """Exports."""
         from tape.db.transfer.exporter import Exporter
 
-        self.database.outside("an export")
         return Exporter(self.database, self.owner)
 
     @cached_property
@@ -104,7 +102,6 @@ class Services:
         """Imports."""
         from tape.db.transfer.importer import Importer
 
-        self.database.outside("an import")
         return Importer(self.recorder)
 
     def log_administrative(self, call: str, **facts: str | None) -> None:

@@ -318,7 +318,7 @@ class Snapshot:
         return self._reader.state(self._id, self._point, strict.identifier(slot, "slot"))
 
     def states(self, *, prefix: str = "") -> dict[str, Any]:
-        """Return every slot of state that holds something, or those whose names begin with ``prefix``."""
+        """Return every slot of state that holds something, or those whose names begin with ``prefix``, by name."""
         if prefix != "":
             prefix = strict.identifier(prefix, "prefix")
         return self._reader.states(self._id, self._point, prefix)

@@ -101,6 +101,7 @@ class Upkeep:
 
         With ``dry_run`` it only tells which tapes would go and stay, and refuses what it would refuse.
         """
+        self._db.outside("purge")
         purging = self._services.purging
         if not strict.flag(dry_run, "dry_run"):
             self._db.check_writable()
@@ -119,6 +120,7 @@ class Upkeep:
         Tapes that wait to be purged (``purge`` with ``when_free``) keep no other, and go along however recent they are.
         Each family is purged by itself, so an interrupted run can simply be repeated.
         """
+        self._db.outside("retain")
         strict.flag(dry_run, "dry_run")
         if status is not None:
             status = strict.identifier(status, "status")
@@ -134,6 +136,7 @@ class Upkeep:
         ``file`` is a path or a binary file. A named file appears when it is whole. Raises Corrupt rather than
         export what does not verify. ``progress`` is called with the entries done and the entries in all.
         """
+        self._db.outside("export")
         strict.callback(progress, "progress")
         id = strict.identifier(id, "id")
         self._services.log_administrative("export", tape=id)
@@ -147,6 +150,7 @@ class Upkeep:
         else raises ImportFailed with the number of the line. ``progress`` is called with the bytes done and the bytes
         in all, over both readings of the file.
         """
+        self._db.outside("import_")
         strict.callback(progress, "progress")
         self._db.check_writable()
         return self._services.importer.import_(file, progress, reuse=strict.flag(reuse, "reuse"))

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tape.core import strict
 from tape.errors import InvalidEntry
+from tape.handles.options import call_of
 from tape.handles.tape import Tape
 from tape.new_ids import new_id
 from tape.runs import recording as entries
@@ -197,6 +198,9 @@ def scratch_tape(chat: Tape, prepared: Prepared) -> Tape:
         if block.loadable:
             continue
         copy.set_block(block.label, block.text, description=block.description, max_tokens=block.max_tokens)
+    for document in before.loaded():
+        # As text from outside, which the agent's model saw behind its prompt and not in it.
+        copy._load(call_of(copy.id), document.label, document.key, document.text, None)
     for slot, value in before.states().items():
         copy.put(slot, value)
     return copy

@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 
 import tape
+from tape.handles.options import call_of
 
 __all__ = ["VERBS", "Verb", "each_keyed_verb", "each_verb", "prepare"]
 
@@ -33,6 +34,11 @@ def prepare(store: tape.Store) -> tape.Tape:
 
 def _say(id: str, role: str, content: Any) -> dict[str, Any]:
     return {"id": id, "role": role, "content": content}
+
+
+def _loaded(chat: Any, document: str) -> Any:
+    """Load a document as a store does that is opened with its provider."""
+    return chat._load(call_of(chat.id), "skills", document, "first", None)
 
 
 class Verb(Struct, frozen=True):
@@ -182,7 +188,7 @@ VERBS = [
         "unload_block",
         lambda t, **o: t.unload_block("skills", "pdf", **o),
         lambda t, **o: t.unload_block("skills", "mail", **o),
-        before=lambda t: (t.set_block("skills/pdf", "first"), t.set_block("skills/mail", "first")),
+        before=lambda t: (_loaded(t, "pdf"), _loaded(t, "mail")),
     ),
     Verb("freeze_prompt", lambda t, **o: t.freeze_prompt(**o), keyed=False, before=lambda t: t.set_block("a", "b")),
     Verb("refresh_prompt", lambda t, **o: t.refresh_prompt(**o), keyed=False, before=lambda t: t.freeze_prompt()),

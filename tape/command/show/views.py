@@ -54,7 +54,10 @@ def step_lines(
 
 
 def view_lines(chat: tape.Tape, seq: int, look: Look, last: int | None = None) -> Iterator[Line]:
-    """Yield the view as of a seq: its messages, or the ``last`` of them, its anchors, summaries, state and blocks."""
+    """Yield the view as of a seq: its messages, or the ``last`` of them, its anchors, summaries, state and blocks.
+
+    Documents that are loaded come last.
+    """
     view = chat.at(seq)
     messages = view.messages() if last is None else list(view.messages(limit=last))
     total = len(messages) if last is None else view.info().message_count
@@ -77,3 +80,5 @@ def view_lines(chat: tape.Tape, seq: int, look: Look, last: int | None = None) -
         yield [("state ", "head"), cut(f"{slot} = {value}", look.room(6))]
     for block in view.blocks():
         yield [("block ", "head"), cut(f"{block.label}: {block.text}", look.room(6))]
+    for document in view.loaded():
+        yield [("loaded ", "head"), cut(f"{document.label} {document.key}: {document.text}", look.room(7))]

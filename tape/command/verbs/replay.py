@@ -100,6 +100,7 @@ def _print_view(session: Session, chat: tape.Tape, seq: int) -> None:
                 "summaries": [json_shapes.summary(summary) for summary in view.summaries()],
                 "state": view.states(),
                 "blocks": {block.label: block.text for block in view.blocks()},
+                "loaded": {f"{one.label}/{one.key}": one.text for one in view.loaded()},
             }
         )
         return

@@ -118,6 +118,13 @@ class Block(Payload):
     """Of a frozen prompt: the hash of the block configuration it was rendered with."""
     declared: bool = False
     """Whether its configuration began as a declaration: then a limit that is not there was taken away on purpose."""
+    document: str | None = None
+    """Of a document that a provider loaded: its key, which the label ends with. Its text is from outside."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it is a document that is loaded, and no block of the prompt."""
+        return self.text is not None and (self.document is not None or self.op == "load")
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Take the slot of the block, or that of the prompt."""

@@ -5,6 +5,7 @@ A declaration that is wrong would otherwise be noticed by the first write that m
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,6 +57,9 @@ def declared_blocks(blocks: Any) -> list[BlockSpec]:
         strict.text(block.default, "blocks.default", empty=True)
         if block.provider is not None and not isinstance(block.provider, Provider):
             raise InvalidEntry("blocks.provider", f"must have list() and load(key), not {shown(block.provider)}")
+        for call in ("list", "load", "search"):
+            if inspect.iscoroutinefunction(getattr(block.provider, call, None)):
+                raise InvalidEntry("blocks.provider", f"must have plain functions, and {call} is async")
     _check_apart(specs)
     return specs
 

@@ -2,11 +2,13 @@
 
 A loaded document is a block of its own, whose label is that of the provider's block, a slash, and the key. So it is
 stored, inherited, merged and exported like any other block. Only its place in a context differs: it is shown after the
-prompt, so that a frozen prompt stays as it is.
+prompt, so that a frozen prompt stays as it is. Its entry says that it is a document: whoever opens the store, with its
+provider or without, text from outside never becomes a part of the prompt.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -68,6 +70,9 @@ class Loaded(Struct, frozen=True):
 def label_of(label: str, key: str) -> str:
     """Return the label under which a document is kept; raises InvalidEntry for a key that is too long."""
     whole = f"{strict.identifier(label, 'label')}/{strict.identifier(key, 'document')}"
+    if len(label) > LONGEST_LABEL - 2:
+        why = f"must have at most {LONGEST_LABEL - 2} characters, which leaves room for the key of a document"
+        raise InvalidEntry("label", why)
     if len(whole) > LONGEST_LABEL:
         raise InvalidEntry("document", f"must have at most {LONGEST_LABEL - len(label) - 1} characters")
     return whole
@@ -76,11 +81,16 @@ def label_of(label: str, key: str) -> str:
 def fetched(spec: BlockSpec, call: str, *arguments: Any) -> Any:
     """Call a method of a provider; raises InvalidEntry for whatever it raises."""
     try:
-        return getattr(spec.provider, call)(*arguments)
+        answer = getattr(spec.provider, call)(*arguments)
     except Exception as error:
         message = strict.shown(str(error)) if str(error) else ""
         why = f"the provider of {spec.label!r} failed: {type(error).__name__} {message}".rstrip()
         raise InvalidEntry("document", why) from error
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise InvalidEntry("document", f"{call} of the provider of {spec.label!r} returned something to await")
+    return answer
 
 
 def listed(spec: BlockSpec) -> list[tuple[str, str]]:
@@ -91,8 +101,9 @@ def listed(spec: BlockSpec) -> list[tuple[str, str]]:
         for key, description in pairs:
             label_of(spec.label, key)
             documents.append((key, strict.text(description or "", "description", empty=True)))
-    except InvalidEntry:
-        raise
+    except InvalidEntry as error:
+        why = f"the provider of {spec.label!r} lists what cannot be shown: {error.field} {error.why}"
+        raise InvalidEntry("document", why) from error
     except Exception as error:
         why = f"the provider of {spec.label!r} must list pairs of a key and a description: {error}"
         raise InvalidEntry("document", why) from error
@@ -138,7 +149,8 @@ class LoadBlock(Intent, kw_only=True):
 
     def _payload(self) -> payloads.Block:
         op = "unload" if self.text is None else "load"
-        return payloads.Block(label=label_of(self.label, self.name), op=op, text=self.text, read_only=True)
+        label = label_of(self.label, self.name)
+        return payloads.Block(label=label, op=op, text=self.text, read_only=True, document=self.name)
 
     def content(self) -> Any:
         """Return the document and the operation, without the text, which may have changed before a retry."""
@@ -148,14 +160,13 @@ class LoadBlock(Intent, kw_only=True):
         """Refuse to unload what is not loaded, and to load more than the block holds."""
         payload = self._payload()
         before = look.slot(slots.BLOCK + payload.label)
-        if self.text is None and (not isinstance(before, payloads.Block) or before.text is None):
+        if self.text is None and not (isinstance(before, payloads.Block) and before.loaded):
             raise InvalidEntry("document", f"{self.name!r} of {self.label!r} is not loaded")
         if self.text is not None and self.max_tokens is not None:
             held = {slot: entry for slot, _, entry in look.slots(f"{slots.BLOCK}{self.label}/")}
             held[slots.BLOCK + payload.label] = payload
-            tokens = sum(
-                self.counter(block.text) for block in held.values() if isinstance(block, payloads.Block) and block.text
-            )
+            texts = [block.text for block in held.values() if isinstance(block, payloads.Block) and block.loaded]
+            tokens = sum(self.counter(text) for text in texts if text)
             if tokens > self.max_tokens:
                 why = f"takes {tokens} tokens with what is loaded; block {self.label!r} holds {self.max_tokens}"
                 raise InvalidEntry("text", f"{why}: unload something first")
@@ -166,16 +177,22 @@ def loaded(specs: Sequence[BlockSpec], held: Mapping[str, tuple[int, Any]], coun
     """Return the documents that are loaded, in the order in which they were."""
     documents = []
     for label, (seq, payload) in sorted(held.items(), key=lambda item: item[1][0]):
-        spec = provider_of(label, specs)
-        if (
-            spec is not None
-            and label != spec.label
-            and isinstance(payload, payloads.Block)
-            and payload.text is not None
-        ):
-            key = label.removeprefix(f"{spec.label}/")
-            documents.append(Loaded(spec.label, key, payload.text, counter(payload.text), seq))
+        if isinstance(payload, payloads.Block) and payload.loaded and payload.text is not None:
+            block, key = _parts(label, payload.document, specs)
+            documents.append(Loaded(block, key, payload.text, counter(payload.text), seq))
     return documents
+
+
+def _parts(label: str, document: str | None, specs: Sequence[BlockSpec]) -> tuple[str, str]:
+    """Return the label of the provider's block and the key of a document, as its entry has them."""
+    if document and label.endswith(f"/{document}"):
+        return label[: -len(document) - 1], document
+    # An entry without the key: it was recorded before there was one.
+    spec = provider_of(label, specs)
+    if spec is not None:
+        return spec.label, label.removeprefix(f"{spec.label}/")
+    block, _, key = label.partition("/")
+    return block, key
 
 
 def shown_documents(documents: Sequence[Loaded]) -> str:

@@ -222,6 +222,9 @@ class ChangeBlock(Intent, kw_only=True):
                 read_only=spec.read_only,
                 declared=self.spec is not None,
             )
+        if before.loaded:
+            # Also where its provider is not declared: text from outside must not become a part of the prompt.
+            raise InvalidEntry("label", f"{self.label!r} is a loaded document: use load_block and unload_block")
         text = self.text
         if self.op == "remove" and before.text is None:
             raise InvalidEntry("label", f"there is no block {self.label!r}")
@@ -264,8 +267,7 @@ class FreezePrompt(Intent, kw_only=True):
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Render the blocks as they are now."""
         by_label = {slot.removeprefix(slots.BLOCK): (seq, entry) for slot, seq, entry in look.slots(slots.BLOCK)}
-        own = {label: held for label, held in by_label.items() if provider_of(label, self.specs) is None}
-        blocks = assemble(self.specs, own, self.counter)
+        blocks = assemble(self.specs, by_label, self.counter)
         text = render_prompt(blocks)
         payload = payloads.Block(label="", op="freeze", text=text, config=config_hash(blocks))
         return Planned(payload, head.place)
@@ -274,7 +276,10 @@ class FreezePrompt(Intent, kw_only=True):
 def assemble(
     specs: Sequence[BlockSpec], held: Mapping[str, tuple[int, Any]], counter: Counter = estimate
 ) -> list[Block]:
-    """Return the blocks of a tape: declared ones first, in their order, then those made on the tape, oldest first."""
+    """Return the blocks of a tape: declared ones first, in their order, then those made on the tape, oldest first.
+
+    Documents that are loaded are none of them.
+    """
     declared = {spec.label: spec for spec in specs}
     labels = [*declared, *(label for label in sorted(held, key=lambda name: held[name][0]) if label not in declared)]
     blocks = []
@@ -285,7 +290,7 @@ def assemble(
             tokens = counter(spec.default)
             blocks.append(Block(label, spec.default, spec.description, spec.max_tokens, True, tokens, None, True))
         elif isinstance(payload, payloads.Block):
-            if payload.text is None:
+            if payload.text is None or payload.loaded:
                 continue
             blocks.append(
                 Block(

@@ -177,12 +177,13 @@ def _put(value: Any, path: Path, new: Any) -> Any:
 
 
 class BlockValue(Struct, frozen=True):
-    """A block of the prompt: its text and its configuration."""
+    """A block of the prompt: its text and its configuration. A ``document`` has its key, which goes with the text."""
 
     text: str
     description: str | None = None
     max_tokens: int | None = None
     read_only: bool = False
+    document: str | None = None
 
 
 class BlockSide(Struct, frozen=True):
@@ -214,7 +215,10 @@ def block_value(payload: Any, spec: BlockSpec | None) -> BlockValue | None:
     if isinstance(payload, payloads.Block):
         if payload.text is None:
             return None
-        return BlockValue(payload.text, payload.description, payload.max_tokens, payload.read_only)
+        document = payload.document
+        if document is None and payload.loaded:
+            document = payload.label.partition("/")[2]
+        return BlockValue(payload.text, payload.description, payload.max_tokens, payload.read_only, document)
     if spec is None:
         return None
     return BlockValue(spec.default, spec.description, spec.max_tokens, spec.read_only)
@@ -229,6 +233,7 @@ def filled_in(value: BlockValue | None, spec: BlockSpec | None) -> BlockValue | 
         spec.description if value.description is None else value.description,
         spec.max_tokens if value.max_tokens is None else value.max_tokens,
         value.read_only or spec.read_only,
+        value.document,
     )
 
 
@@ -290,12 +295,15 @@ def _merge_fields(
 ) -> tuple[BlockValue, list[str]]:
     """Return the parent's block with the fork's changes, and the fields that both changed, as the parent has them."""
     base, before = theirs.before or BlockValue(""), ours.before or BlockValue("")
-    merged: dict[str, Any] = {}
+    # Whatever text of a document is a part of the merged one, it stays a document.
+    merged: dict[str, Any] = {"document": held.document or wanted.document}
     fields = []
     for name in ("text", *_CONFIG):
         mine, other = getattr(held, name), getattr(wanted, name)
         merged[name] = mine
         if other in (getattr(base, name), mine):
+            if name == "text" and other != mine:
+                merged["document"] = held.document
             continue
         unchanged = mine == getattr(before, name)
         if name == "text" and theirs.lines is not None and (unchanged or ours.lines is not None):
@@ -303,6 +311,8 @@ def _merge_fields(
                 merged[name] = with_line(merged[name], line)
         elif unchanged:
             merged[name] = other
+            if name == "text":
+                merged["document"] = wanted.document
         else:
             fields.append(name)
     return BlockValue(**merged), fields
@@ -312,7 +322,8 @@ def _with(value: BlockValue | None, other: BlockValue | None, fields: Sequence[s
     """Return a block with some fields of another one; the other one itself if either is missing."""
     if value is None or other is None:
         return other
-    return structs.replace(value, **{name: getattr(other, name) for name in fields})
+    taken = [*fields, "document"] if "text" in fields else fields
+    return structs.replace(value, **{name: getattr(other, name) for name in taken})
 
 
 def _over(value: BlockValue | None, held: BlockValue | None, counter: Counter) -> bool:
@@ -337,7 +348,10 @@ def block_entries(
     """
     if value is None:
         config_source = held or BlockValue("")
-        return [_entry(label, "remove", None, None, config_source, declared)]
+        op = "remove" if config_source.document is None else "unload"
+        return [_entry(label, op, None, None, config_source, declared)]
+    if value.document is not None:
+        return [_entry(label, "load", None, value.text, value, declared)]
     text = held.text if held is not None else ""
     appended = []
     for line in lines or ():
@@ -360,6 +374,7 @@ def _entry(label: str, op: str, change: str | None, text: str | None, value: Blo
         max_tokens=value.max_tokens,
         read_only=value.read_only,
         declared=declared,
+        document=value.document,
     )
 
 

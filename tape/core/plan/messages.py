@@ -293,13 +293,14 @@ def message_intents(
     seen: set[str] = set()
     for index, (message, id) in enumerate(zip(listed, beside, strict=True)):
         field = f"messages[{index}]"
+        if id is not None:
+            id = strict.identifier(id, f"ids[{index}]")
         intent = add_message(message, None, UNSET, id, None, CHAIN if index else parent, new_id, field=field)
         if intent.id in seen:
-            raise InvalidEntry(
-                f"{field}.id" if id is None else f"ids[{index}]",
-                f"{intent.id!r} is the id of a message before it in the batch; "
-                "pass ids= to keep the messages' own ids as data",
-            )
+            why = f"{intent.id!r} is the id of a message before it in the batch"
+            if id is not None:
+                raise InvalidEntry(f"ids[{index}]", why)
+            raise InvalidEntry(f"{field}.id", f"{why}; pass ids= to keep the messages' own ids as data")
         seen.add(intent.id)
         if key is not None:
             intent.key = Key(ids.batch_key(key, index), GIVEN)

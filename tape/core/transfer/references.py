@@ -295,6 +295,8 @@ def _block(tape: KnownTape, after: Head, entry: p.Block) -> None:
         raise Unsound(f"nothing is done to a block by {entry.op!r}")
     if entry.op != "freeze":
         strict.identifier(entry.label, "label")
+    if entry.document is not None and (not entry.document or not entry.label.endswith(f"/{entry.document}")):
+        raise Unsound(f"{entry.label!r} is not the label of document {entry.document!r}")
     if entry.max_tokens is not None:
         _within(entry.max_tokens)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tape.errors import StoreFailed
 
-__all__ = ["READ_ONLY_STATES", "Again", "Broken", "Collision", "Denied", "Lost", "Stale", "Undone"]
+__all__ = ["READ_ONLY_STATES", "Again", "Broken", "Collision", "Denied", "Lost", "Raised", "Stale", "Undone"]
 
 READ_ONLY_STATES = ("25006", "0A000")
 """What PostgreSQL calls a write in a transaction that only reads, and one that is to begin on a standby."""
@@ -40,6 +40,14 @@ class Again(Exception):
 
 class Undone(Exception):
     """The database has undone all of the transaction that a call was part of; it is run once more as a whole."""
+
+
+class Raised(BaseException):
+    """Carries what the caller's function raised past the code that handles errors of the database."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Lost(Exception):

@@ -132,6 +132,10 @@ class Bound(_Guest):
         except Exception as error:
             raise self._judge(error) from error
 
+    def transact(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` inside a savepoint, or without one where it can only read."""
+        return self.read(work) if self.read_only else self.write("", work)
+
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` on the caller's connection, where it sees what the caller wrote."""
         try:

@@ -72,6 +72,8 @@ class SqliteDatabase(Database):
         """The locks that were taken for a fork."""
         self._writer: tuple[sqlite3.Connection, Transaction] | None = None
         self._writing = False
+        self._transacting = False
+        """Whether what writes is a transaction of several calls."""
         self._idle: deque[sqlite3.Connection] = deque()
         self._readers: set[sqlite3.Connection] = set()
         """Every open connection that reads, idle or not."""
@@ -97,7 +99,10 @@ class SqliteDatabase(Database):
         lock, turn, brief = self._lock, self._turn, patience
         if self._owned():
             raise StoreFailed(
-                f"a write was started from inside a {'write' if self._writing else 'read'} of the same store"
+                "a write was started from inside a transaction of the same store; "
+                "use the store that its function is given"
+                if self._transacting
+                else f"a write was started from inside a {'write' if self._writing else 'read'} of the same store"
             )
         if patience is None:
             patience = self.timeout
@@ -131,6 +136,18 @@ class SqliteDatabase(Database):
                     interrupted = error
             if interrupted is not None:
                 raise interrupted
+
+    def transact(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` under the writer lock, and tell who writes beside it so."""
+
+        def run(transaction: Transaction) -> R:
+            self._transacting = True
+            try:
+                return work(transaction)
+            finally:
+                self._transacting = False
+
+        return self.write("", run)
 
     def share(self, tape: str, tasks: Sequence[T], together: Together[T, R]) -> list[R | Exception]:
         """Run ``tasks`` with those of all threads that write at the same moment, whichever tape it is."""

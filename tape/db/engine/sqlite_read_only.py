@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from tape.db.engine.connect import driver_options, is_memory
+from tape.db.engine.failures import Raised
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Transaction
 from tape.errors import NotAStore, ReadOnly, StoreBusy, StoreFailed
@@ -158,6 +159,10 @@ class ReadOnlySqlite(SqliteDatabase):
         self._check_open()
         raise ReadOnly("the store was opened to be read only")
 
+    def transact(self, work: Callable[[Transaction], R]) -> R:
+        """Run ``work`` where it reads one state, and every write in it is refused."""
+        return self.read(work)
+
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a transaction of a caller's that reads."""
         connection.execute("BEGIN")
@@ -176,10 +181,10 @@ class ReadOnlySqlite(SqliteDatabase):
                 result = self._read(connection, work)
                 if connection.current:
                     return result
-            except Exception:
+            except (Exception, Raised) as error:
                 # A log that is gone by now, or pages of two states, which may look like anything: no fault of the
                 # file's.
-                if connection.standing.holds:
+                if connection.standing.holds or not isinstance(getattr(error, "error", error), Exception):
                     raise
             finally:
                 self._return(connection)

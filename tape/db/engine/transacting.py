@@ -28,7 +28,9 @@ class Transacting(Joined):
 
     def __init__(self, transaction: Transaction, parent: Database, owner: str | None, *, patient: bool) -> None:
         super().__init__(transaction, parent)
-        self.unit = transaction.unit = Unit(parent.timeout, patient=patient)
+        self.unit = Unit(parent.timeout, patient=patient)
+        # One that only reads sees one state throughout, and locks nothing.
+        transaction.unit = None if parent.read_only else self.unit
         self.doomed: Exception | None = None
         """Why nothing of this run can be committed: Undone if it can be run again, or the error to end with."""
         self.known: set[tuple[str | None, str]] = set()
@@ -55,7 +57,8 @@ class Transacting(Joined):
         again: Callable[[Transaction], R] | None = None,
     ) -> R:
         """Run ``work`` inside a savepoint, with the tape locked before it: a refusal does not unlock it."""
-        self._check_writable()
+        self._check_free()
+        self.check_writable()
         transaction = self._transaction
         self._save(_CALL, (tape,))
         self._saved = True
@@ -93,7 +96,7 @@ class Transacting(Joined):
 
     def nested(self, work: Callable[[], R]) -> R:
         """Run ``work``, a function of the caller's that has this transaction to itself, as a part of it."""
-        self._check_writable()
+        self._check_free()
         self._save(_NESTED, ())
         mark = self._mark()
         try:
@@ -112,6 +115,8 @@ class Transacting(Joined):
     def touch(self, tapes: Sequence[str]) -> None:
         """Lock tapes in the one order in which everybody does who names them beforehand."""
         self._check()
+        if self.read_only:
+            return
         self.known.update((self._owner, tape) for tape in tapes)
         self._acquire(sorted(set(tapes), key=lock_key))
 
@@ -188,7 +193,7 @@ class Transacting(Joined):
         if self.doomed is not None:
             raise self.doomed
 
-    def _check_writable(self) -> None:
+    def _check_free(self) -> None:
         self._check()
         if self._inside:
             raise StoreFailed("a write was started from inside a write of the same transaction")

@@ -188,7 +188,7 @@ class StateMerge:
     def _room_for(self, label: str, value: BlockValue | None) -> bool:
         """Whether a document fits into its block with those already loaded. Other blocks have limits of their own."""
         spec = provider_of(label, self._settings.blocks)
-        if spec is None or label == spec.label:
+        if spec is None or label == spec.label or (value is not None and value.document is None):
             return True
         self._documents.pop(label, None)
         if value is None:

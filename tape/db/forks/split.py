@@ -99,8 +99,9 @@ def carry_over(old: Writing, following: Writing, cited: tuple[str, int]) -> None
         if isinstance(payload, payloads.State) and payload.value is not UNSET:
             payload = msgspec.structs.replace(payload, given=payload.value, patch=False)
         elif isinstance(payload, payloads.Block):
-            op = "remove" if payload.text is None else "set"
-            payload = msgspec.structs.replace(payload, op=op, given=payload.text)
+            if payload.document is None and payload.op not in ("load", "unload"):
+                op = "remove" if payload.text is None else "set"
+                payload = msgspec.structs.replace(payload, op=op, given=payload.text)
         else:
             continue
         following.record(Plain(key=keyed(None, following.shared.new_id), payload=payload, source=cited))

@@ -19,9 +19,9 @@ from tape.db.schema.tables import REVISION
 from tape.db.search.index import Index
 from tape.db.sql.rows.tapes import CountRow, HeadRow, ListedRow, UsedRow
 from tape.db.sql.rows.upkeep import CheckRow
-from tape.db.view.opening import head_row
+from tape.db.view.opening import found_row
 from tape.db.view.values import info_from_facts
-from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed, TapeNotFound
+from tape.errors import Corrupt, InvalidEntry, StoreBusy, StoreFailed
 
 __all__ = ["MOST_AT_ONCE", "Candidate", "Catalog", "Listed", "Use", "check_listing"]
 
@@ -161,9 +161,7 @@ class Catalog:
             revision = tx.value(self._sql.revision, ())
             head = None
             if tape is not None:
-                head = head_row(tx, tape, self._owner)
-                if head is None:
-                    raise TapeNotFound(tape)
+                head = found_row(tx, tape, self._owner)
                 check = tx.one(self._sql.check, (tape,))
             elif self._owner is not None:
                 check = tx.one(self._sql.last_check_of, (self._owner,))

@@ -17,7 +17,6 @@ from tape.core.memory.state import (
     assemble,
     config_hash,
     current,
-    provider_of,
     render_prompt,
     usage_of,
 )
@@ -63,8 +62,7 @@ class Settings(Struct, frozen=True):
 
     def assembled(self, slots: list[tuple[str, int, Payload]]) -> list[Block]:
         """Return the declared blocks and those that slots hold, but for documents that are loaded."""
-        held = {name: at for name, at in _blocks_of(slots).items() if provider_of(name, self.blocks) is None}
-        return assemble(self.blocks, held, self.counter or estimate)
+        return assemble(self.blocks, _blocks_of(slots), self.counter or estimate)
 
     def loaded(self, slots: list[tuple[str, int, Payload]]) -> list[Loaded]:
         """Return the documents that slots hold."""
@@ -90,8 +88,7 @@ def prompt(view: TapeView, settings: Settings) -> tuple[str | None, bool, str]:
     slots = memory.slots_between(view, *BLOCKS_AND_PROMPT)
     frozen = next((payload for name, _, payload in slots if name == PROMPT), None)
     blocks = settings.assembled(slots) if slots or settings.blocks else []
-    # A document belongs to a block that is declared, with its provider.
-    documents = shown_documents(settings.loaded(slots)) if settings.blocks else ""
+    documents = shown_documents(settings.loaded(slots))
     if isinstance(frozen, payloads.Block) and frozen.text is not None:
         return frozen.text, frozen.config != config_hash(blocks), documents
     return (render_prompt(blocks) or None) if blocks else None, False, documents
@@ -129,11 +126,11 @@ def state(view: TapeView, settings: Settings, slot: str) -> StateValue | None:
 
 
 def states(view: TapeView, settings: Settings, prefix: str) -> dict[str, Any]:
-    """Return the slots of state that hold something and whose names begin so."""
-    held = ((name.removeprefix(STATE), payload) for name, _, payload in memory.slots(view, f"{STATE}{prefix}"))
+    """Return the slots of state that hold something and whose names begin so, in the order of their names."""
+    held = {name.removeprefix(STATE): payload for name, _, payload in memory.slots(view, f"{STATE}{prefix}")}
     return {
         name: current(payload, settings.slots.get(name))
-        for name, payload in held
+        for name, payload in sorted(held.items())
         if isinstance(payload, payloads.State) and payload.value is not UNSET
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from tape.db.engine.failures import Again, Collision, Lost, Undone
+from tape.db.engine.failures import Again, Collision, Lost, Raised, Undone
 from tape.db.engine.log import log
 from tape.db.engine.transacting import Transacting
 from tape.db.engine.transaction import Transaction, Wrote
@@ -33,18 +33,10 @@ def run_transaction(recorder: Recorder, function: Callable[[Transacting], R]) ->
     """Run a function of the caller's in one transaction, as often as it takes, and return what it returned."""
     try:
         return _Runs(recorder, function).until_committed()
-    except _Raised as raised:
+    except Raised as raised:
         error = raised.error
     # Raised out here, so that its traceback and context show only what led to it.
     raise error
-
-
-class _Raised(BaseException):
-    """Carries what the caller's function raised past the code that handles errors of the database."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(error)
-        self.error = error
 
 
 class _Runs(Generic[R]):
@@ -114,7 +106,7 @@ class _Runs(Generic[R]):
             if isinstance(joined.doomed, Undone) and isinstance(error, Exception):
                 # Whatever error the function raised instead.
                 raise joined.doomed from error
-            raise _Raised(error) from error
+            raise Raised(error) from error
         if joined.doomed is not None:
             raise joined.doomed
         return result

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import sqlalchemy as sa
+
 from tape.db.schema.guards import in_schema
 from tape.db.schema.tables import Tables
 from tape.errors import TablesTaken
 
-__all__ = ["found_home", "found_version", "is_sharded", "taken_names"]
+__all__ = ["Run", "found_home", "found_version", "is_sharded", "taken_names"]
 
 Run = Callable[[str, tuple[Any, ...]], Any]
 """Runs a statement with its parameters and returns what can be fetched from."""
@@ -82,6 +84,10 @@ def taken_names(run: Run, tables: Tables) -> list[str]:
         names.add(tables.words)
     else:
         names.add(tables.named("tape_entries_guard"))
+        # There a key makes an index of its name.
+        keys = (sa.UniqueConstraint, sa.PrimaryKeyConstraint)
+        constraints = (one for table in own_tables for one in table.constraints if isinstance(one, keys))
+        names |= {str(one.name) for one in constraints if one.name is not None}
         rows = run(
             "SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE nspname = coalesce(%s, current_schema()) "

@@ -7,9 +7,12 @@ opener takes, and look again once they hold it: of any number of simultaneous op
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -17,9 +20,9 @@ from sqlalchemy import event
 from tape.db.engine.failures import READ_ONLY_STATES
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
-from tape.db.schema.found import found_version, is_sharded, taken_names
+from tape.db.schema.found import Run, found_version, is_sharded, taken_names
 from tape.db.schema.guards import guards, renamed, run_ddl
-from tape.db.schema.tables import PREFIX, REVISION
+from tape.db.schema.tables import PREFIX, REVISION, Tables
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
 __all__ = ["allow_guards", "begin_changing", "migrate", "require", "schema_version", "scripts"]
@@ -69,6 +72,7 @@ def migrate(database: Database) -> str | None:
     """Bring the schema to this release's revision; returns the revision it came from if anything was done."""
     engine = database.engine
     try:
+        _look_first(database)
         with engine.connect() as connection:
             revision = schema_version(connection, database)
             _check(revision)
@@ -97,6 +101,34 @@ def migrate(database: Database) -> str | None:
         raise StoreFailed(f"cannot open the store: {error.orig}") from error
     log.info("tape.migrated", found=revision, now=REVISION)
     return revision or ""
+
+
+def _look_first(database: Database) -> None:
+    """Refuse a SQLite file of another program or a newer release before it is switched to the write-ahead log.
+
+    The connections of the store do that when they are opened, and the file would keep it.
+    """
+    path = None if database.postgres or database.lone else os.path.realpath(database.engine.url.database or "")
+    if path is None or not _in_other_mode(path):
+        return
+    # Whatever else is wrong with the file is told by whoever opens it to write.
+    with contextlib.suppress(sqlite3.Error):
+        connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=database.timeout)
+        with contextlib.closing(connection):
+            revision = found_version(connection.execute, database.tables, KNOWN)
+            _check(revision)
+            if revision is None:
+                _check_free(connection.execute, database.tables)
+
+
+def _in_other_mode(path: str) -> bool:
+    """Whether a file holds a database without a write-ahead log, as bytes 18 and 19 of its header say."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(20)
+    except OSError:
+        return False
+    return len(header) == 20 and header[18:] != b"\2\2"
 
 
 def _check(revision: str | None) -> None:
@@ -137,15 +169,20 @@ def _has_schema(connection: sa.Connection, schema: str) -> bool:
 def _create(connection: sa.Connection, database: Database) -> None:
     """Create today's tables directly; a test holds the result equal to running every revision."""
     tables = database.tables
-    taken_by_others = taken_names(connection.exec_driver_sql, tables)
-    if taken_by_others:
-        raise TablesTaken(taken_by_others, schemas=tables.postgres)
+    _check_free(connection.exec_driver_sql, tables)
     allow_guards(connection, tables.schema)
     tables.metadata.create_all(connection, checkfirst=False)
     for ddl in guards(connection.dialect.name, tables.schema, tables.prefix):
         run_ddl(connection, ddl)
     connection.execute(sa.insert(tables.epoch).values(base=0))
     connection.execute(sa.insert(tables.version).values(version_num=REVISION))
+
+
+def _check_free(run: Run, tables: Tables) -> None:
+    """Refuse to make a store where another program has something of its names."""
+    taken_by_others = taken_names(run, tables)
+    if taken_by_others:
+        raise TablesTaken(taken_by_others, schemas=tables.postgres)
 
 
 def allow_guards(connection: sa.Connection, schema: str | None) -> None:

@@ -95,7 +95,7 @@ class RequestWriter(Snapshot):
     def _awaiting(self, request: Request | Receipt | str, wait: float) -> Waiting[Request]:
         id, clock = _request_id(request), self._services.clock
         if wait := strict.seconds(wait, "wait"):
-            self._services.database.outside("waiting for a decision")
+            self._services.database.outside("decision(wait=)")
         return Waiting(lambda: self._reader.request(self._id, id, clock), lambda standing: not standing.pending, wait)
 
     def lease(
@@ -119,7 +119,7 @@ class RequestWriter(Snapshot):
             raise InvalidEntry("name", f"must have at most {LONGEST_LABEL} characters")
         taker = self._services.new_id() if holder is None else strict.identifier(holder, "holder")
         if wait := strict.seconds(wait, "wait"):
-            self._services.database.outside("waiting for a lease")
+            self._services.database.outside("lease(wait=)")
         call = call_of(self._id, actor=actor)
 
         def take() -> Lease | LeaseHeld:

@@ -265,8 +265,8 @@ class ReadOnlyPostgres(PostgresDatabase):
         raise ReadOnly("the store was opened to be read only")
 
     def transact(self, work: Callable[[Transaction], R]) -> R:
-        """Refuse to write."""
-        return self.write("", work)
+        """Run ``work`` where it reads one state, and every write in it is refused."""
+        return self.read(work)
 
 
 def _owned(lock: threading.RLock) -> bool:

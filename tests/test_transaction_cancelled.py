@@ -1,0 +1,351 @@
+"""Transactions of an async store that are cancelled at any moment: kept or undone as a whole, and never left open.
+
+The thread of a transaction tells its event loop what it has done. These are all the moments at which a task that awaits
+the transaction goes on, so it is cancelled right before and right behind each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from support.backends import Backend
+from support.damage import contents
+from support.processes import PATIENCE
+
+import tape
+
+MOST = 40
+"""More than a transaction of these tests has told its loop by its end."""
+
+
+class Telling:
+    """Counts what the threads tell the event loop, and cancels a task right before or behind one of these."""
+
+    def __init__(self, at: int, *, behind: bool, twice: bool) -> None:
+        self.count = 0
+        self._at = at
+        self._behind = behind
+        self._twice = twice
+        self._loop = asyncio.get_running_loop()
+        self._tell = self._loop.call_soon_threadsafe
+        self._task: asyncio.Task[Any] | None = None
+
+    def cancels(self, task: asyncio.Task[Any]) -> None:
+        """Count from now on, and cancel this task."""
+        self._task = task
+        self._loop.call_soon_threadsafe = self._told  # type: ignore[assignment,method-assign]
+
+    def stop(self) -> None:
+        """Cancel nothing from now on."""
+        self._loop.call_soon_threadsafe = self._tell  # type: ignore[method-assign]
+
+    def _told(self, callback: Callable[..., object], *args: Any, **options: Any) -> asyncio.Handle:
+        self.count += 1
+        if self.count != self._at:
+            return self._tell(callback, *args, **options)
+        if self._behind:
+            handle = self._tell(callback, *args, **options)
+            self._tell(self._cancel)
+            return handle
+        # In one step of the loop, or the task would be woken up by the one before it hears of the other.
+        self._tell(self._cancel)
+        return self._tell(callback, *args, **options)
+
+    def _cancel(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        if self._twice:
+            self._loop.call_soon(self._task.cancel)
+
+
+def run(work: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a test's coroutine with a bound on its time."""
+
+    async def bounded() -> Any:
+        return await asyncio.wait_for(work(), PATIENCE)
+
+    return asyncio.run(bounded())
+
+
+async def write_two(inside: tape.AsyncStore) -> str:
+    """Write to two tapes, and wait for something else in between."""
+    await inside.tape("a").append(role="user", content="async")
+    await asyncio.sleep(0)
+    await inside.tape("b").event("async")
+    return "written"
+
+
+def write_two_plainly(inside: tape.Store) -> str:
+    inside.tape("a").append(role="user", content="plain")
+    inside.tape("b").event("plain")
+    return "written"
+
+
+async def write_nested(inside: tape.AsyncStore) -> str:
+    """Write in two transactions inside this one."""
+    await inside.transaction(write_two)
+    return await inside.transaction(write_two_plainly)
+
+
+FUNCTIONS: dict[str, Any] = {"async": write_two, "plain": write_two_plainly, "nested": write_nested}
+WAYS = pytest.mark.parametrize("way", ["before", "behind", "twice"])
+
+
+def heads(backend: Backend) -> tuple[int, int]:
+    with backend.open() as store:
+        return store.tape("a").info().head, store.tape("b").info().head
+
+
+async def _opened(backend: Backend) -> tape.AsyncStore:
+    return await tape.open_async(backend.url, timeout=10.0, **backend.options)
+
+
+@pytest.fixture
+def begun(backend: Backend) -> Backend:
+    """A store with the tapes that the functions write to."""
+    with backend.open() as store:
+        for name in ("a", "b"):
+            store.tape(name).event("begun")
+    return backend
+
+
+@pytest.mark.alike
+class TestAtEveryMoment:
+    """Wherever it is cancelled, all of a transaction is there or nothing, and the store can be used and closed."""
+
+    @WAYS
+    @pytest.mark.parametrize("function", FUNCTIONS)
+    def test_e1_cancelled_at_every_moment(self, begun: Backend, function: str, way: str) -> None:
+        """Its tapes are whole, and free for the next write, which waits for nobody."""
+        entries = {"async": (1, 1), "plain": (1, 1), "nested": (2, 2)}[function]
+
+        async def cancelled_at(at: int) -> bool:
+            before = heads(begun)
+            async with tape.open_async(begun.url, timeout=10.0, **begun.options) as store:
+                telling = Telling(at, behind=way == "behind", twice=way == "twice")
+                task = asyncio.create_task(store.transaction(FUNCTIONS[function]))
+                telling.cancels(task)
+                with suppress(asyncio.CancelledError):
+                    assert await task == "written"
+                telling.stop()
+                if function != "plain":
+                    # It is decided by now.
+                    assert heads(begun) in self._allowed(before, entries, task)
+                await store.tape("a").event("after")
+                head, other = heads(begun)
+                assert (head - 1, other) in self._allowed(before, entries, task)
+                assert (await store.verify()).problems == []
+            return task.cancelled()
+
+        assert not all(run(lambda at=at: cancelled_at(at)) for at in range(1, MOST))  # type: ignore[misc]
+
+    def _allowed(
+        self, before: tuple[int, int], entries: tuple[int, int], task: asyncio.Task[Any]
+    ) -> list[tuple[int, int]]:
+        """Return the heads that may be there. A commit that had begun when the task was cancelled is not undone."""
+        written = (before[0] + entries[0], before[1] + entries[1])
+        return [before, written] if task.cancelled() else [written]
+
+    @WAYS
+    @pytest.mark.parametrize("function", FUNCTIONS)
+    def test_e1_a_nested_one_is_kept_exactly_if_its_result_was(self, begun: Backend, function: str, way: str) -> None:
+        """The function that gave it up goes on without its writes, and commits what it writes itself."""
+
+        async def cancelled_at(at: int) -> bool:
+            before = heads(begun)
+            kept: list[bool] = []
+
+            async def outer(inside: tape.AsyncStore) -> None:
+                telling = Telling(at, behind=way == "behind", twice=way == "twice")
+                nested = asyncio.create_task(inside.transaction(FUNCTIONS[function]))
+                telling.cancels(nested)
+                with suppress(asyncio.CancelledError):
+                    await nested
+                telling.stop()
+                kept.append(not nested.cancelled())
+                await inside.tape("a").event("after")
+
+            async with tape.open_async(begun.url, timeout=10.0, **begun.options) as store:
+                await store.transaction(outer)
+                assert (await store.verify()).problems == []
+            each = (2 if function == "nested" else 1) if kept[-1] else 0
+            assert heads(begun) == (before[0] + each + 1, before[1] + each)
+            return not kept[-1]
+
+        assert not all(run(lambda at=at: cancelled_at(at)) for at in range(1, MOST))  # type: ignore[misc]
+
+
+class TestGivenUp:
+    """What a transaction that was given up leaves behind: nothing."""
+
+    def test_e1_while_the_loop_was_busy(self, begun: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A thread that has begun, but whose function was never called, undoes its transaction for others to write."""
+        serving = threading.Event()
+        serve = tape.aio.transactions._Calls.serve
+
+        def tell(calls: Any) -> Any:
+            serving.set()
+            return serve(calls)
+
+        async def work() -> None:
+            async with tape.open_async(begun.url, timeout=10.0, **begun.options) as store:
+                task = asyncio.create_task(store.transaction(write_two))
+                await asyncio.sleep(0)
+                # The loop does nothing else meanwhile.
+                assert serving.wait(PATIENCE)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert heads(begun) == before
+                assert await store.transaction(write_two) == "written"
+
+        before = heads(begun)
+        monkeypatch.setattr(tape.aio.transactions._Calls, "serve", tell)
+        run(work)
+
+    @pytest.mark.parametrize("function", ["async", "nested"])
+    def test_e1_a_loop_that_is_closed_before_its_turn(
+        self, begun: Backend, function: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A thread whose event loop was closed between its beginning and the function's undoes its transaction."""
+        serving = threading.Semaphore(0)
+        serve = tape.aio.transactions._Calls.serve
+
+        def tell(calls: Any) -> Any:
+            serving.release()
+            return serve(calls)
+
+        async def start(face: tape.AsyncStore) -> asyncio.Task[Any]:
+            async def outer(inside: tape.AsyncStore) -> None:
+                await inside.tape("a").event("lost")
+                nested.append(asyncio.create_task(inside.transaction(write_two)))
+                there.set()
+                await nested[0]
+
+            there = asyncio.Event()
+            task = asyncio.create_task(face.transaction(outer if function == "nested" else write_two))
+            if function == "nested":
+                await there.wait()
+            await asyncio.sleep(0)
+            return task
+
+        nested: list[asyncio.Task[Any]] = []
+        before = heads(begun)
+        loop = asyncio.new_event_loop()
+        face = loop.run_until_complete(_opened(begun))
+        monkeypatch.setattr(tape.aio.transactions._Calls, "serve", tell)
+        tasks = [loop.run_until_complete(start(face))]
+        for _ in range(2 if function == "nested" else 1):
+            assert serving.acquire(timeout=PATIENCE)
+        loop.close()
+        for task in (*tasks, *nested):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        tasks.clear()
+        nested.clear()
+        del task
+        gc.collect()
+        with begun.open(timeout=10.0) as store:
+            assert store.tape("a").event("after").seq == before[0] + 1
+            assert store.tape("b").info().head == before[1]
+        asyncio.run(face.close())
+
+    def test_e1_a_plain_function_that_is_given_up(self, begun: Backend) -> None:
+        """It cannot be interrupted: the cancellation goes on at once, and what it writes is undone when it returns."""
+
+        async def work() -> None:
+            writing, go_on = threading.Event(), threading.Event()
+
+            def fn(inside: tape.Store) -> None:
+                write_two_plainly(inside)
+                writing.set()
+                assert go_on.wait(PATIENCE)
+                inside.tape("b").event("late")
+
+            async with tape.open_async(begun.url, timeout=PATIENCE, **begun.options) as store:
+                before = contents(begun)
+                task = asyncio.create_task(store.transaction(fn))
+                await asyncio.to_thread(writing.wait, PATIENCE)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                go_on.set()
+            assert contents(begun) == before
+
+        run(work)
+
+    def test_e1_a_nested_plain_function_that_takes_too_long(self, begun: Backend) -> None:
+        """Its caller hears of the time, and its writes are not in what the outer function commits."""
+
+        async def work() -> None:
+            writing, go_on = asyncio.Event(), threading.Event()
+            loop = asyncio.get_running_loop()
+
+            def fn(inside: tape.Store) -> None:
+                write_two_plainly(inside)
+                loop.call_soon_threadsafe(writing.set)
+                assert go_on.wait(PATIENCE)
+
+            async def outer(inside: tape.AsyncStore) -> None:
+                nested = asyncio.create_task(inside.transaction(fn))
+                await writing.wait()
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(nested, 0)
+                go_on.set()
+                await inside.tape("a").event("after")
+
+            async with tape.open_async(begun.url, **begun.options) as store:
+                await store.transaction(outer)
+                assert [entry.kind async for entry in store.tape("a").entries()] == ["open", "event", "event"]
+                assert (await store.tape("b").info()).head == 2
+
+        run(work)
+
+    @pytest.mark.parametrize("fails", [False, True], ids=["returns", "fails"])
+    def test_e1_a_nested_one_that_nobody_awaits(self, begun: Backend, fails: bool) -> None:
+        """It is undone when the outer function ends, which does not wait for it, and its own calls are told."""
+
+        async def work() -> None:
+            left: list[asyncio.Task[Any]] = []
+            over = asyncio.Event()
+
+            async def lingers(inside: tape.AsyncStore) -> None:
+                await inside.tape("b").event("lost")
+                there.set()
+                await over.wait()
+                await inside.tape("b").event("late")
+
+            async def returns(inside: tape.AsyncStore) -> None:
+                with suppress(tape.StoreFailed):
+                    await lingers(inside)
+
+            async def outer(inside: tape.AsyncStore) -> None:
+                await inside.tape("a").event("outer")
+                for fn in (lingers, returns):
+                    there.clear()
+                    left.append(asyncio.create_task(inside.transaction(fn)))
+                    if fn is lingers:
+                        await there.wait()
+                if fails:
+                    raise ZeroDivisionError
+
+            before = heads(begun)
+            there = asyncio.Event()
+            async with tape.open_async(begun.url, **begun.options) as store:
+                if fails:
+                    with pytest.raises(ZeroDivisionError):
+                        await store.transaction(outer)
+                else:
+                    await store.transaction(outer)
+                over.set()
+                for task in left:
+                    with pytest.raises(tape.StoreFailed, match="has ended"):
+                        await task
+            assert heads(begun) == (before[0] + (not fails), before[1])
+
+        run(work)
