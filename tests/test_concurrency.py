@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -372,6 +373,25 @@ class TestFork:
 
 
 @heavy
+class TestLocks:
+    @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+    @pytest.mark.parametrize("read_only", [False, True])
+    def test_e1_opening_a_file_again_leaves_its_locks(self, backend: Backend, crew: Crew, read_only: bool) -> None:
+        """Who opens and closes the file beside an open store takes no lock away: nobody else ends its log."""
+        store = backend.open()
+        store.tape("t").append(role="user", content="first")
+        log = Path(f"{backend.url.database}-wal")
+        before = log.stat().st_ino
+        backend.open(read_only=read_only).close()
+        # Without the lock this process would take itself for the last one, and delete the log when it closes.
+        other = crew.start(backend, programs.look, name="t")
+        other.tell("go")
+        other.finish()
+        assert log.stat().st_ino == before
+        store.tape("t").append(role="user", content="second")
+        assert store.verify().ok
+
+
 class TestXidOrder:
     @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
     def test_s12_xid_never_falls(self, backend: Backend, crew: Crew) -> None:

@@ -51,6 +51,13 @@ def append(store: tape.Store, *, name: str, label: str, count: int, threads: int
         say(answer)
 
 
+def look(store: tape.Store, *, name: str) -> None:
+    """Read a tape, and close the store."""
+    ready()
+    store.tape(name).messages()
+    store.close()
+
+
 def delete(store: tape.Store, *, names: list[str]) -> None:
     """Delete tapes, whether others rest on them or not, and say which ones were purged."""
     ready()

@@ -108,27 +108,22 @@ def _look_first(database: Database) -> None:
 
     The connections of the store do that when they are opened, and the file would keep it.
     """
-    path = None if database.postgres or database.lone else os.path.realpath(database.engine.url.database or "")
-    if path is None or not _in_other_mode(path):
+    if database.postgres or database.lone:
         return
+    path = os.path.realpath(database.engine.url.database or "")
+    if os.path.exists(f"{path}-wal") or not os.path.exists(path):
+        return
+    # Through SQLite alone: whoever else opens and closes the file takes the locks of this process on it away.
     # Whatever else is wrong with the file is told by whoever opens it to write.
     with contextlib.suppress(sqlite3.Error):
         connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=database.timeout)
         with contextlib.closing(connection):
+            if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+                return
             revision = found_version(connection.execute, database.tables, KNOWN)
             _check(revision)
             if revision is None:
                 _check_free(connection.execute, database.tables)
-
-
-def _in_other_mode(path: str) -> bool:
-    """Whether a file holds a database without a write-ahead log, as bytes 18 and 19 of its header say."""
-    try:
-        with open(path, "rb") as file:
-            header = file.read(20)
-    except OSError:
-        return False
-    return len(header) == 20 and header[18:] != b"\2\2"
 
 
 def _check(revision: str | None) -> None:
