@@ -59,7 +59,7 @@ class _Opened:
         nested = _lock._is_owned()  # type: ignore[attr-defined]
         with _locked():
             self.users.discard(user)
-            if self.users or self.over:
+            if self.users:
                 return
             self.over = True
             self.retire()
@@ -174,10 +174,12 @@ class _Part:
         """Let go of the database; a second close does nothing."""
         if not self._writes.closed:
             self._writes.close(self._database)
-            self._bind()
-            # Followers of this store look up, and find it closed.
-            self._database.wakeup.ring()
-            self._leave()
+        # All of this can be done again, after a signal that came in between.
+        self._bind()
+        # Followers of this store look up, and find it closed.
+        self._database.wakeup.ring()
+        self._opened.leave(self._user)
+        self._leave.detach()
 
 
 def _refuse(*args: object, **options: object) -> NoReturn:
@@ -223,14 +225,13 @@ def join(
     """
     user = object()
     while True:
-        with _locked():
-            opened = _opened.get(place)
-            if opened is None or not opened.is_there():
-                opened = _opened[place] = _Opened(place, path)
-            opened.users.add(user)
-            if opened.over:
-                continue
+        opened = None
         try:
+            with _locked():
+                opened = _opened.get(place)
+                if opened is None or opened.over or not opened.is_there():
+                    opened = _opened[place] = _Opened(place, path)
+                opened.users.add(user)
             # Whoever comes meanwhile waits here, and tries it again if it fails.
             with opened.opening:
                 if opened.database is None:
@@ -242,7 +243,8 @@ def join(
                     continue
             return cast(Database, _Part(opened, user))
         except BaseException:
-            opened.leave(user)
+            if opened is not None:
+                opened.leave(user)
             raise
 
 

@@ -255,7 +255,8 @@ class Store(Upkeep, RequestLister):
         A tape that it reads or writes is locked until the commit, so that nobody changes what it has read. On SQLite
         all other writers wait. After a deadlock ``fn`` is run again from its beginning, with the same generated ids,
         so it should have no other side effects. Inside another transaction, or on a bound store, it is a savepoint.
-        On a store that was opened to be read only it reads one state, locks nothing, and a write in it is ReadOnly.
+        On a store that was opened to be read only it reads one state, locks nothing, and a write in it is ReadOnly; on
+        one that is bound as well it reads what the caller's transaction reads.
         """
         database = self._db
         if isinstance(database, Transacting):

@@ -18,6 +18,7 @@ from support.processes import PATIENCE, Crew, scaled
 from support.sizes import heavy
 
 import tape
+from tape import transcripts
 from tape.db.view.opening import open_view
 
 pytestmark = pytest.mark.blank  # The processes of a test make the store, too, all at once.
@@ -389,6 +390,27 @@ class TestLocks:
         other.finish()
         assert log.stat().st_ino == before
         store.tape("t").append(role="user", content="second")
+        assert store.verify().ok
+
+    @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+    def test_s14_the_store_itself_is_no_file_to_move(self, backend: Backend, crew: Crew) -> None:
+        """Neither import, of an export or of transcripts, nor export touches a database that is open."""
+        store = backend.open()
+        store.tape("t").append(role="user", content="first")
+        path = str(backend.url.database)
+        log = Path(f"{path}-wal")
+        before = log.stat().st_ino
+        with pytest.raises(tape.InvalidEntry, match="in use"):
+            store.import_(path)
+        with pytest.raises(tape.StoreFailed):
+            store.export("t", path)
+        with pytest.raises(tape.TapeError):
+            transcripts.import_transcript(store, "codex", path)
+        assert [file.tapes for file in transcripts.import_paths(store, [path])] in ([], [[]])
+        other = crew.start(backend, programs.look, name="t")
+        other.tell("go")
+        other.finish()
+        assert log.stat().st_ino == before
         assert store.verify().ok
 
 

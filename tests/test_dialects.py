@@ -460,20 +460,42 @@ class TestWithoutIds:
         assert [word in answers[made["id"]] for made, word in zip(calls, words, strict=True)] == [True] * 4
 
     @pytest.mark.parametrize(("call", "result"), NAMELESS.values(), ids=NAMELESS)
-    def test_results_one_by_one_are_answered_in_order(self, chat: tape.Tape, call: Any, result: Any) -> None:
-        """Results in messages of their own go to the next call that waits."""
-        chat.extend([call("Oslo", "Rome"), result("rain"), result("sun")])
-        context = chat.context()
-        check_all(context)
-        assert context.repairs == []
-        answers = [one["content"] for one in context.to_openai() if one["role"] == "tool"]
-        assert ["rain" in answers[0], "sun" in answers[1]] == [True, True]
+    def test_results_one_by_one_are_no_guess(self, chat: tape.Tape, call: Any, result: Any) -> None:
+        """Where nobody knows which call of a tool a result answers it is shown as text, never under another call."""
+        chat.append(call("Oslo", "Rome"), id="call")
+        chat.append(result("rain"), id="first")
+        chat.append(result("sun"), id="second")
+        for step in ("as they came", "one is taken out", "it comes again"):
+            if step == "one is taken out":
+                chat.retract("first")
+            elif step == "it comes again":
+                chat.append(result("rain"), id="again")
+            context = chat.context()
+            check_all(context)
+            request = context.to_openai()
+            assert ["no result" in one["content"] for one in request if one["role"] == "tool"] == [True, True]
+            said = " ".join(str(one["content"]) for one in request if one["role"] != "tool")
+            assert ("rain" in said, "sun" in said) == (step != "one is taken out", True)
+            assert "unclear result" in {repair.what for repair in context.repairs}
+
+    @pytest.mark.parametrize(("call", "result"), NAMELESS.values(), ids=NAMELESS)
+    def test_t11_a_call_that_is_revised_keeps_no_result_of_another(
+        self, chat: tape.Tape, call: Any, result: Any
+    ) -> None:
+        """Calls without ids are known by their number, which is another one when there are fewer."""
+        chat.append(call("Oslo", "Rome"), id="call")
+        chat.append(result("rain", "sun"), id="results")
+        chat.revise("call", call("Rome"))
+        assert shown(chat) == ["call"]
+        chat.revise("call", call("Oslo", "Bonn"))
+        assert shown(chat) == ["call", "results"]
+        assert chat.verify().ok
 
     @pytest.mark.parametrize(("call", "result"), NAMELESS.values(), ids=NAMELESS)
     def test_a_call_that_nobody_answered_takes_no_later_result(self, chat: tape.Tape, call: Any, result: Any) -> None:
         """Results go to the nearest message that calls their tool."""
         chat.extend([call("Bonn"), {"role": "user", "content": "go on"}])
-        chat.extend([call("Oslo", "Rome"), result("rain"), result("sun")])
+        chat.extend([call("Oslo", "Rome"), result("rain", "sun")])
         context = chat.context()
         check_all(context)
         assert [repair.what for repair in context.repairs] == ["unsettled call"]
@@ -560,7 +582,7 @@ class TestWithoutIds:
             for step in range(3):
                 places = [f"{turn}{step}{n}" for n in range(3)]
                 chat.append(call(*places))
-                chat.extend([result(f"in {place} " + "rain " * 30) for place in places])
+                chat.append(result(*(f"in {place} " + "rain " * 30 for place in places)))
         for budget in range(450, 3_000, 150):
             context = chat.context(budget=budget)
             check_all(context)

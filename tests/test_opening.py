@@ -235,3 +235,13 @@ class TestOpening:
                 with pytest.raises(tape.InvalidEntry, match="counter"):
                     call()
             assert chat.info().head == 2
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_s1_a_name_that_is_no_utf8_opens_again(tmp_path: Path, read_only: bool) -> None:
+    """Names of files are bytes: one that is no text opens as often as any other."""
+    path = f"{tmp_path}/x\udcff.db"
+    with tape.open(path) as store:
+        store.tape("t").append(role="user", content="first")
+    with tape.open(path, read_only=read_only) as store:
+        assert len(store.tape("t").messages()) == 1

@@ -353,6 +353,25 @@ class TestHeads:
         assert chat.append(role="user", content="z").seq == 5
 
 
+class TestConnections:
+    @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+    def test_a_function_that_raises_costs_no_connection(self, backend: Backend) -> None:
+        """What a caller's function raises says nothing of the connection: it is used again."""
+        store = backend.open()
+        store.create("t")
+        database: Any = store._db
+        before = list(database._connections.idle)
+
+        def fail(inner: tape.Store) -> None:
+            inner.tape("t").event("x")
+            raise KeyError("no")
+
+        for _ in range(3):
+            with pytest.raises(KeyError):
+                store.transaction(fail)
+        assert list(database._connections.idle) == before
+
+
 class TestReadOnly:
     """On a store that is opened to be read only it is a transaction that reads."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -349,3 +351,32 @@ class TestGivenUp:
             assert heads(begun) == (before[0] + (not fails), before[1])
 
         run(work)
+
+
+LEFT = """
+import asyncio, sys, tape
+
+async def main(url, options):
+    store = await tape.open_async(url, **options)
+    inside = asyncio.Event()
+
+    async def wait(inner):
+        await inner.tape("left").append(role="user", content="never")
+        inside.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(store.transaction(wait))
+    await inside.wait()
+    raise SystemExit(3)
+
+asyncio.new_event_loop().run_until_complete(main(sys.argv[1], eval(sys.argv[2])))
+"""
+
+
+def test_e1_a_program_that_ends_inside_leaves_nothing(backend: Backend) -> None:
+    """Where the event loop is left and never closed the program ends all the same, and the transaction is undone."""
+    url = backend.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-c", LEFT, url, repr(backend.options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 3, done.stderr
+    assert "left" not in [info.id for info in backend.open().list().items]

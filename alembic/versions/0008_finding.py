@@ -32,6 +32,8 @@ POSTGRESQL = (
 )""",
     "CREATE INDEX tape_aliases_id ON @tape_aliases (id, tape_id)",
 )
+COLUMNS = """position, tape_id, seq, kind, "key", actor, source_tape, source_seq, payload, meta, stamp, version, hash,
+head_tape, lane, ordinal, xid"""
 KEY_FIRST = """CREATE TABLE tape_entries_by_key (
   position INTEGER NOT NULL,
   tape_id INTEGER NOT NULL,
@@ -67,7 +69,7 @@ def upgrade() -> None:
         connection.execute(sa.DDL(ddl.replace("@", at).replace("%", "%%")))
     if sqlite:
         # So an id is found on whichever tapes have it.
-        replace_entries(connection, "tape_entries_by_key", KEY_FIRST)
+        replace_entries(connection, "tape_entries_by_key", KEY_FIRST, COLUMNS)
     # A colon in the name of the schema is no parameter.
     at = at.replace(":", r"\:")
     into = sa.text(f"INSERT INTO {at}tape_events (tape_id, name, seq) VALUES (:tape_id, :name, :seq)")

@@ -6,6 +6,8 @@ from tape.db.schema.replacing import replace_entries
 revision = "0012"
 down_revision = "0011"
 
+COLUMNS = """position, tape_id, seq, kind, "key", actor, source_tape, source_seq, payload, meta, stamp, version, hash,
+head_tape, lane, ordinal, xid"""
 COMPARED = """CREATE TABLE tape_entries_compared (
   position INTEGER NOT NULL,
   tape_id INTEGER NOT NULL,
@@ -33,4 +35,4 @@ COMPARED = """CREATE TABLE tape_entries_compared (
 
 def upgrade() -> None:
     if op.get_bind().dialect.name == "sqlite":
-        replace_entries(op.get_bind(), "tape_entries_compared", COMPARED)
+        replace_entries(op.get_bind(), "tape_entries_compared", COMPARED, COLUMNS)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from tape.aio.threads import Workers, inside
-from tape.aio.workers import run_for
+from tape.aio.workers import is_ending, run_for
 from tape.errors import StoreFailed
 from tape.handles.options import called
 from tape.store import Store
@@ -113,12 +113,12 @@ class _Calls:
         return item.result
 
     def _next(self) -> Callable[[], Callable[[], object]] | _End:
-        """Return the next call, or the end; an event loop that was closed has nobody who makes either."""
+        """Return the next call, or the end; an event loop that was closed or left for good gives neither."""
         while True:
             try:
                 return self._queue.get(timeout=_LOOK)
             except queue.Empty:
-                if self._loop.is_closed():
+                if self._loop.is_closed() or (is_ending() and not self._loop.is_running()):
                     raise _Failed from None
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["ShutDown", "WorkerThreads", "run_for", "settle", "until_ended"]
+__all__ = ["ShutDown", "WorkerThreads", "is_ending", "run_for", "settle", "until_ended"]
 
 R = TypeVar("R")
 Call = Callable[[], Callable[[], object]]
@@ -126,8 +126,18 @@ class _Crew:
 _crews: weakref.WeakSet[_Crew] = weakref.WeakSet()
 
 
+_ending = threading.Event()
+"""Set when the program ends."""
+
+
+def is_ending() -> bool:
+    """Whether the program ends, and waits for its threads."""
+    return _ending.is_set()
+
+
 def _stop_all() -> None:
     """Wait for the calls that were made, also those of a loop that nobody runs any more."""
+    _ending.set()
     for thread in [thread for crew in list(_crews) for thread in crew.stop()]:
         thread.join()
 

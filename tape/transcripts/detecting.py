@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from tape.db.transfer.files import is_in_use
+
 __all__ = ["NATIVE", "detect", "find_files"]
 
 NATIVE = "tape"
@@ -59,6 +61,8 @@ def _folders(path: Path) -> list[Path]:
 
 def detect(path: Path) -> str | None:
     """Return the format of a file, or None if it is no transcript that is known; OSError if it cannot be read."""
+    if is_in_use(path):
+        return None
     with path.open("rb") as file:
         for _ in range(_LINES):
             raw = file.readline(1 << 24)

@@ -18,8 +18,9 @@ __all__ = ["Altered", "Manifest", "Repair", "altered", "included", "joined", "re
 class Repair(Struct, frozen=True, omit_defaults=True):
     """Something that the output repairs or cannot show as it is.
 
-    Kinds: an orphan result (left out), an unsettled call (answered with a mark), a reused call id (numbered), a
-    repeated call (sent once), an empty message (left out), a part that not every API accepts (replaced by a mark).
+    Kinds: an orphan result (left out), an unclear result (shown as text), an unsettled call (answered with a mark), a
+    reused call id (numbered), a repeated call (sent once), an empty message (left out), a part that not every API
+    accepts (replaced by a mark).
     """
 
     what: str

@@ -55,11 +55,19 @@ def _open_call(look: Lookup, head: Head, before: Place, named: Answer, bound: Se
 
 def makes(look: Lookup, changed: Changes, answer: Answer, cleared: int) -> bool:
     """Whether the message that a result was bound to is there and makes the call, after the change."""
+    standing = look.standing(answer.maker)
     if answer.maker in changed:
         live, calls = changed[answer.maker]
-        return live and answer.call in calls
-    standing = look.standing(answer.maker)
-    return standing.visible(cleared) and answer.call in look.body(standing.body, standing.of).calls
+    else:
+        live, calls = standing.visible(cleared), frozenset(look.body(standing.body, standing.of).calls)
+    if not live or answer.call not in calls:
+        return False
+    tool = tool_of(answer.call)
+    if tool is None:
+        return True
+    # Without ids a call is known by its number alone: with more or fewer calls of the tool it may be another one.
+    first = look.body(standing.placed, answer.maker.tape).calls
+    return sum(tool_of(call) == tool for call in first) == sum(tool_of(call) == tool for call in calls)
 
 
 def settle(look: Lookup, changed: Changes, cleared: int) -> tuple[list[Place], list[Reopened]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from msgspec import Struct, structs
 
 from tape.core.messages.blocks import UNNAMED, tool_of
-from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result, Text
+from tape.core.messages.shapes import BOUND, Call, Neutral, Other, Part, Result, Text, as_text
 
 __all__ = ["NO_RESULT", "Fix", "Mended", "mend", "settle"]
 
@@ -70,7 +70,8 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
         return Mended(list(messages), none, none, [])
     made: list[_Made] = []
     fixes: list[Fix] = []
-    bound = _bind(messages, made, fixes)
+    unclear = _unclear(messages)
+    bound = _bind(messages, made, fixes, unclear)
     server, unanswered = _server_calls(messages, fixes)
     # So far every fix concerns a message that loses something. Renamed ones follow.
     touched = {fix.at for fix in fixes} | {at for at, _ in server}
@@ -80,7 +81,9 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
     for at in touched:
         parts: list[Part] = []
         for position, part in enumerate(messages[at].parts):
-            if isinstance(part, BOUND):
+            if isinstance(part, Result) and (at, position) in unclear:
+                parts.append(Text(f"[{part.name or 'tool'}: {as_text(part.content)}]"))
+            elif isinstance(part, BOUND):
                 made_call = bound.get((at, position))
                 parts += [] if made_call is None else [_renamed(part, made_call.id)]
             else:
@@ -110,7 +113,37 @@ def _renamed(part: _Named, id: str) -> _Named:
     return part if part.id == id else structs.replace(part, id=id)
 
 
-def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> dict[tuple[int, int], _Made]:
+def _unclear(messages: Sequence[Neutral]) -> set[tuple[int, int]]:
+    """Return the places of results without ids of which nobody knows which call they answer; they are shown as text.
+
+    Several calls of one tool are told apart by their order alone. That holds for results that came together, one for
+    each call; of others one may have been taken out since, or have come again.
+    """
+    makers: dict[str | None, tuple[int, int]] = {}
+    results: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    calls: dict[tuple[str, int], int] = {}
+    for index, message in enumerate(messages):
+        for position, part in enumerate(message.parts):
+            tool = tool_of(part.id) if isinstance(part, BOUND) else None
+            if tool is None:
+                continue
+            if isinstance(part, Call):
+                known, count = makers.get(tool, (-1, 0))
+                count = count + 1 if known == index else 1
+                makers[tool] = index, count
+                calls[tool, index] = count
+            elif tool in makers:
+                results.setdefault((tool, makers[tool][0]), []).append((index, position))
+    unclear: set[tuple[int, int]] = set()
+    for made, places in results.items():
+        if calls[made] > 1 and (len(places) != calls[made] or len({index for index, _ in places}) > 1):
+            unclear.update(places)
+    return unclear
+
+
+def _bind(
+    messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix], unclear: set[tuple[int, int]]
+) -> dict[tuple[int, int], _Made]:
     """Return the call for the place of each call and each result; repeated calls and orphan results have none."""
     bound: dict[tuple[int, int], _Made] = {}
     waiting: dict[str, list[_Made]] = {}
@@ -130,6 +163,9 @@ def _bind(messages: Sequence[Neutral], made: list[_Made], fixes: list[Fix]) -> d
                 nearest[tool_of(part.id)] = index
                 bound[index, position] = made_call
             elif isinstance(part, Result):
+                if (index, position) in unclear:
+                    fixes.append(Fix("unclear result", part.id, index))
+                    continue
                 tool = tool_of(part.id)
                 open_calls = (
                     waiting.get(part.id) if tool is None else _unnamed(waiting, tool, part.id, nearest.get(tool, -1))

@@ -96,7 +96,7 @@ def connect_to_read(path: str, timeout: float, **options: Any) -> ReadingConnect
         standing = _settled(path)
         if os.path.isdir(path) or not _length(path):
             raise NotAStore(f"{path!r} is {'a folder' if os.path.isdir(path) else 'empty'}, not a store")
-        address = f"file:{quote(path)}?{'mode=ro' if standing.written else 'immutable=1'}"
+        address = f"file:{quote(os.fsencode(path))}?{'mode=ro' if standing.written else 'immutable=1'}"
         connection = sqlite3.connect(address, uri=True, timeout=timeout, factory=ReadingConnection, **options)
         connection.standing = standing
         try:

@@ -114,9 +114,8 @@ def _look_first(database: Database) -> None:
     if os.path.exists(f"{path}-wal") or not os.path.exists(path):
         return
     # Through SQLite alone: whoever else opens and closes the file takes the locks of this process on it away.
-    # Whatever else is wrong with the file is told by whoever opens it to write.
-    with contextlib.suppress(sqlite3.Error):
-        connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=database.timeout)
+    try:
+        connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True, timeout=database.timeout)
         with contextlib.closing(connection):
             if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
                 return
@@ -124,6 +123,10 @@ def _look_first(database: Database) -> None:
             _check(revision)
             if revision is None:
                 _check_free(connection.execute, database.tables)
+    except sqlite3.Error as error:
+        # It was waited for. Whatever else is wrong with the file is told by whoever opens it to write.
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise StoreBusy(database.timeout) from error
 
 
 def _check(revision: str | None) -> None:

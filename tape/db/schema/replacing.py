@@ -11,14 +11,12 @@ from tape.db.schema.guards import run_ddl
 
 __all__ = ["replace_entries"]
 
-_COLUMNS = """position, tape_id, seq, kind, "key", actor, source_tape, source_seq, payload, meta, stamp, version, hash,
-head_tape, lane, ordinal, xid"""
 _BELONGING = """SELECT sql FROM sqlite_master WHERE type IN ('trigger', 'index') AND lower(tbl_name) = 'tape_entries'
 AND sql IS NOT NULL ORDER BY type, rowid"""
 """The triggers and indexes of the entries. Of a trigger the name of its table is kept as it was written."""
 
 
-def replace_entries(connection: sa.Connection, name: str, create: str) -> None:
+def replace_entries(connection: sa.Connection, name: str, create: str, columns: str) -> None:
     """Create a table, move all entries into it, and let it take the place and the name of the entries.
 
     The rows go over as they are, in the order in which they lie. Names are the usual ones, as in every revision.
@@ -29,7 +27,7 @@ def replace_entries(connection: sa.Connection, name: str, create: str) -> None:
         raise AssertionError("a connection of a revision is open")
     (legacy,) = driver.execute("PRAGMA legacy_alter_table").fetchone() or (0,)
     run_ddl(connection, create)
-    run_ddl(connection, f"INSERT INTO {name} ({_COLUMNS}) SELECT {_COLUMNS} FROM tape_entries ORDER BY position")
+    run_ddl(connection, f"INSERT INTO {name} ({columns}) SELECT {columns} FROM tape_entries ORDER BY position")
     run_ddl(connection, "DROP TABLE tape_entries")
     # Without this every view and trigger of the file would have to be right at a moment when there are no entries.
     driver.execute("PRAGMA legacy_alter_table = ON")

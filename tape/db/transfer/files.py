@@ -10,12 +10,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tape.core import strict
+from tape.db.engine.connect import check_replaceable
 from tape.errors import InvalidEntry, StoreFailed
 
-__all__ = ["File", "Progress", "reading", "writing"]
+__all__ = ["File", "Progress", "is_in_use", "reading", "writing"]
 
 File = str | os.PathLike[str] | BinaryIO
 Progress = Callable[[int, int], None]
+
+
+def is_in_use(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a SQLite database that somebody has open, as the log beside it says.
+
+    It is not opened to be looked at: this process would lose its locks on it when the file is closed.
+    """
+    file = os.path.realpath(path)
+    return any(os.path.exists(f"{file}{beside}") for beside in ("-wal", "-shm", "-journal"))
 
 
 @contextlib.contextmanager
@@ -37,6 +47,7 @@ def writing(file: File) -> Iterator[Callable[[bytes], object]]:
         return
     try:
         path = Path(file)
+        check_replaceable(path)
         # A name of its own, or two exports to one path at once would write into each other.
         part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
         with _failing(repr(os.fspath(file))):
@@ -82,6 +93,8 @@ def reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
     if isinstance(file, str | os.PathLike):
         if not os.path.isfile(file):
             raise InvalidEntry("file", f"there is no file {strict.shown(os.fspath(file))}")
+        if is_in_use(file):
+            raise InvalidEntry("file", f"{strict.shown(os.fspath(file))} is a database that is in use")
         with contextlib.ExitStack() as stack:
             try:
                 source = stack.enter_context(Path(file).open("rb"))

@@ -21,6 +21,8 @@ __all__ = ["REDACTED", "Redaction"]
 REDACTED = "[redacted]"
 _ROLES = frozenset({"tool", "function", "toolresult", "toolresponse", "ipython"})
 """The roles in which only tools speak."""
+_SPEAKERS = frozenset({"user", "human", "system", "developer", "assistant", "model", "ai"})
+"""Those in which others do."""
 _TYPES = ("type", "part_kind", "block_type")
 _RESULT = re.compile(r"(^|_)(tool|call|function|execution)_?(result|response|return|output|error)s?(_|$)|_output$")
 """The types of parts and items that are what a tool gave back."""
@@ -114,9 +116,17 @@ class Redaction:
             return self.text(text)
         # A pattern may ask for what stands around a value, so the text is written again as it was.
         layout = next((layout for layout in _LAYOUTS if json.dumps(held, **layout) == text), None)
-        if layout is None and self.text(text) != text:
-            return REDACTED
+        if layout is None and self._is_clean(without := self.text(text)):
+            return without
         return self.text(json.dumps(cleaned, **(layout or {})))
+
+    def _is_clean(self, text: str) -> bool:
+        """Whether a text is JSON of which nothing is to be taken out."""
+        try:
+            held = json.loads(text)
+            return bool(self._value(held) == held)
+        except (ValueError, RecursionError):
+            return False
 
     def _number(self, value: float) -> Any:
         written = str(value)
@@ -134,7 +144,11 @@ class Redaction:
         if (
             spoken
             or any(map(_CALL_WITH_RESULT.search, kinds))
-            or any(_OF_CALL.fullmatch(_letters(name)) for name in value)
+            or (
+                # Libraries write fields that a message does not have, too: null, and beside what somebody else said.
+                not (isinstance(role, str) and _letters(role) in _SPEAKERS)
+                and any(item not in (None, "") and _OF_CALL.fullmatch(_letters(name)) for name, item in value.items())
+            )
         ):
             value = {name: _taken(item) if _OUTPUT.fullmatch(_letters(name)) else item for name, item in value.items()}
         elif value.keys() >= {"run", "lane", "n"}:

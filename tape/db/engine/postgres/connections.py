@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tape.db.engine.connect import Unreachable
+from tape.db.engine.failures import Raised
 from tape.db.engine.sharing import Ticket
 from tape.errors import StoreBusy
 
@@ -53,7 +54,7 @@ class Connections:
             connection = self._take()
             return work(connection)
         except BaseException as error:
-            harmed = not isinstance(error, Exception)
+            harmed = not isinstance(error.error if isinstance(error, Raised) else error, Exception)
             raise
         finally:
             # However often a signal interrupts it, and in no function of its own: the way to it would be interrupted.

@@ -192,11 +192,11 @@ class PostgresDatabase(Database):
         except BaseException as error:
             transaction.rollback()
             told = postgres_error(error, self.timeout, connection)
-            if isinstance(told, Lost):
+            if connection.closed or isinstance(told, Lost):
                 self._connections.drain()
-                if not transaction.deciding:
-                    # The server rolls back what it was not told to commit.
-                    raise Again(str(error)) from error
+            if isinstance(told, Lost) and not transaction.deciding:
+                # The server rolls back what it was not told to commit.
+                raise Again(str(error)) from error
             if told is error:
                 raise
             raise told from error
