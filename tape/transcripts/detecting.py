@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-from tape.db.transfer.files import is_in_use
-
 __all__ = ["NATIVE", "detect", "find_files"]
 
 NATIVE = "tape"
@@ -61,6 +59,8 @@ def _folders(path: Path) -> list[Path]:
 
 def detect(path: Path) -> str | None:
     """Return the format of a file, or None if it is no transcript that is known; OSError if it cannot be read."""
+    from tape.db.transfer.files import is_in_use
+
     if is_in_use(path):
         return None
     with path.open("rb") as file:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from msgspec import Struct
 
 from tape.core.strict import identifier as check_identifier
-from tape.db.transfer.files import is_in_use
 from tape.errors import ImportFailed, InvalidEntry
 from tape.transcripts.composing import Composed, compose
 from tape.transcripts.formats import FORMATS, parser_of
@@ -151,6 +150,8 @@ def write_prepared(store: Store, prepared: Prepared, write: Callable[[Store], R]
 
 def prepare(path: Path, format: str, options: Options, known: Known | None = None) -> Prepared:
     """Read a file without writing anything; raises ImportFailed unless it is a transcript of that format."""
+    from tape.db.transfer.files import is_in_use
+
     if is_in_use(path):
         raise ImportFailed(0, "it is a database that is in use")
     with path.open("rb") as file:
