@@ -134,11 +134,11 @@ class TestSharing:
                 assert (connections(a) is connections(b)) == (not backend.postgres)
                 assert connections(b) is connections(c)
 
+    # A file is looked for by its number.
     @pytest.mark.blank
+    @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
     def test_a_schema_that_was_dropped_is_made_again(self, backend: Backend) -> None:
         """Who opens it after that gets a store that works, as without ``shared``; those who had it keep theirs."""
-        if not backend.postgres:
-            pytest.skip("a file is looked for by its number")
         old = opened(backend)
         old.create("old")
         with backend.raw() as connection:
