@@ -217,6 +217,21 @@ class TestRedaction:
             "json": '{"password": "[redacted]", "x": NaN}'
         }
 
+    def test_what_people_said_stays(self) -> None:
+        """Fields that a library leaves empty make no result of a message; one that names a call is taken out."""
+        clean = Redaction(tool_outputs=True)
+        for role in ("user", "assistant"):
+            said = {"role": role, "content": "kept", "tool_call_id": None, "name": None}
+            assert clean(said) == said
+            assert clean({**said, "args": {}}) == {**said, "args": {}}
+            assert clean({**said, "tool_call_id": "c1"})["content"] == REDACTED
+
+    @pytest.mark.parametrize("space", ["\n", "  ", "\t"])
+    def test_json_keeps_what_no_pattern_asks_for(self, space: str) -> None:
+        """However JSON is written, only what matches goes, and the rest stays as it was written."""
+        text = f'{{"a":{space}"sk-abc1", "b":{space}"kept", "c": [1E3,2]}}{space}'
+        assert Redaction([r"sk-\w+"])(text) == text.replace("sk-abc1", REDACTED)
+
     def test_nothing_of_it_is_in_the_file(self, store: tape.Store, browser_text: Any) -> None:
         """A secret in any field is in no part of the report, packed or not, and its entry has no hash there."""
         secret = "sk-verysecret99"

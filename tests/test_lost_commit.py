@@ -330,6 +330,23 @@ class TestDeadConnections:
             assert len(chat.messages()) == (2 if first == "read" else 3)
             assert chat.verify().ok
 
+    def test_s1_a_transaction_after_that_drains_the_dead(self, backend: Backend) -> None:
+        """The first dead connection that it meets tells of the others: each would cost it one of its attempts."""
+        url = backend.url.update_query_dict({"application_name": f"{backend.schema} victim"})
+        with self.warmed(backend, url) as store, backend.raw() as other:
+            other.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM {VICTIMS}")
+            connections: Any = store._db._connections  # type: ignore[attr-defined]
+            use, used = connections.use, []
+
+            def counted(work: Callable[[Any], Any]) -> Any:
+                used.append(1)
+                return use(work)
+
+            connections.use = counted
+            store.transaction(lambda inner: inner.tape("t").append(role="user", content="second"))
+            assert len(used) == 2
+            assert contents(store.tape("t")) == ["first", "second"]
+
     def test_s1_what_is_no_entry_goes_on_as_well(self, backend: Backend) -> None:
         """The place of a reader, the rows of a purged tape and the search index are written after such an end, too."""
         url = backend.url.update_query_dict({"application_name": f"{backend.schema} victim"})

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.backends import Backend
+from support.interrupting import interrupted_at
 from test_conditions import PATIENCE, crowd
 
 import tape
@@ -491,6 +492,20 @@ async def main():
 loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
 """
+
+
+class TestInterrupted:
+    def test_a_close_that_was_interrupted_can_be_repeated(self, backend: Backend) -> None:
+        """Whatever a signal has interrupted, after a second close nobody has the database any more."""
+        point, reached = 0, True
+        while reached:
+            store = opened(backend)
+            database: Any = store._db._database  # type: ignore[attr-defined]
+            reached = interrupted_at(store.close, point, ("tape/sharing.py",), KeyboardInterrupt)
+            store.close()
+            assert database.closed, point
+            point += 1
+        assert point > 10
 
 
 class TestAtExit:

@@ -13,7 +13,7 @@ from support.processes import heard, ready, say
 from support.programs import Beside
 from tape.db.engine.postgres import connections
 
-__all__ = ["interrupted", "interrupted_at_each_point", "interrupted_often"]
+__all__ = ["interrupted", "interrupted_at", "interrupted_at_each_point", "interrupted_often"]
 
 
 def interrupted(store: tape.Store, *, name: str) -> None:
@@ -95,7 +95,7 @@ def interrupted_at_each_point(
     interrupted = 0
     for number, call in enumerate(calls):
         point = 0
-        while _interrupted_at(call, point, files, error):
+        while interrupted_at(call, point, files, error):
             point += 1
             try:
                 chat.append(role="user", content="behind")
@@ -105,7 +105,7 @@ def interrupted_at_each_point(
     say({"interrupted": interrupted, "odd": odd})
 
 
-def _interrupted_at(call: Callable[[], Any], point: int, files: tuple[str, ...], error: type[BaseException]) -> bool:
+def interrupted_at(call: Callable[[], Any], point: int, files: tuple[str, ...], error: type[BaseException]) -> bool:
     """Raise an error at the n-th point in these files at which a signal is handled; tells whether a call came so far.
 
     Python handles signals when a function begins, and when one that is written in C has ended.

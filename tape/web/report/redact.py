@@ -29,8 +29,10 @@ _RESULT = re.compile(r"(^|_)(tool|call|function|execution)_?(result|response|ret
 _CALL_WITH_RESULT = re.compile(r"^tool(_|$)|^dynamic_tool$|_call$|_execution$")
 """The types of those that are a call, and may hold its result as well."""
 # The names of fields below are in lower case and without what is no letter: ``errorText`` and ``error_text`` are one.
-_OF_CALL = re.compile("(source|tool)?(call|use)id|args|arguments")
-"""The fields that a call has, or what answers one."""
+_OF_CALL = re.compile("(source|tool)?(call|use)id")
+"""The fields that name a call, in it or in what answers it. Libraries write them as null where there is none."""
+_ASKED = re.compile("args|arguments")
+"""What a call asks; what somebody says may have such a field, too."""
 _HOLDER = re.compile(r"(tool|function|execution)(use|call)?(result|response|return|output)s?$")
 """The fields that hold a result as a part of their own, or the bare output."""
 _OUTPUT = re.compile(
@@ -144,10 +146,10 @@ class Redaction:
         if (
             spoken
             or any(map(_CALL_WITH_RESULT.search, kinds))
+            or any(item not in (None, "") and _OF_CALL.fullmatch(_letters(name)) for name, item in value.items())
             or (
-                # Libraries write fields that a message does not have, too: null, and beside what somebody else said.
                 not (isinstance(role, str) and _letters(role) in _SPEAKERS)
-                and any(item not in (None, "") and _OF_CALL.fullmatch(_letters(name)) for name, item in value.items())
+                and any(_ASKED.fullmatch(_letters(name)) for name in value)
             )
         ):
             value = {name: _taken(item) if _OUTPUT.fullmatch(_letters(name)) else item for name, item in value.items()}
