@@ -19,6 +19,7 @@ from support.sizes import heavy
 
 import tape
 from tape import transcripts
+from tape.db.schema.found import found_version
 from tape.db.view.opening import open_view
 
 pytestmark = pytest.mark.blank  # The processes of a test make the store, too, all at once.
@@ -412,6 +413,31 @@ class TestLocks:
         other.finish()
         assert log.stat().st_ino == before
         assert store.verify().ok
+
+    @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+    def test_r4_a_store_that_is_made_meanwhile_is_none_of_others(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two who open a new file at one moment: neither takes the tables of the other for another program's."""
+        Path(str(backend.url.database)).touch()
+        look, made = found_version, threading.Event()
+
+        def other() -> None:
+            tape.open(backend.url, **backend.options).close()
+            made.set()
+
+        def found(*args: Any) -> Any:
+            monkeypatch.setattr("tape.db.schema.migrate.found_version", look)
+            revision = look(*args)
+            threading.Thread(target=other, daemon=True).start()
+            # It comes between two looks at the file, or has to wait for both.
+            made.wait(0.5)
+            return revision
+
+        monkeypatch.setattr("tape.db.schema.migrate.found_version", found)
+        with backend.open() as store:
+            assert store.list().items == []
+        assert made.wait(PATIENCE)
 
 
 class TestXidOrder:

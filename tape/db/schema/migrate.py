@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -113,19 +114,22 @@ def _look_first(database: Database) -> None:
     path = os.path.realpath(database.engine.url.database or "")
     if os.path.exists(f"{path}-wal") or not os.path.exists(path):
         return
+    began = time.monotonic()
     # Through SQLite alone: whoever else opens and closes the file takes the locks of this process on it away.
     try:
         connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True, timeout=database.timeout)
         with contextlib.closing(connection):
             if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
                 return
+            # One state of the file: another opener may be making the store at this moment.
+            connection.execute("BEGIN")
             revision = found_version(connection.execute, database.tables, KNOWN)
             _check(revision)
             if revision is None:
                 _check_free(connection.execute, database.tables)
     except sqlite3.Error as error:
-        # It was waited for. Whatever else is wrong with the file is told by whoever opens it to write.
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+        # Whatever else is wrong with the file is told by whoever opens it to write. So it is where SQLite did not wait.
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY and time.monotonic() - began >= database.timeout:
             raise StoreBusy(database.timeout) from error
 
 
