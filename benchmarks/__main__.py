@@ -36,8 +36,6 @@ from benchmarks.page import page, rewrite_readme
 from benchmarks.plot import svg
 from benchmarks.report import RESULTS, Report, conditions, server_of
 
-STARTUP = "start-up: import tape / tape ls, to import sqlalchemy / tape --version, to python -c pass"
-
 
 def startup(run: Run) -> None:
     """Start fresh processes, which ``benchmarks/startup.py`` measures."""
@@ -48,7 +46,7 @@ def startup(run: Run) -> None:
     folder.mkdir()
     for figure in import_module("benchmarks.startup").measure(run.pick(25, 1), folder):
         note = f"{figure.taken:.0f} ms and {figure.against:.0f} ms"
-        run.report.bar(figure.what, figure.ratio, most=figure.most, note=note, row=STARTUP if figure.most else "")
+        run.report.bar(figure.what, figure.ratio, most=figure.most, note=note)
 
 
 Group = Callable[[Run], None]

@@ -32,9 +32,7 @@ def one_writer(run: Run, durability: str, least: float) -> None:
         single = {"raw": each(lambda: raw.append(message()), many), "tape": each(lambda: chat.append(message()), many)}
         times = race(run.pick(60, 3), single)
         what = f"append, SQLite, {durability}"
-        run.report.bar(
-            what, times.speed("tape", "raw"), least=least, times=times.all(), row="one append: full / normal durability"
-        )
+        run.report.bar(what, times.speed("tape", "raw"), least=least, times=times.all())
         whole = {"raw": each(lambda: raw.extend(batch), 3), "tape": each(lambda: chat.extend(batch), 3)}
         times = race(run.pick(60, 3), whole)
         what = f"batch of {BATCH}, SQLite, {durability}"
@@ -43,6 +41,5 @@ def one_writer(run: Run, durability: str, least: float) -> None:
             times.speed("tape", "raw"),
             least=0.8,
             times=times.all(),
-            row=f"a batch of {BATCH}: full / normal durability",
         )
         run.report.bar(f"{what}, in CPU time", times.cpu_speed("tape", "raw"), least=0.8)

@@ -33,7 +33,6 @@ def disk(run: Run) -> None:
         whole / payload,
         most=2.1,
         note=note,
-        row=f"bytes on disk of a {SIZE}-byte message, search included, to its payload",
     )
 
 

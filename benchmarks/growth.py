@@ -57,7 +57,6 @@ def ask(run: Run, engine: str, store: tape.Store, long: int) -> None:
             times.growth("long", "short"),
             most=MOST,
             times=times.all(),
-            row=f"{long:,} entries against {SHORT:,}: {' / '.join(operations)}" if engine == "SQLite" else "",
         )
 
 

@@ -1,4 +1,4 @@
-"""What a run found, as Markdown: the page that is kept with the results, and the part of it that README shows."""
+"""The results of a run as Markdown: the page kept beside them, and the table in README."""
 
 from __future__ import annotations
 
@@ -39,18 +39,39 @@ def _stores(engine: str, jobs: dict[str, dict[str, Measured]]) -> str:
     return head + "".join(rows)
 
 
+INSTEAD_OF = {
+    "tape": ("**tape**", ""),
+    "OpenAI Agents SQLiteSession": (
+        "a session class (OpenAI Agents SQLiteSession)",
+        "corrections that keep the original, branches, forks",
+    ),
+    "LangGraph SqliteSaver": (
+        "a checkpointer (LangGraph SqliteSaver)",
+        "messages to search and correct, merges",
+    ),
+    "eventsourcing, SQLite": (
+        "an event-sourcing library (`eventsourcing`)",
+        "message trees, context budgets, summaries",
+    ),
+}
+"""The stores that README compares with, and what tape adds to each."""
+JOBS = ("append one", "last 50")
+
+
 def excerpt(report: Report) -> str:
-    """Return what README shows: other stores by job, and the ratios that have a row."""
-    rows: dict[str, list[str]] = {}
-    for figure in report.figures:
-        if figure.row:
-            rows.setdefault(figure.row, []).append(f"{figure.value:.2f}")
-    table = "".join(f"| {row} | {' / '.join(values)} |\n" for row, values in rows.items())
+    """Return what README shows: one store of each kind, and what tape takes for the same job."""
+    jobs = report.jobs["SQLite"]
+    rows = "".join(
+        f"| {label} | {adds} | {' | '.join(shown_time(jobs[job][store].median) for job in JOBS)} |\n"
+        for store, (label, adds) in INSTEAD_OF.items()
+    )
     facts = report.conditions
-    versions = f"Python {facts['Python']}, SQLite {facts['SQLite'].split(',')[0]}"
-    where = f"Measured on {facts['date']}: {facts['machine']}, {versions}, load {facts['load']}."
-    stores = [_stores(engine, jobs) for engine, jobs in report.jobs.items()]
-    return "\n".join([f"{where}\n", *stores, f"| tape against hand-written code | ratio |\n|---|---|\n{table}"])
+    sqlite = facts["SQLite"].split(",")[0]
+    return (
+        f"| instead of | tape adds | append one message | read the last 50 |\n|---|---|--:|--:|\n{rows}\n"
+        "Medians of one interleaved run; every store on SQLite with `synchronous=FULL` "
+        f"({facts['date']}, {facts['machine']}, Python {facts['Python']}, SQLite {sqlite}).\n"
+    )
 
 
 def rewrite_readme(report: Report, readme: Path = README) -> None:

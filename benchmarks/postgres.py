@@ -13,7 +13,6 @@ from benchmarks.raw import RawPostgres
 from benchmarks.writers import Ledger, crowd, threads_on
 
 WRITERS = 8
-ROW = f"PostgreSQL: one writer / {WRITERS} on their own tapes / {WRITERS} on one tape"
 
 
 def postgres(run: Run) -> None:
@@ -36,7 +35,7 @@ def postgres(run: Run) -> None:
             taken = race(run.pick(12, 2), {"raw": raw, "tape": mine})
         told = taken.all()
         note = f"{told['raw'].per_second:.0f} and {told['tape'].per_second:.0f} a second"
-        run.report.bar(what, taken.speed("tape", "raw"), least=least, times=told, note=note, row=ROW)
+        run.report.bar(what, taken.speed("tape", "raw"), least=least, times=told, note=note)
     batch(run, run.postgres)
 
 

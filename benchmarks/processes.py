@@ -113,7 +113,6 @@ def processes(run: Run) -> None:
             least=1.0,
             times=told,
             note=note,
-            row=f"{count} processes on one file: one tape / a tape each",
         )
         late = {who: one.p999 for who, one in told.items()}
         note = f"p99.9 {late['raw'] / 1000:.1f} ms and {late['tape'] / 1000:.1f} ms"

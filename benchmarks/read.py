@@ -49,33 +49,31 @@ def ask(run: Run, engine: str, chat: tape.Tape, select: Select, many: int) -> No
     assert tapes.dicts(chat) == tapes.dicts_of_messages(chat) == select(many)
     assert [message.to_dict() for message in chat.context(budget=budget).messages] == select(LAST)
     assert len(chat.context(budget=budget).to_openai()) >= LAST
-    row = f"reads, {engine}: last {LAST} / context of {LAST} / its to_openai() / all {many:,}"
     # On PostgreSQL a small read costs its round trips; the bars are on what the store itself adds.
     sqlite = engine == "SQLite"
     small = {
-        f"last {LAST} as dicts": Read(lambda: tapes.dicts(chat, LAST), 0.8 if sqlite else None, row),
+        f"last {LAST} as dicts": Read(lambda: tapes.dicts(chat, LAST), 0.8 if sqlite else None),
         f"last {LAST} as messages and their dicts": Read(
             lambda: tapes.dicts_of_messages(chat, LAST), 0.8 if sqlite else None
         ),
-        f"context of {LAST} with a budget": Read(lambda: chat.context(budget=budget), 0.7 if sqlite else None, row),
+        f"context of {LAST} with a budget": Read(lambda: chat.context(budget=budget), 0.7 if sqlite else None),
         f"context of {LAST} and its to_openai()": Read(
-            lambda: chat.context(budget=budget).to_openai(), 0.5 if sqlite else None, row
+            lambda: chat.context(budget=budget).to_openai(), 0.5 if sqlite else None
         ),
     }
     compare(run, engine, lambda: select(LAST), small, times=20)
     large = {
-        f"{many} as dicts": Read(lambda: tapes.dicts(chat), 1.0 if sqlite else 0.8, row),
+        f"{many} as dicts": Read(lambda: tapes.dicts(chat), 1.0 if sqlite else 0.8),
         f"{many} as messages and their dicts": Read(lambda: tapes.dicts_of_messages(chat), 1.0 if sqlite else None),
     }
     compare(run, engine, lambda: select(many), large, times=1)
 
 
 class Read(NamedTuple):
-    """A read that is compared with the one written by hand: its bar, and the row of README's table that it is in."""
+    """A read that is compared with hand-written code, and its bar."""
 
     call: Callable[[], object]
     least: float | None
-    row: str = ""
 
 
 def compare(run: Run, engine: str, raw: Callable[[], object], reads: dict[str, Read], *, times: int) -> None:
@@ -85,7 +83,7 @@ def compare(run: Run, engine: str, raw: Callable[[], object], reads: dict[str, R
     measured = race_times.all()
     for name, read in reads.items():
         speed, shown = race_times.speed(name, "raw"), {"raw": measured["raw"], "tape": measured[name]}
-        run.report.bar(f"{name}, {engine}", speed, least=read.least, times=shown, row=read.row)
+        run.report.bar(f"{name}, {engine}", speed, least=read.least, times=shown)
 
 
 def raw_sqlite(connection: sqlite3.Connection, name: str = "chat") -> Select:

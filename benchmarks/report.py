@@ -36,8 +36,6 @@ class Figure(msgspec.Struct):
     most: float | None = None
     times: dict[str, Measured] = {}
     note: str = ""
-    row: str = ""
-    """The row of README's table in which the ratio stands, beside others of the same row."""
 
     @property
     def bar(self) -> str:
@@ -92,10 +90,9 @@ class Report(msgspec.Struct):
         most: float | None = None,
         times: dict[str, Measured] | None = None,
         note: str = "",
-        row: str = "",
     ) -> None:
         """Take in a figure with its bar, and print it."""
-        self.add(Figure(self.group, what, value, least, most, times or {}, note, row))
+        self.add(Figure(self.group, what, value, least, most, times or {}, note))
 
     def add(self, figure: Figure) -> None:
         """Take in a figure, and print it."""

@@ -83,7 +83,7 @@ def changes(steps: list[Step]) -> Counts:
 
 
 def walks(folder: Path) -> dict[str, list[Step]]:
-    """Return the three walks that CONTRIBUTING tells of, on a new SQLite store.
+    """Return the walks of an append, a context and a merge, on a new SQLite store.
 
     The second of each is told: with the first, connections are opened and statements are compiled.
     """

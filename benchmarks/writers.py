@@ -194,5 +194,4 @@ def tell(run: Run, who: str, times: Times, least: tuple[float, float]) -> None:
             least=bar,
             times={"raw": told["raw"], name: told[name]},
             note=f"{told['raw'].per_second:.0f} and {told[name].per_second:.0f} a second",
-            row=f"{who} against one raw thread: {' / '.join(BOTH)}",
         )

@@ -1,4 +1,4 @@
-"""docs/command.md and the README's section on the command: every command in them prints what they say."""
+"""docs/command.md: every command on the page prints what stands below it."""
 
 from __future__ import annotations
 
@@ -37,20 +37,6 @@ class TestOutputs:
         assert len(found) > 50
         wrong = [f"$ {command}\n{how}" for command, said in found if (how := differs(said, shown(command, said)))]
         assert wrong == [], "\n".join(wrong)
-
-    def test_the_readme_prints_what_it_says(self, folder: Path) -> None:
-        """The README's graph, word diff and stepper are real."""
-        found = list(commands((ROOT / "README.md").read_text(encoding="utf-8")))
-        assert [command.split()[1] for command, _ in found] == ["log", "diff", "replay"]
-        wrong = [f"$ {command}\n{how}" for command, said in found if (how := differs(said, shown(command, said)))]
-        assert wrong == [], "\n".join(wrong)
-
-    def test_the_graph_has_three_forks_and_two_merges(self) -> None:
-        """What the README shows is a family worth drawing."""
-        ((_, drawn),) = [
-            one for one in commands((ROOT / "README.md").read_text(encoding="utf-8")) if "--graph" in one[0]
-        ]
-        assert (drawn.count(" fork "), drawn.count(" merge ")) == (3, 2)
 
     def test_a_wrong_output_is_noticed(self) -> None:
         """A page that does not tell the truth is not taken for true."""

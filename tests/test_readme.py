@@ -74,6 +74,12 @@ class TestPages:
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         assert [page.name for page in PAGES[1:] if f"](docs/{page.name})" not in text] == []
 
+    @pytest.mark.parametrize(("name", "most"), [("README.md", 750), ("CONTRIBUTING.md", 1000), ("CHANGELOG.md", 500)])
+    def test_the_front_pages_stay_short(self, name: str, most: int) -> None:
+        """README fits a few minutes, CONTRIBUTING two pages, CHANGELOG one; code is not counted."""
+        text = re.sub(r"```.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.S)
+        assert len(text.split()) <= most
+
     def test_a_wrong_promise_is_noticed(self, tmp_path: Path) -> None:
         """A page whose comment does not tell the output is not taken for true."""
         page = tmp_path / "wrong.md"
