@@ -51,7 +51,7 @@ def _talk(chat: tape.Tape) -> int:
     first = chat.append(role="user", content=question, key="web-1", actor="user")
     print(f"   seq {first.seq}, key {first.key}, hash {first.hash[:16]}...")
 
-    _say("2. The reply got lost and the client sends it again. The key tells, and nothing is written.")
+    _say("2. The reply is lost, so the client retries with the same key. Nothing is written twice.")
     again = chat.append(role="user", content=question, key="web-1", actor="user")
     _expect(again.duplicate and again.hash == first.hash, "the same receipt comes back, marked as a duplicate")
 
@@ -70,7 +70,7 @@ def _talk(chat: tape.Tape) -> int:
     chat.revise("plan", content="Go on Friday, before the rain.")
     _show(chat.messages()[-1:])
 
-    _say("5. A handoff closes the phase: from here on context starts with its summary.")
+    _say("5. A handoff closes the phase. From here on, the context starts with its summary.")
     handoff = chat.handoff("booking", summary="Two days from Friday.", next_steps=["find a hotel"], actor="planner")
     print(f"   seq {handoff.seq}, next steps: find a hotel")
     return answer.seq
@@ -78,38 +78,38 @@ def _talk(chat: tape.Tape) -> int:
 
 def _delegate(chat: tape.Tape) -> None:
     """Let a subagent work on a fork, and merge what it did."""
-    _say("6. A subagent works on a fork. It sees all that came before; the parent sees nothing of it.")
+    _say("6. A subagent works on a fork. It inherits the history; the parent does not see its messages.")
     before = chat.messages()
     helper = chat.fork(name="hotels")
     helper.append(role="user", content="Find a hotel near the river.", actor="planner")
     helper.append(role="assistant", content="Three have rooms; the Tejo is the quietest.", actor="hotels")
     inherited = len(helper.messages()) - 2
-    _expect(inherited == len(before), f"the fork shows {inherited} inherited messages and 2 of its own")
-    _expect(chat.messages() == before, f"the parent still shows {len(before)}")
+    _expect(inherited == len(before), f"the fork shows {inherited} inherited messages and 2 new ones")
+    _expect(chat.messages() == before, f"the parent still shows {len(before)} messages")
 
-    _say("7. Merge: what the subagent added continues the parent. Merging again adds nothing.")
+    _say("7. A merge appends the subagent's messages to the parent. A second merge adds nothing.")
     chat.merge(helper)
     chat.merge(helper)
     _show(chat.messages()[len(before) :])
-    _expect(len(chat.messages()) == len(before) + 2, f"the parent shows {len(before) + 2}")
+    _expect(len(chat.messages()) == len(before) + 2, f"the parent shows {len(before) + 2} messages")
 
 
 def _look_back(store: tape.Store, chat: tape.Tape, answered: int) -> None:
     """Ask what the model is shown next, what was known before, and whether all is intact."""
-    _say("8. What the model is shown next: the handoff, then the messages after it.")
+    _say("8. The next model call gets the handoff and the messages after it.")
     context = chat.context(budget=8_000)
     for message in context.to_openai():
         print(f"   {message['role']:<9}  {message['content'].splitlines()[0]}")
-    _expect(len(context.messages) == 2, f"about {context.tokens} tokens, of a budget of 8000")
+    _expect(len(context.messages) == 2, f"about {context.tokens} tokens of a budget of 8000")
 
-    _say(f"9. Replay: what was known at seq {answered}, before the correction?")
+    _say(f"9. Time travel: the conversation as of seq {answered}, before the correction.")
     past = chat.at(answered).messages()
     _show(past[-1:])
-    _expect(past[-1].content == "Go on Saturday.", "the view of any earlier moment is still there")
+    _expect(past[-1].content == "Go on Saturday.", "the earlier answer can still be read")
 
-    _say("10. Verify: every hash and every row of the view, computed again from the entries.")
+    _say("10. Verify recomputes every hash and every row of the view from the entries.")
     report = store.verify()
-    _expect(report.ok, f"{report.entries} entries of {report.tapes} tapes, nothing wrong")
+    _expect(report.ok, f"{report.entries} entries on {report.tapes} tapes, no problems found")
 
 
 def main(arguments: Sequence[str]) -> None:

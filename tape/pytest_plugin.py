@@ -38,21 +38,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tape",
         choices=_MODES,
         default="replay",
-        help="replay recorded runs (default), record those that are missing, or update all; not where CI is set",
+        help="replay recorded runs (default), record missing runs, or update all; only replay works when CI is set",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the mark, and refuse to record where nobody looks at what is recorded."""
-    config.addinivalue_line("markers", "tape(store, tape, **options): run against a recorded run; see tape_run")
+    config.addinivalue_line(
+        "markers", "tape(store, tape, **options): replay a recorded agent run; see the fixture tape_run"
+    )
     mode = config.getoption("--tape", default="replay")
     if mode != "replay" and os.environ.get("CI", "").lower() not in ("", "0", "false"):
-        raise pytest.UsageError(f"--tape={mode} is refused where CI is set: record where somebody looks at it")
+        raise pytest.UsageError(
+            f"--tape={mode} is refused because CI is set: record on your own machine and commit the store"
+        )
 
 
 @pytest.fixture
 def tape_run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """The run of a test marked ``@pytest.mark.tape(store, tape)``: recorded, or run again, as ``--tape`` says."""
+    """The run of a test marked ``@pytest.mark.tape(store, tape)``: a recording or a replay, depending on ``--tape``."""
     mark = request.node.get_closest_marker("tape")
     if mark is None or not mark.args:
         raise pytest.UsageError("tape_run needs @pytest.mark.tape(store, tape)")
@@ -78,7 +82,7 @@ def _begun(entered: ExitStack, address: str, name: str, mode: str, options: dict
     known = _recorded(address, name) if mode != "update" else None
     if known is None and mode == "replay":
         pytest.fail(
-            f"no completed run is recorded on tape {name!r} of {address}: run pytest --tape=record", pytrace=False
+            f"tape {name!r} in {address} has no completed run; record one with: pytest --tape=record", pytrace=False
         )
     store = entered.enter_context(tape.open(address, read_only=known is not None))
     chat = store.tape(name)

@@ -243,7 +243,9 @@ class Store(Upkeep, RequestLister):
         if not isinstance(connection, sa.Connection):
             raise InvalidEntry("connection", f"must be a SQLAlchemy Connection, not {type(connection).__name__}")
         if connection.dialect.name != self._db.engine.dialect.name:
-            raise InvalidEntry("connection", f"is for {connection.dialect.name}, the store is not")
+            raise InvalidEntry(
+                "connection", f"is for {connection.dialect.name}, but the store uses {self._db.engine.dialect.name}"
+            )
         check_transactional(connection)
         return self._like_this(Bound(connection, self._db), bound=True)
 
@@ -437,7 +439,7 @@ class Store(Upkeep, RequestLister):
         cannot be reached. It is not needed that the primary can be. Positions of the feed are the same on both.
         """
         if self._replica is None:
-            raise InvalidEntry("read_url", "was not given when the store was opened")
+            raise InvalidEntry("read_url", "is missing: open the store with read_url= to use a replica")
         self._db.outside("replica")
         timeout = strict.seconds(timeout, "timeout")
         whole = self._replica.store()

@@ -161,7 +161,7 @@ def _place(tape: str, written: int | str) -> tuple[str, int] | None:
         return None
     name, _, seq = str(written).rpartition(":")
     if not re.fullmatch("[0-9]{1,18}", seq):
-        raise InvalidEntry("before", "must be the seq of an anchor, or tape:seq of one that the tape inherits")
+        raise InvalidEntry("before", "must be the seq of an anchor, or tape:seq of an inherited anchor")
     return name or tape, int(seq)
 
 
@@ -174,7 +174,7 @@ class _Tools:
     def list_tapes(
         self, label: str = "", agent: str = "", status: str = "", parent: str = "", limit: int = 20, cursor: str = ""
     ) -> Answer:
-        """List tapes, the newest first. Pass the cursor of an answer for the tapes behind it."""
+        """List tapes, newest first. Pass the cursor of an answer to get the next page."""
         filters: Any = {"label": label, "agent": agent, "status": status, "parent": parent, "cursor": cursor}
         asked = {name: value for name, value in filters.items() if value}
         page = self._store.list(limit=min(limit, _MOST_ITEMS, self._room // _INFO or 1), **asked)
@@ -183,7 +183,7 @@ class _Tools:
         return {"items": items, "cursor": page.cursor, "truncated": shortened or page.cursor is not None}
 
     def tape_info(self, tape: str, at: int | str = -1) -> Answer:
-        """Tell what is known of a tape: name, owner, labels, status, head, counts, and its family of forks."""
+        """Describe a tape: name, owner, labels, status, head, counts, and its family of forks."""
         view = self._at(tape, at)
         lineage = self._store.get(tape).lineage()
         descendants = lineage.descendants[:_MOST_ITEMS]
@@ -196,15 +196,15 @@ class _Tools:
         return {**info, "ancestors": ancestors, "descendants": forks, "truncated": truncated}
 
     def search(self, query: str, tape: str = "", role: str = "", limit: int = 20) -> Answer:
-        """Find messages by words, on one tape or on all, newest first. A hit's tape and seq go to read_around.
+        """Search messages by words, on one tape or on all, newest first. Pass a hit's tape and seq to read_around.
 
-        "Quoted words" must stand together; a trailing * finds all that begins so.
+        Use "quotes" for a phrase and a trailing * for a prefix.
         """
         hits = self._store.search(query, tape=tape or None, role=role or None, limit=min(limit, _MOST_ITEMS))
         return self._answer(_shown(hit) for hit in hits)
 
     def read_around(self, tape: str, seq: int, before: int = 5, after: int = 5) -> Answer:
-        """Read the entry of a seq and those around it, as recorded; the nearest ones, if there is no room for all."""
+        """Read the entry at a seq and the entries around it, as recorded. A short answer holds the nearest ones."""
         chat = self._store.get(tape)
         room, asked = _Room(self._room), chat.entry(seq=strict.limit(seq, "seq"))
         items = room.fill([_shown(asked)])
@@ -224,16 +224,16 @@ class _Tools:
         return {"items": items, "truncated": room.truncated}
 
     def messages(self, tape: str, at: int | str = -1, limit: int = 20, before: str = "") -> Answer:
-        """Read the last messages of a tape as they stood at a point, oldest first; before is a message's id."""
+        """Read the last messages of a tape as of a point, oldest first. Pass a message id as before to page back."""
         page = self._at(tape, at).messages(
             limit=min(limit, _MOST_MESSAGES), before=before or None, max_bytes=self._room
         )
         return self._answer((_shown(item) for item in reversed(page.items)), last=True, more=page.truncated)
 
     def context(self, tape: str, at: int | str = -1, budget: int = 8_000) -> Answer:
-        """Give what a model would be shown of a tape within a budget of tokens: checkpoint, summaries and messages.
+        """Return a tape's context within a token budget, as a model would get it: checkpoint, summaries and messages.
 
-        If that is more than an answer has room for, the last messages of it.
+        If that is too long for an answer, only its last messages are returned.
         """
         context = self._at(tape, at).context(budget=budget)
         room = _Room(self._room)
@@ -242,9 +242,9 @@ class _Tools:
         return {"messages": messages, **about, "truncated": room.truncated}
 
     def anchors(self, tape: str, limit: int = 20, before: int | str = "") -> Answer:
-        """List the last checkpoints and handoffs of a tape, newest last: where its context starts, and with what.
+        """List the latest checkpoints and handoffs of a tape, newest last. Its context starts with the newest one.
 
-        For those before them, pass the seq of the first as before, or tape:seq if the tape inherits it.
+        To page back, pass the seq of the first one as before, or tape:seq if the tape inherits it.
         """
         most = min(strict.limit(limit), _MOST_ITEMS)
         newest_first = self._store.get(tape).anchors(limit=most + 1, before=_place(tape, before))[::-1]
@@ -252,7 +252,7 @@ class _Tools:
         return self._answer(shown, last=True, more=len(newest_first) > most)
 
     def diff(self, tape: str, a: int | str, b: int | str = -1, other: str = "") -> Answer:
-        """Tell what changed from one point of a tape to another, or to a point of another tape, such as a fork."""
+        """Show what changed from one point of a tape to another, or to a point of another tape, such as a fork."""
         changes = self._store.get(tape).diff(self._at(tape, a), self._at(other or tape, b))
         text = str(changes)
         shown = _shortened({"text": text}, self._room)
@@ -274,14 +274,14 @@ class _Tools:
     def append(
         self, tape: str, content: str, role: str = "user", fields: Fields = None, key: str = "", expected_head: int = -1
     ) -> Answer:
-        """Append a message to a tape, which is made if it is not there. Further fields of the message go in fields."""
+        """Append a message to a tape; a missing tape is created. Put other message fields into fields."""
         if fields and not fields.keys().isdisjoint(("role", "content")):
-            raise InvalidEntry("fields", "are those besides role and content")
+            raise InvalidEntry("fields", "must not contain role or content; pass those as arguments")
         message = {"role": role, "content": content, **(fields or {})}
         return _shown(self._store.tape(tape).append(message, **self._options(key, expected_head)))
 
     def fork(self, tape: str, id: str = "", at: int | str = -1, name: str = "", key: str = "") -> Answer:
-        """Fork a tape at a point: a new tape that inherits all before it. Nothing is copied, nothing changes."""
+        """Fork a tape at a point: create a tape that inherits its history up to there. The original does not change."""
         point = _point(at)
         fork = self._store.get(tape).fork(
             id or None, at=None if point == -1 else point, name=name or None, **self._options(key)
@@ -298,16 +298,16 @@ class _Tools:
         key: str = "",
         expected_head: int = -1,
     ) -> Answer:
-        """Set a checkpoint: what was done and what comes next. Contexts start behind it; nothing is removed."""
+        """Record a handoff: what was done and what comes next. Contexts start after it; nothing is deleted."""
         said: Any = {"summary": summary, "next_steps": next_steps or (), "phase": phase or None}
         return _shown(self._store.get(tape).handoff(name, **said, **self._options(key, expected_head)))
 
     def label(self, tape: str, add: Names = None, remove: Names = None, key: str = "") -> Answer:
-        """Put labels on a tape and take others off it."""
+        """Add labels to a tape and remove others."""
         return _shown(self._store.get(tape).label(*(add or ()), remove=remove or (), **self._options(key)))
 
     def retract(self, tape: str, message_ids: list[str], reason: str = "", key: str = "") -> Answer:
-        """Take messages out of a tape's view. History keeps them; they are no longer read, searched or shown."""
+        """Remove messages from a tape's view. The history keeps them, but reads, searches and contexts skip them."""
         return _shown(self._store.get(tape).retract(*message_ids, reason=reason or None, **self._options(key)))
 
     def _options(self, key: str, expected_head: int = -1) -> Any:

@@ -124,7 +124,7 @@ class Toolset:
         """
         if not isinstance(name, str) or name not in self._tools:
             shown = cut(repr(name), 100) if isinstance(name, str) else f"named by a {type(name).__name__}"
-            return _failure(f"there is no tool {shown}; there are {', '.join(self._tools) or 'none'}")
+            return _failure(f"there is no tool {shown}; the tools are: {', '.join(self._tools) or 'none'}")
         if isinstance(arguments, str):
             try:
                 arguments = msgspec.json.decode(arguments or "{}")
@@ -170,7 +170,7 @@ def _fitting(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any
     for name, value in arguments.items():
         if name not in properties and schema.get("additionalProperties") is False:
             known = ", ".join(properties) or "none"
-            raise InvalidEntry(cut(name, 100), f"is no argument of this tool; its arguments: {known}")
+            raise InvalidEntry(cut(name, 100), f"is not an argument of this tool; its arguments are: {known}")
         if value is not None or name in required:
             fitting[name] = _value(properties.get(name, {}), name, value)
     for name in required:
@@ -224,22 +224,24 @@ _STRING = {"type": "string"}
 def tape_tools(tape: MemoryWriter) -> Toolset:
     """Return the tools for one tape; those that write only if the store can be written."""
     tools = [
-        Tool("tape_info", "What this tape holds: messages, entries, anchors, status.", schema(), lambda: _info(tape)),
+        Tool(
+            "tape_info", "Describe this tape: its messages, entries, anchors and status.", schema(), lambda: _info(tape)
+        ),
         Tool(
             "tape_search",
-            "Search the text of this tape, also of tool calls and results. All words must match.",
+            "Search the text of this tape, including tool calls and results. All words must match.",
             schema(("query",), query=_STRING, limit=_number(1, _MOST_HITS)),
             lambda query, limit=10: _search(tape, query, limit),
         ),
         Tool(
             "tape_context",
-            "Read the entries around a seq of the tape, for instance of a search hit.",
+            "Read the entries around a seq of this tape, for example around a search hit.",
             schema(
                 ("seq",),
                 seq={
                     "type": ["integer", "string"],
                     "minimum": 1,
-                    "description": "A seq, or tape:seq for what this tape inherits, as a search hit begins.",
+                    "description": "A seq, or tape:seq for an inherited entry, as at the start of a search hit.",
                 },
                 before=_number(0, _MOST_AROUND),
                 after=_number(0, _MOST_AROUND),
@@ -248,13 +250,13 @@ def tape_tools(tape: MemoryWriter) -> Toolset:
         ),
         Tool(
             "tape_anchors",
-            "List the last checkpoints and handoffs with their summaries.",
+            "List the latest checkpoints and handoffs with their summaries.",
             schema(limit=_number(1, 100)),
             lambda limit=20: _anchors(tape, limit),
         ),
         Tool(
             "tape_handoff",
-            "Set a checkpoint: from then on the conversation continues from its summary.",
+            "Record a handoff: from then on, the conversation continues from its summary.",
             schema(("name", "summary"), name=_STRING, summary=_STRING, next_steps={"type": "array", "items": _STRING}),
             lambda name, summary, next_steps=(): _handoff(tape, name, summary, next_steps),
             "adds",
@@ -278,14 +280,14 @@ def _loading_tools(tape: MemoryWriter) -> list[Tool]:
     tools = [
         Tool(
             "load_block",
-            f"Load a document into your context ({named}). Keys are listed in your prompt. Loaded now: {held}.",
+            f"Load a document into your context ({named}). Keys are listed in your prompt. Currently loaded: {held}.",
             schema(("label", "key"), label=label, key=_STRING),
             lambda label, key: _load(tape, specs, label, key),
             "sets",
         ),
         Tool(
             "unload_block",
-            f"Take a loaded document out of your context again ({named}), to make room. It can be loaded again.",
+            f"Remove a loaded document from your context ({named}) to make room. You can load it again later.",
             schema(("label", "key"), label=label, key=_STRING),
             lambda label, key: _unload(tape, label, key),
             "sets",
@@ -307,9 +309,9 @@ def _loading_tools(tape: MemoryWriter) -> list[Tool]:
 def _load(tape: MemoryWriter, specs: dict[str, BlockSpec], label: str, key: str) -> str:
     spec = specs.get(label)
     if spec is None:
-        raise _Refused(f"there is no block {label!r} to load from; there are {', '.join(specs)}")
+        raise _Refused(f"there is no block {label!r} with documents; the blocks are: {', '.join(specs)}")
     if any((document.label, document.key) == (label, key) for document in tape.loaded()):
-        return f"{key} of {label} is loaded already."
+        return f"{key} of {label} is already loaded."
     known = [listed for listed, _ in listed(spec)]
     # A provider with a search may have documents that it does not list.
     if key not in known and not callable(getattr(spec.provider, "search", None)):
@@ -317,7 +319,7 @@ def _load(tape: MemoryWriter, specs: dict[str, BlockSpec], label: str, key: str)
     tape.load_block(label, key)
     tokens = [document.tokens for document in tape.loaded() if document.label == label]
     limit = "" if spec.max_tokens is None else f" of {spec.max_tokens}"
-    return f"Loaded {key} of {label}; it follows your prompt from now on. Loaded in all: {sum(tokens)}{limit} tokens."
+    return f"Loaded {key} of {label}; it now follows your prompt. Loaded in total: {sum(tokens)}{limit} tokens."
 
 
 def _unload(tape: MemoryWriter, label: str, key: str) -> str:
@@ -354,7 +356,7 @@ def search_tool(search: Callable[..., list[Hit]]) -> Tool:
     """Return the tool that searches all tapes that a store sees, on which ``search`` finds messages."""
     return Tool(
         "search_tapes",
-        "Search the text of all your tapes, also of tool calls and results. All words must match.",
+        "Search the text of all your tapes, including tool calls and results. All words must match.",
         schema(
             ("query",),
             query=_STRING,
@@ -395,13 +397,13 @@ def _address(tape: MemoryWriter, where: int | str) -> tuple[str, int, int | None
     """Return the tape and the seq that an address names, and the seq up to which that tape is inherited, if it is."""
     name, _, number = where.rpartition(":") if isinstance(where, str) else ("", "", str(where))
     if not _SEQ.fullmatch(number):
-        raise InvalidEntry("seq", "must be a seq, or tape:seq as a search hit begins")
+        raise InvalidEntry("seq", "must be a seq, or tape:seq as at the start of a search hit")
     seq = int(number)
     if name in ("", tape.id):
         return tape.id, seq, None
     inherited = tape._services.reader.inherited(tape.id)
     if seq > inherited.get(name, 0):
-        raise InvalidEntry("seq", f"this tape inherits no entry {cut(str(where), 300)}")
+        raise InvalidEntry("seq", f"this tape does not inherit the entry {cut(str(where), 300)}")
     return name, seq, inherited[name]
 
 
@@ -412,7 +414,7 @@ def _line(tape: MemoryWriter, entry: Entry) -> str:
     if not isinstance(payload, payloads.Append | payloads.Revise):
         return f"{where} {entry.kind}"
     shown = tape.find(payload.id)
-    text = "(no longer in the view)" if shown is None else shown.text or str(shown.content)
+    text = "(removed from the conversation)" if shown is None else shown.text or str(shown.content)
     return f"{where} {entry.kind} {payload.id}: {text}"
 
 
@@ -429,7 +431,7 @@ def _anchors(tape: MemoryWriter, limit: int) -> str:
     if sum(map(len, lines)) + len(lines) > _MOST:
         # Each gets a share, since the end of the answer would be the newest.
         lines = [cut(line, _MOST // len(lines) - _MARK) for line in lines]
-    return "\n".join(lines) or "There are no anchors."
+    return "\n".join(lines) or "This tape has no anchors."
 
 
 def _handoff(tape: MemoryWriter, name: str, summary: str, next_steps: Sequence[str]) -> str:

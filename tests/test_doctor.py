@@ -55,7 +55,7 @@ class TestHealthy:
             long_ago.import_(io.BytesIO(out.getvalue()), reuse=True)
         told = findings(fresh("doctor", "--quick", "--json"))["purges"]
         assert (told["level"], told["mend"]) == ("warning", examination.FINISH)
-        assert "left rows of 1 tape, which nobody sees" in told["what"]
+        assert "an interrupted import left hidden rows of 1 tape" in told["what"]
         assert fresh(*told["mend"].split()[1:]).code == 0
         assert findings(fresh("doctor", "--quick", "--json"))["purges"]["level"] == "ok"
 
@@ -89,7 +89,7 @@ class TestHealthy:
         """--quick reads no tape."""
         found = findings(lite("doctor", "--quick", "--json"))
         assert "chain" not in found
-        assert found["integrity"]["what"] == "not examined (quick)"
+        assert found["integrity"]["what"] == "not checked (quick)"
 
     def test_a_closed_store_is_not_a_damaged_one(self, store: tape.Store) -> None:
         """It raises, as every other call does, and tells nobody to restore a backup."""

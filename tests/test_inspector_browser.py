@@ -222,12 +222,12 @@ class TestPages:
         assert page.get_by_text("What the model saw").count() == 1
         assert page.locator(".region h3").all_inner_texts() == ["Prompt", "Checkpoint", "User"]
         assert page.locator(".region.same").count() == 1
-        assert page.get_by_text("the first byte that moved is").count() == 1
+        assert page.get_by_text("the first changed byte is").count() == 1
         assert page.get_by_text("before the anchor").count() == 1
         page.get_by_label("At seq").fill("18")
         page.get_by_role("button", name="Show").click()
         reading.arrive("**/context/18*")
-        assert page.get_by_text("What a model would see").count() == 1
+        assert page.get_by_text("What the model would see").count() == 1
 
     def test_two_points_side_by_side_with_words_marked(self, reading: Visit) -> None:
         """What only one side has is marked there, and equal messages are counted."""
@@ -243,7 +243,7 @@ class TestPages:
     def test_the_store_is_examined_live(self, reading: Visit) -> None:
         """The health page runs the checks and lists what they find as they go."""
         page = reading.go("/health")
-        page.get_by_role("button", name="Examine now").click()
+        page.get_by_role("button", name="Check now").click()
         page.wait_for_function("() => document.querySelector('#says').textContent.startsWith('Examined: ')")
         assert page.locator(".findings li.ok").count() > 0
         assert "entries of" in page.locator(".findings").inner_text()
@@ -321,7 +321,7 @@ class TestActing:
             page.wait_for_selector("article.mark.retract")
             assert chat.find("two") is None
             page.get_by_role("button", name="Restore").click()
-            page.get_by_label("Id of the message").fill("two")
+            page.get_by_label("Message id").fill("two")
             page.get_by_role("dialog").get_by_role("button", name="Restore").click()
             receipt("restore")
             page.get_by_role("button", name="Hand off").click()
@@ -349,7 +349,7 @@ class TestActing:
         with served(filled, write=True) as site, Visit(browser, site, refused=409) as visit:
             page = visit.go("/t/trip")
             page.get_by_role("button", name="Restore").click()
-            page.get_by_label("Id of the message").fill("nothing")
+            page.get_by_label("Message id").fill("nothing")
             page.get_by_role("dialog").get_by_role("button", name="Restore").click()
             page.wait_for_selector(".problem >> text=nothing")
 

@@ -236,14 +236,14 @@ class TestTools:
         """The description tells what is loaded, and each answer what it came to."""
         tools = chat.tools()
         assert {"load_block", "unload_block", "search_block"} <= set(tools.names)
-        assert "Loaded now: nothing" in tools["load_block"].description
+        assert "Currently loaded: nothing" in tools["load_block"].description
         found = tools.call("search_block", {"label": "skills", "query": "page"})
         assert (found, found.failed) == ("pdf: Read it page by page.", False)
         done = tools.call("load_block", {"label": "skills", "key": "pdf"})
         assert not done.failed
         assert "of 60 tokens" in done
-        assert tools.call("load_block", {"label": "skills", "key": "pdf"}) == "pdf of skills is loaded already."
-        assert "Loaded now: pdf of skills" in chat.tools()["load_block"].description
+        assert tools.call("load_block", {"label": "skills", "key": "pdf"}) == "pdf of skills is already loaded."
+        assert "Currently loaded: pdf of skills" in chat.tools()["load_block"].description
         assert not tools.call("unload_block", {"label": "skills", "key": "pdf"}).failed
         again = tools.call("unload_block", {"label": "skills", "key": "pdf"})
         assert again.failed

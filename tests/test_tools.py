@@ -565,7 +565,7 @@ class TestTools:
         tools = chat.tools()
         assert "2 messages" in tools.call("tape_info")
         assert "find me" in tools.call("tape_context", {"seq": 3})
-        assert tools.call("tape_anchors") == "There are no anchors."
+        assert tools.call("tape_anchors") == "This tape has no anchors."
         assert "recorded" in tools.call("tape_handoff", '{"name": "next", "summary": "done", "next_steps": ["rest"]}')
         assert tools.call("tape_anchors").endswith("next: done")
         assert tools.call("set_block", {"label": "memory", "text": "tea"}).startswith("Written to memory. Usage: 1/100")

@@ -74,7 +74,7 @@ class TestRoundTrips:
             (done,) = import_transcript(other, format, tmp_path / "out.jsonl", strict=True)
             expected = meaning(chat)
             if format == "claude-code":
-                assert lost == ["1 system prompt's role"]
+                assert lost == ["1 system role"]
                 expected = [("user", *said[1:]) if said[0] == "system" else said for said in expected]
             else:
                 assert lost == []
@@ -277,7 +277,7 @@ class TestShapes:
         assert write(chat, "otlp", tmp_path / "out.json") == []
         (resource,) = json.loads((tmp_path / "out.json").read_text())["resourceSpans"]
         assert [span["name"] for span in resource["scopeSpans"][0]["spans"]] == ["invoke_agent", "chat", "chat"]
-        assert write(chat, "chatgpt", tmp_path / "out.json") == ["1 tool call's id"]
+        assert write(chat, "chatgpt", tmp_path / "out.json") == ["1 tool-call id"]
         (talk,) = json.loads((tmp_path / "out.json").read_text())
         contents = [node["message"]["content"] for node in talk["mapping"].values()]
         assert [content.get("text") or content["parts"] for content in contents] == [
@@ -307,7 +307,7 @@ class TestLosses:
         chat.append(role="user", content="elsewhere", parent=None)
         chat.switch(chat.heads()[0].id)
         lost = write(chat, "openai", tmp_path / "out.json")
-        assert sorted(lost) == ["1 anchor", "1 event", "1 message of another branch", "1 reasoning"]
+        assert sorted(lost) == ["1 anchor", "1 event", "1 other-branch message", "1 reasoning"]
         assert [body["content"] for body in json.loads((tmp_path / "out.json").read_text())] == [
             "Be brief.",
             "Weather in Lisbon?",

@@ -154,7 +154,7 @@ class TestNames:
         (done,) = import_transcript(store, "openai", file)
         store.purge(done.tape)
         store.create(done.tape, reuse=True)
-        with pytest.raises(tape.ImportFailed, match="name one with tape="):
+        with pytest.raises(tape.ImportFailed, match="name another tape with tape="):
             import_transcript(store, "openai", file)
         assert import_transcript(store, "openai", file, tape="mine")[0].added == 2
 

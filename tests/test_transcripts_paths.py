@@ -161,7 +161,7 @@ class TestNeverStuck:
         """Nobody may ever write to it: named, it is reported, and in a folder it is passed over."""
         os.mkfifo(home / "pipe.jsonl")
         (pipe,) = import_paths(store, [home / "pipe.jsonl"])
-        assert pipe.error == "is no regular file: save it first, and import that"
+        assert pipe.error == "is not a regular file; save it to a file and import that file"
         assert [file.error for file in import_paths(store, [home])] == [None] * 3
 
     def test_links_that_lead_nowhere_or_in_a_circle(self, store: tape.Store, home: Path) -> None:

@@ -194,5 +194,5 @@ def open_pool_async(
     Takes what ``tape.open_pool`` takes, and the number of worker ``threads`` for reads, which is also that for writes.
     """
     if type(threads) is not int or threads < 1:
-        raise InvalidEntry("threads", f"must be a number of at least 1, not {strict.shown(threads)}")
+        raise InvalidEntry("threads", f"must be an integer of at least 1, not {strict.shown(threads)}")
     return AsyncPool(open_sync(databases, place=place, recheck=recheck, **options), Threads(threads))

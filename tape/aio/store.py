@@ -273,5 +273,5 @@ def open_async(
         )
 
     if type(threads) is not int or threads < 1:
-        raise InvalidEntry("threads", f"must be a number of at least 1, not {strict.shown(threads)}")
+        raise InvalidEntry("threads", f"must be an integer of at least 1, not {strict.shown(threads)}")
     return _Opening(make, Threads(threads))

@@ -82,8 +82,8 @@ class Workers(ABC):
         for transaction in inside.get():
             if transaction.of is self and not transaction.over:
                 raise StoreFailed(
-                    "a call was started from inside a transaction of the same store; "
-                    "use the store that its function is given"
+                    "this store was called from inside one of its own transactions; "
+                    "call the store that the transaction passes to your function"
                 )
 
 

@@ -327,4 +327,4 @@ def _check(given_up: threading.Event) -> None:
 
 
 def _ended() -> StoreFailed:
-    return StoreFailed("the transaction has ended; its store and handles cannot be used any more")
+    return StoreFailed("the transaction has ended; use the outer store, not the store and tapes of the transaction")

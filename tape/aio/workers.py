@@ -86,7 +86,7 @@ class _Crew:
     def add(self, call: Call) -> None:
         with self._lock:
             if self._stopped:
-                raise ShutDown("the threads were shut down")
+                raise ShutDown("the worker threads were shut down")
             if self._idle:
                 self._idle -= 1
             elif len(self._threads) < self._most:

@@ -1,4 +1,4 @@
-"""The ``tape`` command: find a tape, see what happened, step through it, and move or mend it.
+"""The ``tape`` command: find, read, replay, move and repair tapes.
 
 It needs the extra ``cli`` (typer and rich), which the library itself does without.
 """
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     missing = next((name for name in _NEEDED if find_spec(name) is None), None)
     if missing is not None:
-        print(f"tape: {missing} is not installed: run: pip install 'tape-store[cli]'", file=sys.stderr)
+        print(f"tape: the package {missing!r} is not installed; run: pip install 'tape-store[cli]'", file=sys.stderr)
         sys.exit(1)
     from tape.command.app import run
 

@@ -54,7 +54,9 @@ def read_address(store: tape.Store, written: str, beside: tape.Tape | None = Non
         return Address(find_tape(store, written), None)
     except (tape.TapeNotFound, Failure):
         if written.endswith("@") and len(written) > 1:
-            raise Failure(f"{written!r} names no point", "write it as TAPE@SEQ or TAPE@ANCHOR", USAGE) from None
+            raise Failure(
+                f"{written!r} has nothing after the @", "write it as TAPE@SEQ or TAPE@ANCHOR", USAGE
+            ) from None
         if divided is None:
             raise
     return Address(find_tape(store, divided[0]), divided[1])
@@ -94,7 +96,7 @@ def find_tape(store: tape.Store, named: str) -> tape.Tape:
         if roots:
             ids = ", ".join(info.id for info in roots[:3]) + (", ..." if len(roots) > 3 else "")
             raise Failure(
-                f"{count(len(roots), 'tape')} go by {named!r}: {ids}", "give the id, or more of it", NOT_FOUND
+                f"{named!r} matches {count(len(roots), 'tape')}: {ids}", "use the full id, or more of it", NOT_FOUND
             )
     # It raises the error for an id that does not exist, or that is not valid.
     return store.get(named)
@@ -145,7 +147,7 @@ def within(chat: tape.Tape, seq: int) -> int:
     """Return a seq that the tape has; raises Failure for one beyond its end."""
     head = chat.info().head
     if not 0 <= seq <= head:
-        problem = f"tape {chat.id!r} has no seq {seq}: it ends at {head}"
+        problem = f"tape {chat.id!r} has no seq {seq}: its last entry is {head}"
         raise Failure(problem, f"see: tape log {shlex.quote(chat.id)}", NOT_FOUND)
     return seq
 

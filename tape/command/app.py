@@ -79,14 +79,14 @@ def _explain(error: Exception) -> int:
         where = context.command_path if context is not None else "tape"
         return _fail(usage().rstrip("."), f"see: {where} --help", USAGE)
     if isinstance(error, RecursionError):
-        return _fail("what was given is nested too deeply", None, USAGE)
+        return _fail("the input is nested too deeply", "use fewer levels of JSON", USAGE)
     if isinstance(error, UnicodeDecodeError):
-        return _fail(f"the input is not UTF-8: {error}", None, USAGE)
+        return _fail(f"the input is not UTF-8: {error}", "convert it to UTF-8 first", USAGE)
     if isinstance(error, OSError):
         named = f" {str(error.filename)!r}" if error.filename else ""
         return _fail(f"{error.strerror or error}{named}", None, FAILED)
-    problem = f"unexpected: {type(error).__name__}: {error}"
-    return _fail(problem, "run it again with --debug and report what it prints", FAILED)
+    problem = f"unexpected error: {type(error).__name__}: {error}"
+    return _fail(problem, "run it again with --debug and report the traceback", FAILED)
 
 
 def _fail(problem: str, hint: str | None, code: int) -> int:

@@ -22,11 +22,13 @@ def span(text: str, option: str = "--older-than") -> timedelta:
     """Return ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` as a span of time."""
     match = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
     if match is None:
-        raise Failure(f"{option}: {text!r} is no span of time", "write it as 30m, 2h, 7d or 4w", USAGE)
+        raise Failure(
+            f"{option}: {text!r} is not a duration", "use a number and a unit, as in 90s, 30m, 2h, 7d or 4w", USAGE
+        )
     try:
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
     except OverflowError:
-        raise Failure(f"{option}: {text!r} is longer than time itself", None, USAGE) from None
+        raise Failure(f"{option}: {text!r} is too long a duration", "use a shorter one, as in 4w", USAGE) from None
 
 
 def at_moment(text: str, option: str, now: datetime | None = None) -> datetime:
@@ -36,15 +38,16 @@ def at_moment(text: str, option: str, now: datetime | None = None) -> datetime:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise Failure(
-                f"{option}: {text!r} is no date", "write it as 2026-03-01 or 2026-03-01T09:30Z", USAGE
+                f"{option}: {text!r} is not a valid date", "use a date such as 2026-03-01 or 2026-03-01T09:30Z", USAGE
             ) from None
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     if not re.fullmatch(r"\d+[smhdw]", text.strip()):
-        raise Failure(f"{option}: {text!r} is no moment", "write it as 2h, 7d, 2026-03-01 or 2026-03-01T09:30Z", USAGE)
+        hint = "use a duration such as 2h or 7d, or a date such as 2026-03-01 or 2026-03-01T09:30Z"
+        raise Failure(f"{option}: {text!r} is not a date or a duration", hint, USAGE)
     try:
         return (now or datetime.now(UTC)) - span(text, option)
     except OverflowError:
-        raise Failure(f"{option}: {text!r} is before the calendar begins", None, USAGE) from None
+        raise Failure(f"{option}: {text!r} ago is before the year 1", "use a shorter duration", USAGE) from None
 
 
 def point(text: str) -> Point:
@@ -59,7 +62,7 @@ def point(text: str) -> Point:
 def check_choice(value: str | None, choices: Sequence[str], option: str) -> None:
     """Raise Failure for a value that is none of the choices; None means that the option was not given."""
     if value is not None and value not in choices:
-        raise Failure(f"{option}: {value!r} is unknown", f"one of {', '.join(choices)}", USAGE)
+        raise Failure(f"{option}: invalid value {value!r}", f"choose one of: {', '.join(choices)}", USAGE)
 
 
 def json_value(text: str, option: str) -> Any:
@@ -67,9 +70,9 @@ def json_value(text: str, option: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise Failure(f"{option}: nested too deeply", None, USAGE) from None
+        raise Failure(f"{option}: the JSON is nested too deeply", "use fewer levels", USAGE) from None
     except ValueError as error:
-        raise Failure(f"{option}: not JSON ({error})", """write it as '{"name": "value"}'""", USAGE) from None
+        raise Failure(f"{option}: invalid JSON: {error}", """write it as '{"name": "value"}'""", USAGE) from None
 
 
 def json_object(text: str | None, option: str) -> dict[str, Any] | None:
@@ -78,5 +81,5 @@ def json_object(text: str | None, option: str) -> dict[str, Any] | None:
         return None
     value = json_value(text, option)
     if not isinstance(value, dict):
-        raise Failure(f"{option}: must be a JSON object", """write it as '{"name": "value"}'""", USAGE)
+        raise Failure(f"{option}: the JSON must be an object", """write it as '{"name": "value"}'""", USAGE)
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 
 import tape
 
@@ -24,7 +25,7 @@ OK = 0
 FAILED = 1
 """Refused, and nothing was changed."""
 USAGE = 2
-"""The command line, or a value on it, cannot be understood."""
+"""The command line, or a value on it, is invalid."""
 NOT_FOUND = 3
 """No such store, tape, entry, message or file."""
 DAMAGED = 4
@@ -49,36 +50,40 @@ class Failure(Exception):
 def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
     """Return the exit code and hint of each error. A class comes before its base class."""
     # Imported here because it loads SQLAlchemy, which is loaded already when a store raised an error.
-    from tape.db.engine.connect import LeftoverLog, Unreachable
+    from tape.db.engine.connect import LeftoverLog, Unreachable, Unwritable
 
     return [
         (tape.InvalidEntry, USAGE, None),
-        (tape.TapeHidden, NOT_FOUND, "see: tape ls --hidden"),
+        (tape.TapeHidden, NOT_FOUND, "show it again with: tape unhide TAPE"),
         (tape.TapeNotFound, NOT_FOUND, "see: tape ls"),
         (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
         (tape.UnknownEntry, NOT_FOUND, "see: tape log TAPE"),
         (tape.Corrupt, DAMAGED, "see: tape verify TAPE"),
-        (tape.ImportFailed, DAMAGED, "nothing was imported; export the tape again"),
+        (tape.ImportFailed, DAMAGED, "nothing was imported; if the file is damaged, export the tape again"),
         (tape.SchemaTooNew, SCHEMA, None),
         (tape.SchemaTooOld, SCHEMA, None),
-        (tape.StoreBusy, UNAVAILABLE, "try again"),
-        (tape.CommitUnknown, UNAVAILABLE, "run the same command again with --key"),
-        (Unreachable, UNAVAILABLE, "check the address, and that the server runs"),
+        (tape.StoreBusy, UNAVAILABLE, "another process is writing: try again later"),
+        (tape.CommitUnknown, UNAVAILABLE, "check the tape first; a retry is safe only with the same --key"),
+        (Unreachable, UNAVAILABLE, "check the address and the credentials, and that the server is running"),
         (LeftoverLog, FAILED, None),
-        (tape.NotAStore, NOT_FOUND, "name one with --store or TAPE_STORE"),
-        (tape.ReadOnly, FAILED, "write where the store can be written"),
-        (tape.TablesTaken, FAILED, "name the store's own with --prefix, or on PostgreSQL with --schema"),
+        (Unwritable, FAILED, "choose another file, or make this one writable"),
+        (tape.NotAStore, NOT_FOUND, "name a store with --store or TAPE_STORE"),
+        (tape.ReadOnly, FAILED, "check the permissions of the file and its folder, or of the PostgreSQL role"),
+        (tape.TablesTaken, FAILED, "use other table names with --prefix, or on PostgreSQL another --schema"),
         (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
-        (tape.HeadMoved, FAILED, "read the tape again, then decide"),
-        (tape.ProvenanceConflict, FAILED, "use another --key for other content"),
-        (tape.MergeConflict, FAILED, "choose with --on-conflict ours or theirs"),
-        (tape.TapeInUse, FAILED, "purge those first, or add --forks or --when-free"),
+        (tape.HeadMoved, FAILED, "someone else wrote first: read the tape, then decide whether to retry"),
+        (tape.ProvenanceConflict, FAILED, "use a new --key for new content"),
+        (tape.MergeConflict, FAILED, "choose a side with --on-conflict ours or --on-conflict theirs"),
+        (tape.TapeInUse, FAILED, "purge those tapes first, or add --forks or --when-free"),
         (tape.BudgetExceeded, FAILED, "raise --budget"),
     ]
 
 
 def words(error: tape.TapeError) -> str:
     """Return the message of a library's error for the one line that the command prints."""
+    if isinstance(error, tape.TapeHidden):
+        # The library names its own call, unhide().
+        return f"tape {error.tape!r} is hidden" + (f" ({error.reason})" if error.reason else "")
     if isinstance(error, tape.InvalidEntry) and error.field == "tape":
         # The line begins with the name of the command, which is the same word.
         return error.why
@@ -91,8 +96,9 @@ def judge(error: tape.TapeError) -> tuple[int, str | None]:
 
     cause = getattr(error.__cause__, "sqlite_errorcode", None) or 0
     if isinstance(error, tape.StoreFailed) and cause & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return DAMAGED, "see: tape doctor"
+        return DAMAGED, "restore it from a backup; see: tape doctor"
     for kind, code, hint in _judged():
         if isinstance(error, kind):
-            return code, hint
+            name = getattr(error, "tape", None)
+            return code, hint and hint.replace("TAPE", shlex.quote(name)) if isinstance(name, str) else hint
     return FAILED, None

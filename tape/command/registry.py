@@ -35,11 +35,11 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Write to a tape": dict.fromkeys(
         ("append", "retract", "handoff", "fork", "merge", "discard", "hide", "unhide"), "write"
     ),
-    "Move and keep": dict.fromkeys(("export", "import", "backup"), "move"),
-    "Tend a store": dict.fromkeys(("verify", "rebuild", "purge", "retain", "migrate"), "maintain")
+    "Move and back up": dict.fromkeys(("export", "import", "backup"), "move"),
+    "Maintain a store": dict.fromkeys(("verify", "rebuild", "purge", "retain", "migrate"), "maintain")
     | {"doctor": "doctor"},
-    "See in a browser": dict.fromkeys(("serve", "open", "report"), "inspect"),
-    "Run it again": dict.fromkeys(("runs", "rerun", "check", "bisect"), "runs"),
+    "View in a browser": dict.fromkeys(("serve", "open", "report"), "inspect"),
+    "Replay a run": dict.fromkeys(("runs", "rerun", "check", "bisect"), "runs"),
     "Serve": {"mcp": "serve"},
     "Learn": {"help": "demo", "demo": "demo"},
 }
@@ -119,22 +119,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="\b\nEvery command has examples:  tape COMMAND --help\nExit codes and JSON shapes:   docs/command.md",
+    epilog="\b\nOptions and examples:        tape COMMAND --help\nExit codes and JSON output:  docs/command.md",
 )
 
-_STORE = typer.Option("--store", "-s", metavar="PATH|URL", help="The store [default: $TAPE_STORE, or tape.db].")
-_SCHEMA = typer.Option("--schema", metavar="NAME", help="The PostgreSQL schema it lives in [default: $TAPE_SCHEMA].")
-_PREFIX = typer.Option("--prefix", metavar="NAME", help="How its tables' names begin [default: $TAPE_PREFIX or tape_].")
+_STORE = typer.Option("--store", "-s", metavar="PATH|URL", help="The store to use [default: $TAPE_STORE, or tape.db].")
+_SCHEMA = typer.Option("--schema", metavar="NAME", help="The PostgreSQL schema of the store [default: $TAPE_SCHEMA].")
+_PREFIX = typer.Option(
+    "--prefix", metavar="NAME", help="The prefix of its table names [default: $TAPE_PREFIX, or tape_]."
+)
 _OWNER = typer.Option("--owner", metavar="NAME", help="See and write only this owner's tapes [default: $TAPE_OWNER].")
-_JSON = typer.Option("--json", help="Print JSON; the shapes are in docs/command.md.")
-_DEBUG = typer.Option("--debug", help="Show the log, and tracebacks of errors.")
+_JSON = typer.Option("--json", help="Print JSON; docs/command.md lists the members.")
+_DEBUG = typer.Option("--debug", help="Print log messages, and a traceback for an error.")
 _COLOR = typer.Option(
     "--color",
     metavar="WHEN",
-    help="auto, always or never [default: $NO_COLOR, $FORCE_COLOR, or auto].",
+    help="When to use color: auto, always or never [default: $NO_COLOR, $FORCE_COLOR, or auto].",
     autocompletion=lambda incomplete: [when for when in COLORS if when.startswith(incomplete)],
 )
-_NO_PAGER = typer.Option("--no-pager", help="Print straight to the terminal [default: $TAPE_PAGER, $PAGER or less].")
+_NO_PAGER = typer.Option("--no-pager", help="Do not use the pager ($TAPE_PAGER, $PAGER, or less).")
 
 
 _PLACE = ("store", "schema", "prefix", "owner")
@@ -160,10 +162,10 @@ def tape_command(
     no_pager: Annotated[bool, _NO_PAGER] = False,
     debug: Annotated[bool, _DEBUG] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Look into the history of AI agents: find a tape, replay it, compare it, share it, keep it whole."""
+    """Inspect the history of AI agents: find, read, replay, compare, share and verify tapes."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(USAGE)
@@ -206,13 +208,13 @@ _SHARED = [
     _parameter("no_pager", bool, _NO_PAGER, False),
     _parameter("debug", bool, _DEBUG, False),
 ]
-_KEY = typer.Option("--key", help="The provenance key: the same key and content is written once.")
-_HEAD = typer.Option("--expected-head", metavar="SEQ", min=0, help="Refuse if the tape has moved on.")
-_VIEW = typer.Option("--expected-view", metavar="SEQ", min=0, help="Refuse if what the tape shows has changed.")
+_KEY = typer.Option("--key", help="Provenance key: a write with the same key and content is recorded once.")
+_HEAD = typer.Option("--expected-head", metavar="SEQ", min=0, help="Fail unless SEQ is the last entry of the tape.")
+_VIEW = typer.Option("--expected-view", metavar="SEQ", min=0, help="Fail if the messages changed after SEQ.")
 _WRITING = [
     _parameter("key", str | None, _KEY),
-    _parameter("actor", str | None, typer.Option("--actor", help="Who does it.")),
-    _parameter("meta", str | None, typer.Option("--meta", metavar="JSON", help="Facts to keep with the entry.")),
+    _parameter("actor", str | None, typer.Option("--actor", help="Record who caused the entry.")),
+    _parameter("meta", str | None, typer.Option("--meta", metavar="JSON", help="Extra facts to store with the entry.")),
     _parameter("expected_head", int | None, _HEAD),
     _parameter("expected_view", int | None, _VIEW),
 ]
@@ -228,7 +230,7 @@ def _check_numbers(arguments: dict[str, Any]) -> None:
     for value in arguments.values():
         if isinstance(value, int | float) and not abs(value) <= _LARGEST:
             shown = str(value) if len(str(value)) < 40 else f"{str(value)[:20]}..."
-            raise Failure(f"{shown} is no number that can be used", "give a smaller one", USAGE)
+            raise Failure(f"the number {shown} is out of range", f"use at most {_LARGEST}", USAGE)
 
 
 def _carry_out(session: Session, run: Callable[[], None]) -> None:

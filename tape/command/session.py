@@ -80,8 +80,8 @@ class Session:
         """Look at the store without opening it; raises for one that is damaged or of a newer release."""
         state = self.look()
         if state.damaged is not None:
-            hint = "restore it from a backup, or name another file"
-            raise Failure(f"{self.shown!r} is not a store: {state.damaged}", hint, DAMAGED)
+            hint = "restore the store from a backup, or name another with --store or TAPE_STORE"
+            raise Failure(f"{self.shown!r} {state.damaged}", hint, DAMAGED)
         if state.newer:
             raise tape.SchemaTooNew(state.revision or "", REVISION)
         return state
@@ -93,18 +93,27 @@ class Session:
         if path.exists() and not path.is_file():
             raise Failure(f"{self.shown!r} is not a file", "name another with --store or TAPE_STORE", USAGE)
         if path.is_symlink() and not path.exists():
-            problem = f"there is no store at {self.shown!r}: it is a link to {os.readlink(path)!r}, which is not there"
-            raise Failure(problem, "mend the link, or remove it", NOT_FOUND)
+            problem = f"there is no store at {self.shown!r}: it is a broken link to {os.readlink(path)!r}"
+            raise Failure(problem, "repair the link, or remove it", NOT_FOUND)
         if not path.exists() and not path.resolve().parent.is_dir():
-            raise Failure(f"there is no store at {self.shown!r}, nor its folder", "create the folder first", NOT_FOUND)
+            folder = str(path.resolve().parent)
+            why = "is not a folder" if os.path.lexists(folder) else "does not exist"
+            raise Failure(
+                f"there is no store at {self.shown!r}: {folder!r} {why}", "create the folder first", NOT_FOUND
+            )
 
-    def absent(self) -> Failure:
-        """Return the error that there is no store."""
-        return Failure(f"there is no store at {self.shown!r}", "name one with --store or TAPE_STORE", NOT_FOUND)
+    def absent(self, state: StoreState, or_else: str = "") -> Failure:
+        """Return the error that there is no store; its hint ends with what else can be done."""
+        problem = f"there is no store at {self.shown!r}"
+        if state.contents is not None:
+            problem = f"{self.shown!r} is not a store: it is {state.contents}"
+        return Failure(problem, f"name a store with --store or TAPE_STORE{or_else}", NOT_FOUND)
 
     @contextlib.contextmanager
-    def open(self, *, create: bool = False, read_only: bool = False) -> Iterator[tape.Store]:
-        """Open the store. One that is not there is an error, unless the command may ``create`` it.
+    def open(self, *, create: bool = False, read_only: bool = False, or_else: str = "") -> Iterator[tape.Store]:
+        """Open the store. A missing one is an error, unless the command may ``create`` it.
+
+        ``or_else`` is what the error's hint says beside naming another store.
 
         ``read_only`` is for commands that only read: nothing is written, and a store that others keep can be read.
         A store that a command creates appears when the command has succeeded, so that a failure leaves nothing.
@@ -112,7 +121,7 @@ class Session:
         state = self.usable()
         if state.revision is None:
             if not create or is_memory(self.url):
-                raise self.absent()
+                raise self.absent(state, or_else)
             with self._created(state) as store:
                 yield store
             return
@@ -153,10 +162,10 @@ class Session:
     @contextlib.contextmanager
     def _created(self, state: StoreState) -> Iterator[tape.Store]:
         if self.url.get_backend_name() != "sqlite":
-            raise Failure(f"there is no store at {self.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
+            raise Failure(str(self.absent(state)), "create a store there with: tape migrate --create", NOT_FOUND)
         if state.there:
             # Another program's database, or an empty file: tables are created in it only on request.
-            raise Failure(f"{self.shown!r} holds no store", "create one in it with: tape migrate --create", NOT_FOUND)
+            raise Failure(str(self.absent(state)), "add a store to it with: tape migrate --create", NOT_FOUND)
         target = Path(self.url.database or "")
         check_replaceable(target)
         part = target.with_name(f"{target.name}.part-{os.getpid()}")
@@ -175,7 +184,9 @@ class Session:
             # Unlike a rename, a link never replaces another file.
             os.link(part, target)
         except FileExistsError:
-            raise Failure(f"{self.shown!r} was created in the meantime", "run the same command again") from None
+            raise Failure(
+                f"another process created {self.shown!r} at the same time", "run the same command again"
+            ) from None
         except OSError:
             # Some file systems have no links.
             part.rename(target)
@@ -202,5 +213,5 @@ class Session:
         if at is None:
             return named
         if named.point is not None:
-            raise Failure(f"{written!r} names a point, and --at another", "leave out one of them", USAGE)
+            raise Failure(f"{written!r} and --at both name a point", "leave out one of them", USAGE)
         return named._replace(point=at)

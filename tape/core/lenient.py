@@ -78,7 +78,7 @@ def from_strict(value: Any) -> Any:
     try:
         return json.loads(value[_JSON])
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidEntry("value", f"holds a {_JSON!r} that to_strict did not make: {error}") from error
+        raise InvalidEntry("value", f"has a {_JSON!r} field that to_strict() did not write: {error}") from error
 
 
 def _is_kept(value: Any) -> bool:
@@ -166,7 +166,7 @@ class _Cleaning:
         for key, item in value.items():
             name = self._name(key, path)
             while name in made:
-                self._report(f"{path}.{name}".lstrip("."), "is there twice")
+                self._report(f"{path}.{name}".lstrip("."), "is a duplicate key")
                 name += "'"
             made[name] = self.clean(item, f"{path}.{name}".lstrip("."), depth + 1)
         return made
@@ -186,20 +186,20 @@ class _Cleaning:
         return msgspec.json.encode(value)
 
     def _deep(self, value: Any, path: str) -> Any:
-        return self._report(path, "is nested too deeply and is now a text", _as_text(value))
+        return self._report(path, "is nested too deeply and is now a string", _as_text(value))
 
     def _text(self, text: str, path: str, prefix: str = "") -> str:
         if not _HALF.search(text):
             return text
         joined = _joined(text)
-        held = "half of a character" if _HALF.search(joined) else "a character in two halves"
+        held = "a lone surrogate" if _HALF.search(joined) else "a split surrogate pair"
         return str(self._report(path, f"{prefix}holds {held}", _whole(joined)))
 
     def _integer(self, number: int, path: str) -> int | str:
         try:
             strict.encode(number, path)
         except InvalidEntry:
-            return str(self._report(path, "is too large an integer and is now a text", hex(number)))
+            return str(self._report(path, "is too large an integer for JSON and is now a hex string", hex(number)))
         return number
 
     def _float(self, number: float, path: str) -> float | None:

@@ -33,10 +33,10 @@ def encode(meta: Any, occurred_at: Any = None, field: str = "meta") -> bytes | N
     if not isinstance(fields, dict):
         raise InvalidEntry(field, f"must be a dict, not {type(fields).__name__}")
     if OCCURRED in fields:
-        raise InvalidEntry(f"{field}.{OCCURRED}", "is a name of the store's own; pass occurred_at= instead")
+        raise InvalidEntry(f"{field}.{OCCURRED}", "is reserved for the store; pass occurred_at= instead")
     if CLOCK in fields:
         # Taken, it would be hidden from Message.meta, and be lost when the clock has to be held back.
-        raise InvalidEntry(f"{field}.{CLOCK}", "is a name of the store's own; leave it out")
+        raise InvalidEntry(f"{field}.{CLOCK}", "is reserved for the store; leave it out")
     raw = strict.encode(fields, field)
     if occurred_at is None:
         return raw

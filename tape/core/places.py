@@ -59,6 +59,6 @@ def locate(home: str, away: Callable[[str], Away | None]) -> str:
             return place
         place = state.database
         if place in seen:
-            raise Corrupt(RECORDS, 0, f"the records of databases {sorted(seen)} refer to each other in a circle")
+            raise Corrupt(RECORDS, 0, f"the records of databases {sorted(seen)} form a cycle")
         seen.add(place)
     return place

@@ -79,7 +79,7 @@ def identifier(value: Any, field: str, *, reserved: bool = False) -> str:
     if _UNFIT.search(value):
         raise InvalidEntry(field, "must not contain control characters or lone surrogates")
     if value[0] == RESERVED and not reserved:
-        raise InvalidEntry(field, f"must not begin with {RESERVED!r}, which marks the store's own ids")
+        raise InvalidEntry(field, f"must not begin with {RESERVED!r}, which is reserved for the store")
     # An encoder or a driver takes no string of a class of the caller's.
     return value if type(value) is str else str.__str__(value)
 
@@ -115,21 +115,23 @@ def reason(value: str | None) -> str | None:
 def seq(value: Any, field: str) -> int:
     """Return a seq; 0 stands before the first."""
     if type(value) is not int or not 0 <= value <= MAX_INT:
-        raise InvalidEntry(field, f"must be a seq, not {shown(value)}")
+        raise InvalidEntry(field, f"must be a seq (an integer of at least 0), not {shown(value)}")
     return value
 
 
 def limit(value: Any, field: str = "limit", *, least: int = 1) -> int:
     """Return the length of a page, cut to what every statement takes: no list can be longer."""
     if type(value) is not int or not least <= value <= MAX_INT:
-        raise InvalidEntry(field, f"must be a {'positive ' if least else ''}number, not {shown(value)}")
+        raise InvalidEntry(
+            field, f"must be {'a positive integer' if least else 'an integer of at least 0'}, not {shown(value)}"
+        )
     return min(value, 2**31 - 2)
 
 
 def most(value: Any, field: str = "limit") -> int | None:
     """Return how much of something endless is wanted at most; None stands for all."""
     if value is not None and (type(value) is not int or not 0 <= value <= MAX_INT):
-        raise InvalidEntry(field, f"must be a number or None, not {shown(value)}")
+        raise InvalidEntry(field, f"must be an integer of at least 0 or None, not {shown(value)}")
     return None if value is None else int(value)
 
 
@@ -172,7 +174,7 @@ def seconds(value: Any, field: str, most: float = LONGEST_WAIT) -> float:
         # Asked this way round, since NaN is neither below 0 nor above.
         if isinstance(value, int | float) and not isinstance(value, bool) and float(value) >= 0:
             return min(float(value), most)
-    raise InvalidEntry(field, f"must be a number of seconds, not {shown(value)}")
+    raise InvalidEntry(field, f"must be a number of seconds of at least 0, not {shown(value)}")
 
 
 def encode(value: Any, field: str, *, spare: int = 0) -> bytes:
@@ -191,7 +193,7 @@ def encode(value: Any, field: str, *, spare: int = 0) -> bytes:
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         pass
     _walk(value, field, spare, set())
-    raise InvalidEntry(field, "cannot be stored as JSON and read back equal")
+    raise InvalidEntry(field, "does not survive a JSON round trip")
 
 
 def _brackets(raw: bytes) -> int:
@@ -245,14 +247,14 @@ def _walk(value: Any, field: str, depth: int, above: set[int]) -> None:
         return
     if isinstance(value, int):
         if value.bit_length() > 14_000:
-            raise InvalidEntry(field, "is an integer too large to be written as text")
+            raise InvalidEntry(field, "is too large an integer for JSON")
         return
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
-            raise InvalidEntry(field, f"is {value!r}, which is not JSON")
+            raise InvalidEntry(field, f"is {value!r}, which JSON cannot represent")
         return
     if not isinstance(value, dict | list):
-        raise InvalidEntry(field, f"is a {type(value).__name__}, which is not JSON")
+        raise InvalidEntry(field, f"is a {type(value).__name__}, which JSON cannot represent")
     if id(value) in above:
         raise InvalidEntry(field, "contains itself")
     if depth >= MAX_DEPTH:

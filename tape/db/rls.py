@@ -59,7 +59,7 @@ def enable(connection: sa.Connection, *, role: str, schema: str | None = None, p
     Raises StoreFailed for a schema on a worker of a Citus cluster, which takes no such policies.
     """
     if is_sharded(connection.exec_driver_sql, schema):
-        raise StoreFailed("Citus takes no row-level security by owner: give each owner a schema, and a role of its own")
+        raise StoreFailed("Citus does not support row-level security by owner; give each owner a schema and a role")
     for statement in policies(role, schema, prefix):
         run_ddl(connection, statement)
 
@@ -86,5 +86,5 @@ def _before(schema: str | None) -> str:
 
 def _quoted(name: str) -> str:
     if not isinstance(name, str) or not name or "\0" in name:
-        raise InvalidEntry("role", f"{name!r} is not a name of PostgreSQL")
+        raise InvalidEntry("role", f"must be a PostgreSQL role name, not {name!r}")
     return '"' + name.replace('"', '""') + '"'

@@ -3,7 +3,7 @@
     TapeError
     ├── InvalidEntry         the input is not something a tape can hold
     ├── TapeNotFound         there is no such tape (or not for this owner)
-    │   └── TapeHidden       the tape is hidden, so that nothing but unhide() finds it
+    │   └── TapeHidden       the tape is hidden until unhide()
     ├── TapeExists           the id is taken by another tape
     ├── TapeInUse            other tapes inherit from it or link to it
     ├── TapeClosed           the tape's status refuses the write
@@ -17,25 +17,25 @@
     ├── BudgetExceeded       nothing that fits the budget can be built
     ├── Corrupt              stored data contradicts itself
     ├── SchemaTooNew         the database was written by a newer release
-    ├── SchemaTooOld         the database was written by an older release, and is only to be read
-    ├── NotInTransaction     the call can have no part in a transaction
+    ├── SchemaTooOld         the database was written by an older release and was opened read-only
+    ├── NotInTransaction     the call cannot run inside a transaction
     ├── StoreBusy            another writer held the lock for too long
-    ├── OwnerMoved           the owner's tapes are in another database of the pool, or on their way there
+    ├── OwnerMoved           the owner's tapes are in another database of the pool, or moving there
     ├── ReplicaBehind        a replica has not seen a write in time
-    ├── StoreFailed          the database refused for a reason of its own
+    ├── StoreFailed          the database itself failed or refused
     │   ├── DatabaseDown     a database of the pool cannot be reached
-    │   ├── NotAStore        there is no store to read at this address
-    │   ├── ReadOnly         the store is only to be read
-    │   └── TablesTaken      the database has tables of these names that are not the store's
+    │   ├── NotAStore        there is no store at this address
+    │   ├── ReadOnly         the store cannot be written
+    │   └── TablesTaken      other tables in the database have the store's names
     ├── RequestClosed        the request was decided, withdrawn, or has expired
-    ├── LeaseHeld            somebody else holds the lease
-    ├── LeaseLost            the lease is over, or somebody else has it
+    ├── LeaseHeld            another holder has the lease
+    ├── LeaseLost            the lease has ended, or another holder has it
     ├── CommitUnknown        the reply to a commit was lost
     ├── ImportFailed         the file cannot be imported
-    ├── Diverged             a run that is run again differs from its recording
-    ├── RecordedError        a recorded call raised an error that cannot be made again
-    ├── EffectRefused        a replay makes no call that writes
-    ├── EffectUnknown        nobody knows whether a call that writes was made
+    ├── Diverged             a replayed run differs from its recording
+    ├── RecordedError        a recorded call raised an error of an unavailable type
+    ├── EffectRefused        a replay does not call tools that write
+    ├── EffectUnknown        a call that writes was started, and its outcome is unknown
     └── AlreadySettled       another process has recorded the outcome of the call
 
 Each class says whether a retry is safe. All carry their facts as attributes.
@@ -108,9 +108,9 @@ class TapeNotFound(TapeError):
 
 
 class TapeHidden(TapeNotFound):
-    """The tape is hidden, so that it reads as absent and takes no writes; ``reason`` says why, if that was told.
+    """The tape is hidden: reads do not find it, and writes are refused. ``reason`` is the one given to ``hide()``.
 
-    ``unhide()`` on a handle of it (``store.tape(id).unhide()``) shows it again.
+    ``store.tape(id).unhide()`` shows it again.
     """
 
     def __init__(self, tape: str, reason: str | None = None) -> None:
@@ -123,12 +123,12 @@ class TapeHidden(TapeNotFound):
 class TapeExists(TapeError):
     """The id belongs to another tape. Choose another id, or ``get`` the tape that has it.
 
-    ``purged`` tells that the other tape is gone; ``create`` and ``fork`` take its id with ``reuse=True``. ``hidden``
-    tells that it is hidden; ``store.tape(id).unhide()`` shows it again.
+    If ``purged`` is true, the other tape was purged; ``create`` and ``fork`` take its id with ``reuse=True``. If
+    ``hidden`` is true, it is hidden; ``store.tape(id).unhide()`` shows it again.
     """
 
     def __init__(self, tape: str, *, purged: bool = False, hidden: bool = False) -> None:
-        what = "exists already, but is hidden; unhide() shows it again" if hidden else "exists already"
+        what = "already exists, but is hidden; unhide() shows it again" if hidden else "already exists"
         if purged:
             what = "was purged; pass reuse=True to use the id again"
         super().__init__(f"tape {tape!r} {what}")
@@ -140,24 +140,26 @@ class TapeExists(TapeError):
 class TapeInUse(TapeError):
     """Other tapes inherit from this one or link to it, so it cannot be purged alone; ``by`` names them.
 
-    Purge them first, or purge a tape and all its forks with ``forks=True``; or ``hide()`` it, which takes it out of
-    every list and read and leaves the others what they inherit. ``purge(id, when_free=True)`` hides it until the last
-    of them is purged, and then purges it, too.
+    Purge them first, or purge the tape with all its forks by ``forks=True``. Or ``hide()`` it: no list or read shows
+    it, and the others keep what they inherit. ``purge(id, when_free=True)`` hides it until the last of them is purged,
+    and then purges it.
     """
 
     def __init__(self, tape: str, by: Sequence[str]) -> None:
         named = ", ".join(repr(name) for name in by[:5]) + (", …" if len(by) > 5 else "")
-        super().__init__(f"tape {tape!r} is in use by {named}; hide() takes it out of sight all the same")
+        super().__init__(f"tape {tape!r} is used by {named}; purge them first, or hide() this one instead")
         self.tape = tape
         self.by = list(by)
 
 
 class TapeClosed(TapeError):
-    """The tape's status refuses what changes its view. ``reopen()`` it first, unless it was discarded."""
+    """A tape of this status takes no changes of its view. ``reopen()`` it first, unless it was merged or discarded."""
 
     def __init__(self, tape: str, status: str, reason: str | None = None, redirect: str | None = None) -> None:
         because = f" ({reason})" if reason else ""
-        onward = f"; continue on {redirect!r}" if redirect else ""
+        onward = "" if status in ("merged", "discarded") else "; reopen() it first"
+        if redirect:
+            onward = f"; continue on {redirect!r}"
         super().__init__(f"tape {tape!r} is {status}{because}{onward}")
         self.tape = tape
         self.status = status
@@ -166,32 +168,36 @@ class TapeClosed(TapeError):
 
 
 class UnknownMessage(TapeError):
-    """The message is not in the view; ``retracted`` tells that it was once and can be restored."""
+    """The message is not in the view. If ``retracted`` is true, it was retracted and can be restored."""
 
     def __init__(self, tape: str, message_id: str, *, retracted: bool = False) -> None:
-        state = "is retracted" if retracted else "is unknown"
-        super().__init__(f"message {shown(message_id)} {state} in tape {tape!r}")
+        message = f"message {shown(message_id)}"
+        super().__init__(
+            f"{message} of tape {tape!r} is retracted; restore it first"
+            if retracted
+            else f"tape {tape!r} has no {message}"
+        )
         self.tape = tape
         self.message_id = message_id
         self.retracted = retracted
 
 
 class UnknownEntry(TapeError):
-    """The tape has no entry of this ``seq`` or ``key``, or none yet at the point it is read at."""
+    """The tape has no entry with this ``seq`` or ``key``, or had none at the point in time that is read."""
 
     def __init__(self, tape: str, seq: int | None = None, key: str | None = None) -> None:
-        which = f"seq {seq}" if key is None else f"the key {shown(key)}"
-        super().__init__(f"tape {tape!r} has no entry of {which}")
+        which = f"at seq {seq}" if key is None else f"with key {shown(key)}"
+        super().__init__(f"tape {tape!r} has no entry {which}")
         self.tape = tape
         self.seq = seq
         self.key = key
 
 
 class ProvenanceConflict(TapeError):
-    """The key was recorded before with other content. Use a new key for new content; a retry never helps."""
+    """The key was already used for other content. Use a new key for new content; a retry never helps."""
 
     def __init__(self, tape: str, key: str, seq: int, stored: str, given: str) -> None:
-        super().__init__(f"key {key!r} of tape {tape!r} holds other content since seq {seq}")
+        super().__init__(f"key {key!r} of tape {tape!r} was already used for other content (seq {seq}); use a new key")
         self.tape = tape
         self.key = key
         self.seq = seq
@@ -200,37 +206,41 @@ class ProvenanceConflict(TapeError):
 
 
 class HeadMoved(TapeError):
-    """Someone else wrote first. Read again and decide; a blind retry defeats the condition."""
+    """Another writer was first. Read again and decide; a blind retry defeats the condition."""
 
     def __init__(self, tape: str, expected: int, actual: int) -> None:
-        super().__init__(f"tape {tape!r} is at seq {actual}, not {expected}")
+        super().__init__(f"tape {tape!r} is at seq {actual}, not at the expected seq {expected}; read it again")
         self.tape = tape
         self.expected = expected
         self.actual = actual
 
 
 class ViewMoved(HeadMoved):
-    """Someone else changed what readers see: ``actual`` is the seq of the last entry that did. Read again and decide.
+    """Another writer changed the view: ``actual`` is the seq of the last entry that did. Read again and decide.
 
-    Entries that change nothing there (events, usage, labels, status, receipts of forks) do not count.
+    Entries that do not change the view (events, usage, labels, status, receipts of forks) do not count.
     """
 
     def __init__(self, tape: str, expected: int, actual: int) -> None:
-        TapeError.__init__(self, f"the view of tape {tape!r} was last changed at seq {actual}, not {expected}")
+        TapeError.__init__(
+            self,
+            f"the view of tape {tape!r} last changed at seq {actual}, not at the expected {expected}; read it again",
+        )
         self.tape = tape
         self.expected = expected
         self.actual = actual
 
 
 class SummaryMoved(TapeError):
-    """Another summary stands where the writer expected one; ``current`` is that summary, None if there is none.
+    """The newest summary is not the one that the writer expected; ``current`` is the newest one, None if there is none.
 
-    Decide anew with ``current`` before you, and pass it as ``expected``.
+    Look at ``current``, decide again, and pass it as ``expected``.
     """
 
     def __init__(self, tape: str, expected: tuple[str, int] | int | None, current: Any) -> None:
+        newest = "there is none" if current is None else f"it is the one at seq {current.seq} of tape {current.tape!r}"
         super().__init__(
-            f"the newest summary of tape {tape!r} is not the one expected ({shown(expected)}); `current` is"
+            f"the newest summary of tape {tape!r} is not the expected {shown(expected)}: {newest}; decide again with it"
         )
         self.tape = tape
         self.expected = expected
@@ -238,12 +248,14 @@ class SummaryMoved(TapeError):
 
 
 class MergeConflict(TapeError):
-    """Both tapes changed the same inherited things; ``conflicts`` lists each. Pass ``on_conflict``."""
+    """Both tapes changed the same inherited values; ``conflicts`` lists each. Pass ``on_conflict``."""
 
     def __init__(self, tape: str, child: str, conflicts: Sequence[Any]) -> None:
         named = ", ".join(str(conflict) for conflict in conflicts[:5])
         more = f" and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
-        super().__init__(f"both {tape!r} and its child {child!r} changed {named}{more}")
+        super().__init__(
+            f"both {tape!r} and its child {child!r} changed {named}{more}; pass on_conflict='ours' or 'theirs'"
+        )
         self.tape = tape
         self.child = child
         self.conflicts = list(conflicts)
@@ -252,11 +264,11 @@ class MergeConflict(TapeError):
 class BudgetExceeded(TapeError):
     """The prompt, the last request and the last step do not fit the budget. Raise the budget.
 
-    ``tokens`` is how much they take at their shortest.
+    ``tokens`` is their least possible size.
     """
 
     def __init__(self, budget: int, tokens: int) -> None:
-        super().__init__(f"the smallest possible context needs at least {tokens} tokens, the budget is {shown(budget)}")
+        super().__init__(f"the smallest possible context needs {tokens} tokens, but the budget is {shown(budget)}")
         self.budget = budget
         self.tokens = tokens
 
@@ -272,23 +284,25 @@ class Corrupt(TapeError):
 
 
 class SchemaTooNew(TapeError):
-    """The database has a schema this release does not know. Upgrade ``tape-store``; nothing was touched."""
+    """The database has a schema of a newer release. Upgrade ``tape-store``; nothing was changed."""
 
     def __init__(self, found: str, known: str) -> None:
-        super().__init__(f"the database has schema {found!r}, this release knows up to {known!r}; upgrade tape-store")
+        super().__init__(
+            f"the database has schema {found!r}, but this release knows only up to {known!r}; upgrade tape-store"
+        )
         self.found = found
         self.known = known
 
 
 class SchemaTooOld(TapeError):
-    """The database has a schema of an earlier release, and was opened to be read only; nothing was touched.
+    """The database has a schema of an earlier release and was opened read-only; nothing was changed.
 
-    Open it once without ``read_only``, or run ``tape migrate``: that upgrades it.
+    Open it once without ``read_only``, or run ``tape migrate``. Both upgrade it.
     """
 
     def __init__(self, found: str, known: str) -> None:
         super().__init__(
-            f"the database has schema {found!r}, this release reads {known!r}; "
+            f"the database has schema {found!r}, but this release reads {known!r}; "
             "open it once without read_only, or run: tape migrate"
         )
         self.found = found
@@ -296,13 +310,15 @@ class SchemaTooOld(TapeError):
 
 
 class NotInTransaction(TapeError):
-    """The call cannot be undone, or works in several transactions of its own; ``call`` names it.
+    """The call cannot be rolled back, or needs several transactions; ``call`` names it.
 
-    Run it on the store itself, before or after ``transaction``.
+    Call it on the store, before or after ``transaction``.
     """
 
     def __init__(self, call: str) -> None:
-        super().__init__(f"{call} cannot be part of a transaction; call it on the store itself, before or after")
+        super().__init__(
+            f"{call} cannot run inside a transaction; call it on the store, before or after the transaction"
+        )
         self.call = call
 
 
@@ -310,12 +326,12 @@ class StoreBusy(TapeError):
     """Another writer held the database for longer than the timeout. A retry is safe."""
 
     def __init__(self, waited: float) -> None:
-        super().__init__(f"the store was busy for {waited:.1f} s")
+        super().__init__(f"the store was busy for {waited:.1f} s; try again")
         self.waited = waited
 
 
 class NotAStore(StoreFailed):
-    """There is no store at this address, and a store that is only to be read is never created. Check the address."""
+    """There is no store at this address, and a read-only store is never created. Check the address."""
 
 
 class ReadOnly(StoreFailed):
@@ -326,34 +342,33 @@ class ReadOnly(StoreFailed):
 
 
 class TablesTaken(StoreFailed):
-    """The database has tables of the names that the store needs, and they are not a store's. Nothing was touched.
+    """Tables that are not a store's have the names that the store needs; ``tables`` lists them. Nothing was changed.
 
-    ``tables`` names them. Give the store names of its own with ``prefix=``, or on PostgreSQL a ``schema=``.
+    Open the store with another ``prefix=``, or on PostgreSQL with another ``schema=``.
     """
 
     def __init__(self, tables: Sequence[str], *, schemas: bool = False) -> None:
         named = ", ".join(tables[:5]) + (", …" if len(tables) > 5 else "")
-        or_schema = "in a schema of its own with schema=, or " if schemas else ""
+        options = "schema= or prefix=" if schemas else "prefix="
         super().__init__(
-            f"the database has tables of another program where the store's would be ({named}); "
-            f"open the store {or_schema}with names of its own with prefix="
+            f"tables of another program have the store's names ({named}); open the store with another {options}"
         )
         self.tables = list(tables)
         self.schemas = schemas
 
 
 class RequestClosed(TapeError):
-    """The request was decided by somebody else, withdrawn, or has expired: ``request`` tells. A retry never helps."""
+    """The request was already decided or withdrawn, or it has expired; see ``request``. A retry never helps."""
 
     def __init__(self, request: Any) -> None:
         by = f" by {request.decided_by!r}" if request.decided_by else ""
-        super().__init__(f"request {request.id!r} of tape {request.tape!r} is {request.status}{by}")
+        super().__init__(f"request {request.id!r} of tape {request.tape!r} is already {request.status}{by}")
         self.tape = request.tape
         self.request = request
 
 
 class LeaseHeld(TapeError):
-    """Somebody else holds the lease: ``holder``, with ``token``, until ``expires`` by the database's clock.
+    """Another ``holder`` has the lease, with ``token``, until ``expires`` by the database's clock.
 
     ``expires`` is in microseconds since 1970. A retry after that succeeds, unless it was renewed or taken meanwhile.
     """
@@ -368,10 +383,12 @@ class LeaseHeld(TapeError):
 
 
 class LeaseLost(TapeError):
-    """The lease is over, was let go, or somebody else has taken it. Stop the work that it protects."""
+    """The lease has ended, was released, or another holder has it. Stop the work that it protects."""
 
     def __init__(self, tape: str, name: str, token: int) -> None:
-        super().__init__(f"lease {name!r} of tape {tape!r} with token {token} is not held any more")
+        super().__init__(
+            f"lease {name!r} of tape {tape!r} with token {token} has ended; stop the work that it protects"
+        )
         self.tape = tape
         self.name = name
         self.token = token
@@ -381,13 +398,15 @@ class CommitUnknown(TapeError):
     """The reply to a commit was lost and the database could not be asked. Retry with the same ``key``."""
 
     def __init__(self, tape: str, key: str) -> None:
-        super().__init__(f"it is unknown whether the entry with key {key!r} of tape {tape!r} was recorded")
+        super().__init__(
+            f"it is unknown whether the entry with key {key!r} of tape {tape!r} was recorded; retry with the same key"
+        )
         self.tape = tape
         self.key = key
 
 
 class ImportFailed(TapeError):
-    """The file is no intact export or transcript; ``line`` names the first line at fault. Nothing was imported."""
+    """The file is not an intact export or transcript; ``line`` is the first bad line. Nothing was imported."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")
@@ -396,10 +415,10 @@ class ImportFailed(TapeError):
 
 
 class Diverged(TapeError):
-    """A run that is run again does something else than its recording; ``divergence`` has all facts.
+    """A replayed run differs from its recording; ``divergence`` has the details.
 
-    Nothing was called and nothing was written for the call that differs. Look at what changed: the agent, or the world
-    that it reads. ``on_divergence="collect"`` goes on as far as the recording has answers.
+    The call that differs was not made, and nothing was written for it. Check what changed: the agent, or the data that
+    it reads. With ``on_divergence="collect"`` the replay continues as far as the recording has answers.
     """
 
     kind: str
@@ -420,9 +439,9 @@ class Diverged(TapeError):
 
 
 class RecordedError(TapeError):
-    """A recorded call raised an error of a type that is not loaded here, or that cannot be made from what was recorded.
+    """A recorded call raised an error whose type is not loaded here, or that cannot be rebuilt from the recording.
 
-    ``type`` and ``text`` tell what it was. A retry raises it again: it comes from the recording.
+    ``type`` and ``text`` describe it. A retry raises it again, because it comes from the recording.
     """
 
     def __init__(self, type: str, text: str) -> None:
@@ -432,15 +451,15 @@ class RecordedError(TapeError):
 
 
 class EffectRefused(TapeError):
-    """A replay was about to call a tool that writes. It does so only with ``into=`` and ``effects="allow"``.
+    """A replay was about to call a tool that writes, which needs ``into=`` and ``effects="allow"``.
 
-    Nothing was called. A tool that only reads is told as such: ``run.tool(fn, effect="read")``.
+    Nothing was called. Declare a tool that only reads with ``run.tool(fn, effect="read")``.
     """
 
     def __init__(self, run: str, tool: str) -> None:
         super().__init__(
             f"tool {shown(tool)} writes, and a replay of run {shown(run)} does not call it; "
-            'give into= and effects="allow", or effect="read" if it only reads'
+            'pass into= and effects="allow", or declare it with effect="read" if it only reads'
         )
         self.run = run
         self.tool = tool
@@ -449,14 +468,14 @@ class EffectRefused(TapeError):
 class EffectUnknown(TapeError):
     """A call that writes was started, and its outcome was never recorded: it may have run. ``key`` is its effect key.
 
-    Nothing was called now. Find out whether it happened, then resume with ``on_unknown`` as "retry" or "skip", or give
-    the tool a function that finds out.
+    Nothing was called now. Find out whether it ran, then resume with ``on_unknown`` as "retry" or "skip", or give the
+    tool a function that finds out.
     """
 
     def __init__(self, run: str, tool: str, key: str, seq: int) -> None:
         super().__init__(
-            f"tool {shown(tool)} was started by run {shown(run)} (seq {seq}, effect {key}) and has no outcome: "
-            "it may have run; check, then say so with on_unknown="
+            f"tool {shown(tool)} was started by run {shown(run)} (seq {seq}, effect {key}) without a recorded outcome: "
+            'it may have run; check, then resume with on_unknown="retry" or "skip"'
         )
         self.run = run
         self.tool = tool
@@ -465,13 +484,15 @@ class EffectUnknown(TapeError):
 
 
 class AlreadySettled(TapeError):
-    """Another process has recorded the outcome of this call. Let it leave the transaction, which must roll back.
+    """Another process has recorded the outcome of this call. Let the error roll back the transaction.
 
-    The wrapped tool then returns the outcome that is recorded.
+    The wrapped tool then returns the recorded outcome.
     """
 
     def __init__(self, run: str, tool: str, key: str) -> None:
-        super().__init__(f"the call of tool {shown(tool)} in run {shown(run)} (effect {key}) is settled already")
+        super().__init__(
+            f"the call of tool {shown(tool)} in run {shown(run)} (effect {key}) already has a recorded outcome"
+        )
         self.run = run
         self.tool = tool
         self.key = key

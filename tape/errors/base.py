@@ -8,7 +8,7 @@ __all__ = ["TapeError", "shown"]
 
 
 def shown(value: Any) -> str:
-    """Return any value as an error can show it: not at any length, and without failing over a repr that fails."""
+    """Return the repr of any value for an error message: shortened, and safe for a repr that raises."""
     try:
         text = repr(value)
     except Exception:

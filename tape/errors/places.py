@@ -1,4 +1,4 @@
-"""Errors of the place where tapes are: a database, a pool of them, or a replica."""
+"""Errors of a database, of a pool of databases, or of a replica."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["DatabaseDown", "OwnerMoved", "ReplicaBehind", "StoreFailed"]
 
 
 class StoreFailed(TapeError):
-    """The database refused for a reason of its own (disk full, connection refused); see ``__cause__``.
+    """The database itself failed or refused (disk full, connection refused); see ``__cause__``.
 
     Nothing was written. A retry is safe once the cause is gone.
     """
 
 
 class DatabaseDown(StoreFailed):
-    """A database of the pool cannot be reached; ``database`` is its name. The others serve. Retry when it is back."""
+    """A database of the pool cannot be reached; ``database`` is its name. The others work. Retry when it is back."""
 
     def __init__(self, database: str, why: str) -> None:
         super().__init__(f"database {database!r} of the pool cannot be reached: {why}")
@@ -24,22 +24,26 @@ class DatabaseDown(StoreFailed):
 
 
 class OwnerMoved(TapeError):
-    """The owner's tapes are in ``database`` now, or on their way there. Nothing was written.
+    """The owner's tapes are in ``database`` now, or moving there. Nothing was written.
 
     Take a store from ``pool.scoped(owner)`` and retry there with the same key, or let ``pool.write`` do so.
     """
 
     def __init__(self, owner: str, database: str) -> None:
-        super().__init__(f"the tapes of {owner!r} are moved to database {database!r}; use pool.scoped() again")
+        super().__init__(
+            f"the tapes of {owner!r} are in database {database!r} now, or moving there; call pool.scoped() again"
+        )
         self.owner = owner
         self.database = database
 
 
 class ReplicaBehind(TapeError):
-    """The replica has not seen the write of a receipt within ``seconds``. Retry, or read from the primary."""
+    """The replica has not received the write of a receipt within ``seconds``. Retry, or read from the primary."""
 
     def __init__(self, tape: str, seq: int, seconds: float) -> None:
-        super().__init__(f"the replica did not have seq {seq} of tape {tape!r} within {seconds} seconds")
+        super().__init__(
+            f"the replica did not receive seq {seq} of tape {tape!r} within {seconds} s; retry or read the primary"
+        )
         self.tape = tape
         self.seq = seq
         self.seconds = seconds

@@ -40,9 +40,9 @@ def schema_finding(state: StoreState) -> Finding:
     if state.damaged is not None:
         return Finding("schema", "error", state.damaged, "restore the file from a backup")
     if state.newer:
-        problem = f"revision {state.revision} is of a newer release; this one knows up to {REVISION}"
+        problem = f"revision {state.revision} was made by a newer release; this release supports up to {REVISION}"
         return Finding("schema", "error", problem, "pip install --upgrade tape-store")
-    problem = f"revision {state.revision}, this release needs {REVISION}"
+    problem = f"revision {state.revision} is too old; this release needs {REVISION}"
     return Finding("schema", "error", problem, "tape backup FILE with the old release, then: tape migrate")
 
 
@@ -78,7 +78,7 @@ def _checks(
     checks["purges"] = lambda: purge_findings(store, database)
     checks["index"] = lambda: [lag_finding(lag) for lag in [store.health().index_lag] if lag is not None]
     if quick:
-        checks["integrity"] = lambda: [Finding("integrity", "note", "not examined (quick)")]
+        checks["integrity"] = lambda: [Finding("integrity", "note", "not checked (quick)")]
         return checks
     if of_all and not database.postgres:
         checks["integrity"] = lambda: [integrity_finding(integrity(database))]
@@ -89,8 +89,8 @@ def _checks(
 def engine_finding(engine: str, version: str) -> Finding:
     """Report the version of the database, and whether it has the fault that can lose committed pages."""
     if engine == "SQLite" and version and sqlite_loses_pages(tuple(int(part) for part in version.split(".")[:3])):  # type: ignore[arg-type]
-        problem = f"SQLite {version} can lose pages when two programs write and checkpoint at once"
-        mend = "use a Python with SQLite 3.51.3, 3.50.7 or 3.44.6; until then let no other program write the file"
+        problem = f"SQLite {version} can lose committed pages when two programs write and checkpoint at the same time"
+        mend = "use a Python with SQLite 3.51.3, 3.50.7 or 3.44.6; until then, write the file from one program only"
         return Finding("engine", "warning", problem, mend)
     return Finding("engine", "ok", f"{engine} {version}")
 
@@ -99,7 +99,7 @@ def wal_finding(length: int) -> Finding:
     """Report the size of the write-ahead log."""
     if length <= LONG_WAL:
         return Finding("log", "ok", f"write-ahead log of {size(length)}")
-    problem = f"write-ahead log of {size(length)}: a reader keeps it from being folded into the file"
+    problem = f"write-ahead log of {size(length)}: a long read prevents a checkpoint"
     return Finding("log", "warning", problem, "end long reads, then: tape doctor --checkpoint")
 
 
@@ -107,23 +107,29 @@ def guards_finding(missing: list[str]) -> Finding:
     """Report whether the database still refuses to change entries."""
     if not missing:
         return Finding("guards", "ok", "entries cannot be changed")
-    return Finding("guards", "error", f"missing: {', '.join(missing)}", "tape migrate, then: tape verify")
+    return Finding(
+        "guards",
+        "error",
+        f"triggers that protect the entries are missing: {', '.join(missing)}",
+        "tape migrate, then: tape verify",
+    )
 
 
 def transaction_finding(oldest: Oldest | None) -> Finding:
     """Report which transaction holds back the feed and vacuum."""
     if oldest is None or oldest.seconds < LONG_TRANSACTION:
-        return Finding("transactions", "ok", "none is open for long")
+        return Finding("transactions", "ok", "no long-running transaction")
     if oldest.prepared is not None:
-        place = f"in {oldest.application!r} for {oldest.seconds:,.0f} s"
-        problem = f"{oldest.prepared!r} stands prepared {place}; the feed waits for it"
+        place = f"in database {oldest.application!r} for {oldest.seconds:,.0f} s"
+        problem = f"transaction {oldest.prepared!r} has been prepared {place} and blocks the feed"
         name = oldest.prepared.replace("'", "''")
         return Finding(
             "transactions", "warning", problem, f"psql -d {oldest.application} -c \"ROLLBACK PREPARED '{name}'\""
         )
     by = f" of {oldest.application!r}" if oldest.application else ""
     problem = (
-        f"process {oldest.pid}{by} has one open for {oldest.seconds:,.0f} s ({oldest.state}); the feed waits for it"
+        f"process {oldest.pid}{by} has had a transaction open for {oldest.seconds:,.0f} s ({oldest.state}), "
+        "which blocks the feed"
     )
     return Finding("transactions", "warning", problem, f"psql -c 'SELECT pg_terminate_backend({oldest.pid})'")
 
@@ -133,12 +139,12 @@ def purge_findings(store: Store, database: Database) -> Iterator[Finding]:
     unfinished = unemptied(database, store.owner)
     dead = len(forsaken(database, store.owner, time.time_ns() // 1000))
     if not unfinished and not dead:
-        yield Finding("purges", "ok", "of purged tapes nothing is left")
+        yield Finding("purges", "ok", "no unfinished purge or import")
     if dead:
-        problem = f"an import died and left rows of {count(dead, 'tape')}, which nobody sees"
+        problem = f"an interrupted import left hidden rows of {count(dead, 'tape')}"
         yield Finding("purges", "warning", problem, FINISH)
     for _, name, _, _ in unfinished[:_MOST]:
-        problem = f"the purge of {name!r} was interrupted, or is under way: rows of it are left"
+        problem = f"the purge of {name!r} is unfinished: it was interrupted or is still running"
         # When the id is in use again, purging it would purge the new tape. FINISH purges no tape at all.
         mend = FINISH if _exists(store, name) else f"tape purge {name}"
         yield Finding("purges", "warning", problem, mend)
@@ -162,7 +168,7 @@ def lag_finding(lag: int) -> Finding:
 def integrity_finding(problems: list[str]) -> Finding:
     """Report what the database finds wrong with its own file."""
     if not problems:
-        return Finding("integrity", "ok", "every page and index is sound")
+        return Finding("integrity", "ok", "every page and index is intact")
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
     problem = " ".join(problems[0].split())
     return Finding("integrity", "error", f"{problem}{more}", "restore the file from a backup")
@@ -174,12 +180,12 @@ def report_findings(report: Report) -> Iterator[Finding]:
     index = [problem for problem in report.problems if isinstance(problem, IndexProblem)]
     chain = [problem for problem in report.problems if not isinstance(problem, ViewProblem | IndexProblem)]
     if not chain:
-        yield Finding("chain", "ok", f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}")
+        yield Finding("chain", "ok", f"{count(report.entries, 'entry')} on {count(report.tapes, 'tape')} verified")
     for problem in _first(chain):
         mend = "restore the tape from a backup or an export"
         yield Finding("chain", "error", f"{problem.tape}:{problem.seq} {problem.what}", mend)
     if not view:
-        yield Finding("view", "ok", "as the entries give it")
+        yield Finding("view", "ok", "matches the entries")
     for problem in _first(view):
         # A row of no tape is deleted when all tapes are rebuilt.
         mend = "tape rebuild" if problem.tape.startswith(RESERVED) else f"tape rebuild {shlex.quote(problem.tape)}"

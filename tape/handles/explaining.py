@@ -188,7 +188,7 @@ class _Explaining:
             ("tools", before.manifest.tools, side.manifest.tools),
         ):
             if was is not None and now is not None and was != now:
-                why = f"the model was {was}, and is {now}" if cause == "model" else "the tool list is another"
+                why = f"the model changed from {was} to {now}" if cause == "model" else "the tool list changed"
                 return self._difference(before, regions, 0, cause, why, None, whole, 0)
         offset = common_prefix(old, new)
         if offset == sum(len(piece.raw) for piece in old):
@@ -229,7 +229,7 @@ class _Explaining:
         manifest, policy = self.side.manifest, self.policy
         if policy is None:
             if (manifest.policy, manifest.version) != (STANDARD.name, STANDARD.version):
-                return f"the policy {manifest.policy} {manifest.version} is not known here; pass it as policy="
+                return f"the policy {manifest.policy} {manifest.version} is unknown here; pass it as policy="
             policy = self.policy = STANDARD
         known: dict[int, bool] = {}
         same_prompt = before.manifest.prompt == manifest.prompt
@@ -251,19 +251,23 @@ class _Explaining:
             return known[seq]
 
         if agrees(manifest.head):
-            return "it cannot be built here as it was: the store was opened with other settings"
+            return "the context cannot be rebuilt here: the store was opened with different settings"
         return agrees
 
     def _changed_request(self, before: _Side) -> tuple[str, str]:
         """Return which argument of the caller changed."""
         was, now = before.manifest, self.side.manifest
         if (was.policy, was.version) != (now.policy, now.version):
-            return "policy", f"the policy was {was.policy} {was.version}, and is {now.policy} {now.version}"
+            return "policy", f"the policy changed from {was.policy} {was.version} to {now.policy} {now.version}"
         if was.budget != now.budget:
-            return "budget", f"the budget was {was.budget}, and is {now.budget}"
+            return "budget", f"the budget changed from {was.budget} to {now.budget}"
         if was.branch != now.branch:
-            return "branch", f"the branch was {was.branch or 'the active one'}, and is {now.branch or 'the active one'}"
-        return "settings", "no entry moved it: the store declares other blocks, or the policy has other numbers"
+            names = [side.branch or "the active one" for side in (was, now)]
+            return "branch", f"the branch changed from {names[0]} to {names[1]}"
+        return (
+            "settings",
+            "no entry caused the change: the store declares different blocks, or the policy has different parameters",
+        )
 
     def _entry(self, seq: int) -> Entry | None:
         return self.reader.entry(self.reads.id, None, seq, None)
@@ -362,7 +366,9 @@ def explain(
     if against is not None:
         before = _Side(reader.recall(id, strict.seq(against, "against")), against, count)
         if before.manifest.head > manifest.head:
-            raise InvalidEntry("against", f"the context recorded at seq {against} was built after this one")
+            raise InvalidEntry(
+                "against", f"the context recorded at seq {against} is newer than this one; compare with an older one"
+            )
     elif (last := reader.recorded_before(id, side.recorded or manifest.head + 1)) is not None:
         with contextlib.suppress(InvalidEntry, Corrupt):
             # An imported file may contain anything there.

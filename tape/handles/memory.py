@@ -187,10 +187,12 @@ class MemoryWriter(Snapshot):
         whole = label_of(label, document)
         spec = provider_of(whole, self._reader.settings.blocks)
         if spec is None or spec.label != label:
-            raise InvalidEntry("label", f"{label!r} is no block with a provider")
+            raise InvalidEntry("label", f"{label!r} is not a block with a provider")
         text = fetched(spec, "load", document)
         if not isinstance(text, str):
-            raise InvalidEntry("document", f"the provider of {label!r} returned no text but a {type(text).__name__}")
+            raise InvalidEntry(
+                "document", f"the provider of {label!r} returned a {type(text).__name__} instead of a string"
+            )
         return self._load(call, spec.label, document, strict.text(text, "text", empty=True), spec.max_tokens)
 
     def unload_block(self, label: str, document: str, **options: Unpack[WriteOptions]) -> Receipt:
@@ -210,7 +212,9 @@ class MemoryWriter(Snapshot):
         label = _name(label, "label")
         settings = self._reader.settings
         if provider_of(label, settings.blocks) is not None:
-            raise InvalidEntry("label", f"{label!r} is its provider's: use load_block and unload_block")
+            raise InvalidEntry(
+                "label", f"block {label!r} is filled by its provider; change it with load_block and unload_block"
+            )
         spec = next((spec for spec in settings.blocks if spec.label == label), None)
         counter = settings.counter or estimate
         return ChangeBlock(

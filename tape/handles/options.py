@@ -71,7 +71,7 @@ def called(fn: Callable[[S], R], store: S) -> R:
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise InvalidEntry("fn", "returned something to await; give an async function to an AsyncStore")
+        raise InvalidEntry("fn", "returned an awaitable; an async function needs an AsyncStore")
     return result
 
 
@@ -83,7 +83,7 @@ def moment_before(older_than: timedelta | datetime, field: str, clock: Callable[
             raise InvalidEntry(field, "must not be negative")
         limit = clock() - older_than // timedelta(microseconds=1)
         if limit < -strict.MAX_INT:
-            raise InvalidEntry(field, f"reaches back further than time is told, by {older_than}")
+            raise InvalidEntry(field, f"reaches too far back: {older_than} before now is out of range")
         return limit
     if isinstance(older_than, datetime) and older_than.tzinfo is not None:
         return micros(older_than)

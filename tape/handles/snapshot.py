@@ -81,7 +81,7 @@ class Snapshot:
         written, and InvalidEntry for a snapshot at a message, which is no point in time.
         """
         if self._head is not None:
-            raise InvalidEntry("point", "a pointer names a point in time, not a message: take the seq")
+            raise InvalidEntry("point", "must be a seq, not a message: a pointer names a point in time")
         if self._point is None:
             info = self.info()
             seq, hash = info.head, info.head_hash
@@ -210,7 +210,7 @@ class Snapshot:
         if (seq is None) == (key is None):
             raise InvalidEntry("seq", "give either seq= or key=")
         if strict.flag(inherited, "inherited") and key is None:
-            raise InvalidEntry("inherited", "goes with key=; a seq is one of the tape's own")
+            raise InvalidEntry("inherited", "can only be used with key=: a seq always names an entry of this tape")
         seq = None if seq is None else strict.seq(seq, "seq")
         key = None if key is None else strict.identifier(key, "key", reserved=True)
         return self._reader.entry(self._id, self._point, seq, key, inherited=inherited)

@@ -35,7 +35,7 @@ def spending(
     """Return usage as a row for each key: days and turns in their order, all others by cost, the highest first."""
     by = strict.one_of(by, tuple(_KEYS), "by")
     if by == "turn" and chat is None:
-        raise InvalidEntry("by", "turns are of one tape: pass tape= as well")
+        raise InvalidEntry("by", "'turn' needs tape=: turns are counted on one tape")
     if prices is None:
         from tape.prices import load_prices
 

@@ -191,7 +191,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         if not added and not removed:
             raise InvalidEntry("add", "name the labels to add or to remove")
         if both := [label for label in added if label in removed]:
-            raise InvalidEntry("remove", f"label {both[0]!r} is to be added as well")
+            raise InvalidEntry("remove", f"contains the label {both[0]!r}, which is also to be added")
         intent = Relabel(key=self._services.keyed(call.key), add=added, remove=removed)
         return Request(call, [intent])
 
@@ -205,7 +205,9 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         """
         reason = strict.reason(reason)
         if reason == WHEN_FREE:
-            raise InvalidEntry("reason", "marks a tape to be purged; call store.purge(id, when_free=True)")
+            raise InvalidEntry(
+                "reason", "is reserved for tapes that wait to be purged; call store.purge(id, when_free=True)"
+            )
         return self._set_hidden(call_of(self._id, **options), reason, hidden=True)
 
     @recorded

@@ -50,7 +50,7 @@ class TapeCompletionHook(Adapter, CompletionHook):
 
     def __init__(self, store: StoreLike | None = None) -> None:
         if store is None and not os.environ.get(_STORE):
-            raise tape.InvalidEntry(_STORE, "names the store in which completions are kept")
+            raise tape.InvalidEntry(_STORE, "is not set; set it to the address of a store, or pass store=")
         super().__init__(os.environ[_STORE] if store is None else store)
 
     def on_completion(self, *, inputs: Any, outputs: Any, system_instruction: Any, **others: Any) -> None:

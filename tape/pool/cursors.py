@@ -32,9 +32,9 @@ class Positions(Struct, tag="feed", frozen=True):
         try:
             positions = {name: int(text) for name, text in self.at.items()}
         except ValueError as error:
-            raise InvalidEntry("cursor", "is not a cursor of this call") from error
+            raise InvalidEntry("cursor", "is not a cursor that this method returned") from error
         if any(not 0 <= position < 2**100 for position in positions.values()):
-            raise InvalidEntry("cursor", "is not a cursor of this call")
+            raise InvalidEntry("cursor", "is not a cursor that this method returned")
         return positions
 
 
@@ -62,4 +62,4 @@ def decode_cursor(text: str, kind: type[C], field: str) -> C:
             return typed.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), kind)
         except (binascii.Error, ValueError, msgspec.MsgspecError):
             pass
-    raise InvalidEntry(field, f"{strict.shown(text)} is not a cursor of this call")
+    raise InvalidEntry(field, f"{strict.shown(text)} is not a cursor that this method returned")

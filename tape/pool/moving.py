@@ -163,8 +163,8 @@ class Mover:
             source_head, target_head = self._head(self._source, tape), self._head(self._target, tape)
             if source_head != target_head:
                 raise StoreFailed(
-                    f"tape {tape!r} has another head in {self._to!r} than in {self._from!r}: "
-                    "somebody writes it without the pool"
+                    f"tape {tape!r} has different heads in {self._from!r} and {self._to!r}: "
+                    "a program writes it without the pool; stop that program and move the owner again"
                 )
 
     def _head(self, store: Store, tape: str) -> _Head:

@@ -153,7 +153,7 @@ class Pool:
         if cursor is not None:
             before = decode_cursor(cursor, ListCursor, "cursor")
             if before.order != order:
-                raise InvalidEntry("cursor", f"is one of the order {before.order!r}")
+                raise InvalidEntry("cursor", f"belongs to a list with order {before.order!r}, not {order!r}")
             at = {name: before.at.get(name, "") for name in names}
 
         def read(name: str, cursor: str | None, size: int) -> tuple[builtins.list[Listed], bool]:
@@ -291,7 +291,7 @@ class Pool:
         store = self._stores.get(name)
         if store is None:
             if name not in self._addresses:
-                raise InvalidEntry("database", f"{strict.shown(name)} is none of {', '.join(self._addresses)}")
+                raise InvalidEntry("database", f"must be one of {', '.join(self._addresses)}, not {strict.shown(name)}")
             with self._opening[name]:
                 if self._closed:
                     raise StoreFailed("the pool is closed")
@@ -340,9 +340,10 @@ class Pool:
         try:
             name = self._place(owner) if callable(self._place) else self._place[owner]
         except LookupError as error:
-            raise InvalidEntry("owner", f"{owner!r} is in no database of this pool") from error
+            raise InvalidEntry("owner", f"{owner!r} has no database in this pool; add it to place") from error
         if name not in self._addresses:
-            raise InvalidEntry("place", f"{strict.shown(name)} is none of {', '.join(self._addresses)}")
+            known = ", ".join(self._addresses)
+            raise InvalidEntry("place", f"names {strict.shown(name)} for owner {owner!r}; must be one of {known}")
         return name
 
     def _known_place(self, owner: str) -> str:
@@ -392,9 +393,9 @@ def open_pool(databases: Mapping[str, Address], *, place: Place, recheck: float 
     A database is opened when it is first needed, so that one which is down keeps nobody from opening the pool.
     """
     if not isinstance(databases, Mapping) or not databases:
-        raise InvalidEntry("databases", "must be a map from names to databases, with at least one")
+        raise InvalidEntry("databases", "must be a map from names to databases, with at least one name")
     if "owner" in options or "url" in options:
-        raise InvalidEntry("options", "take neither owner nor url; see scoped() and databases")
+        raise InvalidEntry("options", "must not contain owner or url; use scoped() and databases")
     addresses = {strict.identifier(name, "databases"): address for name, address in databases.items()}
     if not (callable(place) or isinstance(place, Mapping)):
         raise InvalidEntry("place", "must be a map or a function from owner to the name of a database")

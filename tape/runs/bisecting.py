@@ -33,7 +33,7 @@ CONFIDENCE = 0.95
 PATIENCE = 600.0
 """Seconds that a command of a check may take."""
 
-_TEST = '''"""A run that was rescued from a failure must go on as it did."""
+_TEST = '''"""Replay the run that the bisection rescued from a failure."""
 
 import tape
 from {module} import {function}
@@ -77,7 +77,7 @@ class Bisection(Struct, kw_only=True):
         """
         module, _, function = agent.partition(":")
         if self.rescued is None or self.rescued_run is None:
-            raise InvalidEntry("rescued", "there is no rescued run to write a test for")
+            raise InvalidEntry("rescued", "the bisection rescued no run, so there is nothing to test")
         if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
             raise InvalidEntry("agent", "must be module:function")
         name = "".join(letter if letter.isalnum() else "_" for letter in f"rescued_{self.run}").lower()

@@ -146,7 +146,7 @@ def _check(
         for info in runs:
             chosen = agent if not isinstance(agent, Mapping) else agent.get(info.name or "")
             if chosen is None:
-                raise InvalidEntry("agent", f"has none for runs of the name {info.name!r}")
+                raise InvalidEntry("agent", f"has no function for runs named {info.name!r}")
             base = None if info.base is None else store.tape(info.base["tape"])
             report.runs.append(rerun(chat, info, chosen, base=base, **options))
     return report

@@ -129,7 +129,9 @@ class Cursor:
         if lost is not None:
             return Verdict(diverged=lost)
         return Verdict(
-            diverged=_divergence("extra_call", request, lane, nearest=nearest or last, why="no call is recorded here")
+            diverged=_divergence(
+                "extra_call", request, lane, nearest=nearest or last, why="the recording has no call here"
+            )
         )
 
     # -- lanes
@@ -217,7 +219,7 @@ class Cursor:
             self._use(lane, following, index + 1)
             return Verdict(following, missing(expected, f"{request.kind} call {request.name!r} was made in its place"))
         nearest = self._nearest(request, self._unused())
-        why = f"recorded is {expected.kind} call {expected.name!r}"
+        why = f"the recording has {expected.kind} call {expected.name!r} here"
         return Verdict(diverged=_divergence("extra_call", request, lane, nearest=nearest, why=why, expected=expected))
 
     def _changed(self, request: CallRequest, expected: RecordedCall) -> Divergence:
@@ -246,7 +248,7 @@ class Cursor:
                 beside = parallel_parent(path) == (above.bound or above.path) and path not in above.taken
                 # Only what was over when the recorded call was made: anything else may still come.
                 if beside and self._over(calls, before) and calls[0].number not in self.used:
-                    return missing(calls[0], "the run went on without it")
+                    return missing(calls[0], "the run continued without this call")
             above = above.parent
         return None
 
@@ -280,7 +282,9 @@ class Cursor:
             return self._go_live(lane)
         nearest = self._nearest(request, left)
         if nearest is None:
-            return Verdict(diverged=_divergence("extra_call", request, lane, why="no call of this name is left"))
+            return Verdict(
+                diverged=_divergence("extra_call", request, lane, why="the recording has no unused call of this name")
+            )
         self.used.add(nearest.number)
         return Verdict(nearest, self._changed(request, nearest))
 

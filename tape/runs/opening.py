@@ -152,7 +152,7 @@ def replay(
 
 def _listed(patterns: Iterable[str] | None) -> list[str] | None:
     if isinstance(patterns, str):
-        raise InvalidEntry("normalise", "must be a list of JSON pointers or field names, not one of them")
+        raise InvalidEntry("normalise", "must be a list of JSON pointers or field names, not a single one")
     return None if patterns is None else list(patterns)
 
 

@@ -57,11 +57,11 @@ class Plan(Struct, kw_only=True):
         for field in ("models", "tools", "values"):
             strict.one_of(getattr(self, field), ("recorded", "live"), field)
         if self.live_from is not None and (type(self.live_from) is not int or self.live_from < 1):
-            raise InvalidEntry("live_from", f"must be the number of a call, from 1, not {strict.shown(self.live_from)}")
+            raise InvalidEntry("live_from", f"must be a call number of at least 1, not {strict.shown(self.live_from)}")
         if self.into is None and (self.live_from is not None or self.models == "live"):
-            raise InvalidEntry("into", "what is live is written: give a fork of the tape")
+            raise InvalidEntry("into", "must be a fork of the tape: live calls are recorded on it")
         if self.effects == "allow" and self.into is None:
-            raise InvalidEntry("effects", "writes are allowed only together with into=")
+            raise InvalidEntry("effects", "'allow' needs into=, a fork that records the writes")
         redactor(self.redact)
 
 
@@ -120,9 +120,9 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
         data = {"name": plan.name, "input": strict_input(plan.input)}
         return Prepared(journal, None, data["input"], [_started(run, data, reader)])
     if not plan.resume:
-        raise InvalidEntry("id", f"tape {chat.id!r} has a run {run!r} already; resume=True goes on with it")
+        raise InvalidEntry("id", f"tape {chat.id!r} already has a run {run!r}; pass resume=True to continue it")
     if info.status == "completed":
-        raise InvalidEntry("id", f"run {run!r} is completed; replay it, or record another")
+        raise InvalidEntry("id", f"run {run!r} is completed; replay it, or record a new run under another id")
     recording = read_recording(chat, run)
     reader = Reader(redact, Normaliser(info.normalise if plan.normalise is None else plan.normalise))
     cursor = Cursor(recording, reader, match="strict", live_from=None, open_ended=True)

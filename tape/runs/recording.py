@@ -153,10 +153,10 @@ class _Bodies:
 
     def _needs(self, seq: int) -> set[int]:
         if seq not in self._stored:
-            raise Corrupt(self._tape.id, seq, "a recorded request refers to it, and it is no call")
+            raise Corrupt(self._tape.id, seq, "a recorded request refers to it, but it is not a call")
         needed = {field["of"] for field in self._stored[seq].values() if "of" in field}
         if any(of >= seq for of in needed):
-            raise Corrupt(self._tape.id, seq, "a recorded request refers to a later one")
+            raise Corrupt(self._tape.id, seq, "a recorded request refers to a later entry")
         return needed
 
     def _build(self, seq: int) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def read_recording(tape: Tape, run: str, base: Tape | None = None) -> Recording:
             earlier = read_recording(source, info.base["run"]).calls
         except UnknownEntry:
             raise InvalidEntry(
-                "base", f"the run goes on from one of tape {info.base['tape']!r}: give that tape as base="
+                "base", f"the run continues a run of tape {info.base['tape']!r}; pass that tape as base="
             ) from None
         calls = [call for call in earlier if call.number < before] + calls
     return Recording(info, calls)

@@ -36,7 +36,7 @@ class RunBase:
     @property
     def _ready(self) -> Prepared:
         if self._prepared is None:
-            raise InvalidEntry("run", "is not begun: use it in a with statement")
+            raise InvalidEntry("run", "has not started; use it in a with statement")
         return self._prepared
 
     @property
@@ -115,7 +115,9 @@ class RunBase:
         Threads and tasks get theirs without being asked. Name them where two begin with the same request.
         """
         if not strict.is_identifier(name) or name.isdigit() or set(name) & set("./:~") or len(name) > 60:
-            raise InvalidEntry("name", "must be a short name without any of . / : ~, and no number")
+            raise InvalidEntry(
+                "name", "must be a name of at most 60 characters that is not a number and contains none of . / : ~"
+            )
         with self._journal.lanes.entered(self._journal.lanes.named(name)):
             yield
 

@@ -153,7 +153,7 @@ def prepare(path: Path, format: str, options: Options, known: Known | None = Non
     from tape.db.transfer.files import is_in_use
 
     if is_in_use(path):
-        raise ImportFailed(0, "it is a database that is in use")
+        raise ImportFailed(0, "is a database that is in use")
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         steps: list[Step | Composed] | None = [] if size <= _KEPT else None

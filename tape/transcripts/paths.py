@@ -171,12 +171,12 @@ def _look(
     try:
         if not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
             # What is read from a pipe to tell its format is gone, and nobody may ever write to it.
-            return ImportedFile(shown, format, error="is no regular file: save it first, and import that")
+            return ImportedFile(shown, format, error="is not a regular file; save it to a file and import that file")
         detected = format or detect(path)
         if detected is None:
-            return ImportedFile(shown, None, error="is no transcript of a format that is known") if named else None
+            return ImportedFile(shown, None, error="is not a transcript in a known format") if named else None
         if detected == NATIVE:
-            return ImportedFile(shown, detected, error="is an export: import it by itself") if named else None
+            return ImportedFile(shown, detected, error="is a tape export; import it separately") if named else None
         status = path.stat()
         candidate = _Candidate(path, detected, status.st_size, status.st_mtime_ns)
         candidate.known = _state(store, candidate, tape)

@@ -189,9 +189,9 @@ class Writer:
         try:
             receipt = write_step(lane.tape, step, lane.ids)
         except ProvenanceConflict as error:
-            fact = f"differs from what was imported before as seq {error.seq} of tape {error.tape!r}"
+            fact = f"differs from the record that was imported as seq {error.seq} of tape {error.tape!r}"
             if self._reading.strict:
-                raise TapeTaken(step.line, fact, "import into another") from error
+                raise TapeTaken(step.line, fact, "import into another tape") from error
             self._keep(lane, step, fact, step.id if isinstance(step, Message) else None)
         except (InvalidEntry, UnknownMessage) as error:
             if self._reading.strict:
@@ -274,8 +274,8 @@ class Writer:
                 self._store.get(free)
             except TapeNotFound:
                 return free
-        fact = f"the tapes {id!r} and {others[-1]!r} are not made from this file"
-        raise TapeTaken(start.line, fact, "name one with tape=")
+        fact = f"the tapes {id!r} and {others[-1]!r} were not imported from this file"
+        raise TapeTaken(start.line, fact, "name another tape with tape=")
 
     def _check_ours(self, id: str, start: Start) -> None:
         """Refuse a tape that is there and that no transcript of this format made, unless the caller named it.
@@ -296,7 +296,7 @@ class Writer:
         own = [entry.key for entry in tape.entries(after=1, limit=1)]
         side = info.parent is not None and id.startswith(f"{info.parent}/")
         if not (own[0].startswith(f"{self._format}:") if own else side):
-            fact = f"the tape {id!r} was not made from a transcript of {self._format}"
+            fact = f"the tape {id!r} was not imported from a {self._format} transcript"
             raise TapeTaken(start.line, fact, "name the tape to write with tape=")
 
     def _is_of(self, id: str, begin: Beginning) -> bool:

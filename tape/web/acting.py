@@ -69,7 +69,7 @@ ACTIONS: dict[str, Callable[[tape.Tape, Act], dict[str, Any]]] = {
 
 def _message(action: Act) -> str:
     if not action.message:
-        raise tape.InvalidEntry("message", "name the message")
+        raise tape.InvalidEntry("message", "is missing; name the message")
     return action.message
 
 
@@ -86,16 +86,16 @@ async def body_of(request: Request) -> Act:
     async for chunk in request.stream():
         raw += chunk
         if len(raw) > _MOST:
-            raise NotThere("that is too long")
+            raise NotThere(f"the request must have at most {_MOST} bytes")
     try:
         return typed.decode(bytes(raw), Act)
     except msgspec.MsgspecError as error:
-        raise NotThere(f"that is nothing to do: {error}") from error
+        raise NotThere(f"the request is not a valid action: {error}") from error
 
 
 def act(request: PageRequest, action: Act) -> dict[str, Any]:
     """Do what a page asks, and return the receipt."""
     do = ACTIONS.get(action.do)
     if do is None:
-        raise NotThere(f"there is nothing called {action.do!r} to do")
+        raise NotThere(f"there is no action {action.do!r}")
     return {"did": action.do, "receipt": do(request.chat(), action)}

@@ -103,14 +103,14 @@ class Guard:
     def _host(self, headers: Headers) -> Response | None:
         """Refuse a name that was made to lead here, as by DNS rebinding."""
         if [host.lower() for host in headers.getlist("host")] not in [[host] for host in self._access.hosts]:
-            return PlainTextResponse("the inspector is not served under this name", 421)
+            return PlainTextResponse("the inspector does not answer to this host name", 421)
         return None
 
     def _page(self, headers: Headers) -> Response | None:
         """Refuse what a page from elsewhere, also from another port of this machine, has the browser load."""
         elsewhere = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if elsewhere and headers.get("sec-fetch-mode") != "navigate":
-            return PlainTextResponse("only a page of this inspector may ask for this", 403)
+            return PlainTextResponse("only a page of this inspector may request this", 403)
         return None
 
     def _person(self, scope: Any, headers: Headers) -> Response | None:
@@ -120,7 +120,7 @@ class Guard:
         if access.proxy is not None and access.owner_header is not None:
             owners = headers.getlist(access.owner_header)
             if (scope.get("client") or ("",))[0] != access.proxy or len(owners) != 1 or not owners[0]:
-                return PlainTextResponse("only the proxy may ask, and names one owner", 403)
+                return PlainTextResponse("requests must come through the proxy and name exactly one owner", 403)
             state["owner"] = owners[0]
             return None
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -148,15 +148,17 @@ class Guard:
         if scope["method"] in ("GET", "HEAD"):
             return None
         if not self._access.write or scope["method"] != "POST":
-            return PlainTextResponse("this inspector only reads", 405, {"allow": "GET, HEAD"})
+            return PlainTextResponse("this inspector is read-only", 405, {"allow": "GET, HEAD"})
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
         mine = {f"{scheme}://{host}" for scheme in ("http", "https") for host in self._access.hosts}
         shown = headers.get(CSRF, "").encode()
         if origin not in mine or site != "same-origin" or not hmac.compare_digest(shown, self._access.csrf.encode()):
-            return PlainTextResponse("a write has to come from a page of this inspector", 403)
+            return PlainTextResponse("a write must come from a page of this inspector", 403)
         return None
 
 
 def _unknown(spent: bool) -> Response:
-    why = "This link was used before." if spent else "This page needs the link that `tape serve` printed."
-    return PlainTextResponse(f"{why} Reload the page if you have it open; else start `tape serve` again.\n", 401)
+    why = "This link was already used." if spent else "This page needs the link that `tape serve` printed."
+    return PlainTextResponse(
+        f"{why} If the page is open in a tab, reload that tab; otherwise start `tape serve` again.\n", 401
+    )

@@ -37,7 +37,7 @@ async def heads(page_request: PageRequest, request: Request) -> Response:
 
 def _stream(events: AsyncIterator[bytes]) -> Response:
     if _open.locked():
-        return PlainTextResponse("too many pages are open", 503, {"retry-after": "30"})
+        return PlainTextResponse("too many pages are open; close some", 503, {"retry-after": "30"})
     return StreamingResponse(_counted(events), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 

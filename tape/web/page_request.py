@@ -40,7 +40,7 @@ class PageRequest(Struct, frozen=True):
         try:
             return chat.at(self.point)
         except tape.InvalidEntry as error:
-            raise NotThere(f"tape {self.id!r} has no point {self.point!r}") from error
+            raise NotThere(f"tape {self.id!r} has no seq or name {self.point!r}") from error
 
     def text(self, name: str) -> str | None:
         """Return a parameter, or None when it is missing or empty."""

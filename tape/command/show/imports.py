@@ -41,10 +41,10 @@ def import_one(session: Session, format: str, path: Path, into: str | None, *, s
                 store, format, path, tape=into, strict=strict, progress=bar, report=problems.append
             )
         except TapeTaken as error:
-            raise Failure(f"line {error.line}: {error.fact}", "name another tape with --tape", DAMAGED) from error
+            raise Failure(f"line {error.line}: {error.fact}", "choose another tape with --tape", DAMAGED) from error
         except tape.ImportFailed as error:
             # The hint of the other import is to export the tape again.
-            hint = f"nothing was imported; is it a transcript of {format}?"
+            hint = f"nothing was imported; check that the file is a {format} transcript, or choose another --from"
             raise Failure(str(error), hint, DAMAGED) from error
     _report(session, str(path), problems)
     if session.out.as_json:
@@ -72,7 +72,7 @@ def import_many(
         session.out.note(_summary(files))
     refused = [file for file in files if file.error is not None]
     if refused:
-        raise Failure(f"{count(len(refused), 'file')} could not be imported", "the lines above say why", DAMAGED)
+        raise Failure(f"{count(len(refused), 'file')} could not be imported", "see the reasons above", DAMAGED)
 
 
 def export_as(session: Session, chat: tape.Tape, format: str, target: Path | None) -> None:
@@ -114,7 +114,7 @@ def _print_files(session: Session, files: Iterable[ImportedFile], printed: list[
 
 def _print_tapes(session: Session, done: Iterable[ImportedTranscript]) -> None:
     for imported in done:
-        known_before = f", {imported.known:,} known before" if imported.known else ""
+        known_before = f", {imported.known:,} already imported" if imported.known else ""
         session.out.line([(clean(imported.tape), "seq"), f" {count(imported.added, 'entry')} added{known_before}"])
 
 
@@ -122,7 +122,7 @@ def _report(session: Session, path: str, problems: list[ImportProblem]) -> None:
     for problem in problems[:_SHOWN]:
         session.out.note(f"{clean(path)}:{problem.line}: {clean(problem.reason)}")
     if len(problems) > _SHOWN:
-        session.out.note(f"{clean(path)}: {count(len(problems) - _SHOWN, 'more line')} of that kind")
+        session.out.note(f"{clean(path)}: {count(len(problems) - _SHOWN, 'more line')} with problems")
 
 
 def _summary(files: list[ImportedFile]) -> str:
@@ -132,7 +132,7 @@ def _summary(files: list[ImportedFile]) -> str:
     summary = f"{count(added, 'entry')} added from {count(len(imported), 'file')}"
     summary += f", {unchanged:,} unchanged" if unchanged else ""
     lines = sum(len(file.problems) for file in files)
-    return summary + (f", {count(lines, 'line')} reported" if lines else "")
+    return summary + (f", {count(lines, 'line')} with problems" if lines else "")
 
 
 def _shape(file: ImportedFile) -> dict[str, Any]:

@@ -40,7 +40,12 @@ def spending_lines(rows: Sequence[UsageRow]) -> Iterator[Line]:
         yield [_line(row_cells, name, widths), "  ", (_bar(share, room), "good")]
     yield [(_line(_cells(total), name, widths), "head")]
     if total.unpriced:
-        yield [(f"{total.unpriced:,} of {total.calls:,} calls have no price; TAPE_PRICES names a table", "warn")]
+        yield [
+            (
+                f"{total.unpriced:,} of {total.calls:,} calls have no price; set TAPE_PRICES to a price table",
+                "warn",
+            )
+        ]
 
 
 def _cells(row: UsageRow) -> tuple[str, str, str, str, str]:

@@ -9,12 +9,12 @@ from msgspec import Struct
 __all__ = ["HELP", "Shown", "Stepper"]
 
 HELP = """\
-n, next, Enter   the next entry           b, back          the one before
-N, j N, jump N   the entry with seq N     +N, -N           so many on or back
-first, last      the ends of the range    a, anchor        on to the next anchor or handoff
-s, show          the entry in full        v, view          the messages as of here
-c, context       what a model would see   d, diff          what this entry changed
-h, help, ?       this list                q, quit          leave"""
+n, next, Enter   next entry               b, back          previous entry
+N, j N, jump N   go to seq N              +N, -N           forward or back N entries
+first, last      first or last entry      a, anchor        next anchor or handoff
+s, show          entry in full            v, view          messages at this point
+c, context       what a model sees        d, diff          changes of this entry
+h, help, ?       show this help           q, quit          quit"""
 
 
 class Shown(Struct, frozen=True):
@@ -52,16 +52,16 @@ class Stepper:
             return self.move(self.seq + int(name) if name[0] in "+-" else int(name))
         if name == "jump":
             if len(words) != 2 or not re.fullmatch(r"\d{1,18}", words[1]):
-                return Shown("say", "jump where? type a seq, as in: j 12")
+                return Shown("say", "jump needs a seq, as in: j 12")
             return self.move(int(words[1]))
         if len(words) > 1:
-            return Shown("say", f"{name} takes nothing behind it; h for help")
+            return Shown("say", f"{name!r} takes no argument; h for help")
         moves = {"next": self.seq + 1, "back": self.seq - 1, "first": self.first, "last": self.last}
         if name in moves:
             return self.move(moves[name])
         if name in _LOOKS:
             return Shown(name)
-        return Shown("say", f"{name!r} is no command; h for help")
+        return Shown("say", f"unknown command {name!r}; h for help")
 
     def move(self, seq: int) -> Shown:
         """Go to a seq, if it is within the range."""
@@ -69,7 +69,7 @@ class Stepper:
             self.seq = seq
             return Shown("entry")
         if seq == self.last + 1:
-            return Shown("say", "this is the last entry")
+            return Shown("say", "already at the last entry")
         if seq == self.first - 1:
-            return Shown("say", "this is the first entry")
-        return Shown("say", f"there is no seq {seq} between {self.first} and {self.last}")
+            return Shown("say", "already at the first entry")
+        return Shown("say", f"seq {seq} is not between {self.first} and {self.last}")

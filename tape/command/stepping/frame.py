@@ -14,7 +14,7 @@ __all__ = ["frame"]
 Cells = list[tuple[str, str]]
 """A row of the screen: texts with their styles."""
 
-_KEYS = "n b step  e error  r revision  a anchor  / search  g jump  svcd pane  h help  q"
+_KEYS = "n b step  e error  r revision  a anchor  / search  g go to  svcd pane  h help  q"
 
 
 def frame(steps: Steps, columns: int, rows: int) -> list[Cells]:
@@ -51,7 +51,7 @@ def _title(steps: Steps, columns: int) -> Cells:
 
 def _footer(steps: Steps, columns: int) -> Cells:
     if steps.asking is not None:
-        label = "search: " if steps.asking == "/" else "jump to: "
+        label = "search: " if steps.asking == "/" else "go to: "
         typed = clean(steps.typed)
         return _fit([(label, "head"), typed[-max(columns - 12, 4) :], ("_", "head")], columns)
     if steps.said:

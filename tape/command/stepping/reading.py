@@ -84,7 +84,7 @@ class Reading:
         changed = effect(self.chat, entry)
         lines = list(changes(changed, look, color=self._color))
         if pane == "diff":
-            return lines or ["this entry changed no message"]
+            return lines or ["no message changed"]
         message = message_of(entry)
         if message is not None and not (changed.revised or changed.retracted or changed.left):
             lines = list(indented(message, look._replace(full=True)))

@@ -15,14 +15,14 @@ from tape.command.stepping.reading import PANES, Reading
 __all__ = ["HELP", "Steps"]
 
 HELP = """\
-n j Down     the next entry             b k Up       the one before
-Space PgDn   the pane on                PgUp         the pane back
-< Home       the first entry            > End        the last
-e E          the next error, back       r R          the next revision, back
-a A          the next anchor, back      /            search for text
-m M          the next match, back       g :          jump to a seq, an anchor or a message
-s v c d      entry, view, context or difference beside the list; Tab goes on to the next
-h ?          this list                  q            leave"""
+n j Down     next entry                 b k Up       previous entry
+Space PgDn   scroll the pane down       PgUp         scroll the pane up
+< Home       first entry                > End        last entry
+e E          next, previous error       r R          next, previous revision
+a A          next, previous anchor      /            search for text
+m M          next, previous match       g :          go to a seq, an anchor or a message
+s v c d      show entry, view, context or diff beside the list; Tab shows the next of them
+h ?          show this help             q            quit"""
 
 _ALIKE = {
     "j": "n",
@@ -76,7 +76,7 @@ class Steps:
         """Carry out the command of a key. A key during a search ends it."""
         self.said = ""
         if self._search is not None:
-            self._search, self.said = None, "the search was ended"
+            self._search, self.said = None, "search stopped"
         elif self.asking is not None:
             self._type(key)
         elif self.helping:
@@ -108,7 +108,7 @@ class Steps:
         elif key == "q":
             self.done = True
         else:
-            self.said = f"{key} is no key here; h lists them"
+            self.said = f"unknown key {key}; h for help"
 
     def _turn_to(self, pane: str) -> None:
         """Show a pane from its top, or the view from its end, where its newest message is."""
@@ -117,16 +117,16 @@ class Steps:
 
     def _move(self, seq: int) -> None:
         if seq < self.first:
-            self.said = "this is the first entry"
+            self.said = "already at the first entry"
         elif seq > self.last:
-            self.said = "this is the last entry"
+            self.said = "already at the last entry"
         else:
             self.seq = seq
             self._turn_to(self.pane)
 
     def _arrive(self, seq: int | None, name: str) -> None:
         if seq is None or not self.first <= seq <= self.last:
-            self.said = f"there is no other {name} that way"
+            self.said = f"no {name} in that direction"
         else:
             self._move(seq)
 
@@ -165,7 +165,7 @@ class Steps:
     def _seek_text(self, *, back: bool) -> None:
         sought = self._sought
         if sought is None:
-            self.said = "nothing was searched for yet: / searches"
+            self.said = "no search yet; / to search"
             return
         look = Look(calls=self.reading.calls)
         self._seek(lambda entry: sought.search(entry_text(entry, look)) is not None, "match", back=back)
@@ -184,4 +184,4 @@ class Steps:
             self.said = ""
             self._arrive(seq, self._seeking)
         else:
-            self.said = f"searching at {seq}; any key ends it"
+            self.said = f"searching at {seq}; press any key to stop"

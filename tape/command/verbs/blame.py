@@ -35,25 +35,32 @@ def blame(
     session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
-    recorded: Annotated[int | None, typer.Option(metavar="SEQ", help="The context that this entry recorded.")] = None,
-    against: Annotated[
-        int | None, typer.Option(metavar="SEQ", help="Compare with the context that this entry recorded [the last].")
+    recorded: Annotated[
+        int | None, typer.Option(metavar="SEQ", help="Explain the context that this entry recorded.")
     ] = None,
-    budget: Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="The most that it may take.")] = None,
+    against: Annotated[
+        int | None,
+        typer.Option(metavar="SEQ", help="Compare with the context that this entry recorded [default: the last one]."),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, metavar="TOKENS", help="The most tokens the context may take.")
+    ] = None,
     branch: Annotated[
-        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+        str | None, typer.Option(metavar="MESSAGE", help="Use the branch that ends with this message.")
     ] = None,
     api: Annotated[
         str,
         typer.Option(
-            metavar="API", help="The request to compare: chat, responses or anthropic.", autocompletion=one_of(*_APIS)
+            metavar="API",
+            help="The API whose request is compared: chat, responses or anthropic.",
+            autocompletion=one_of(*_APIS),
         ),
     ] = "chat",
 ) -> None:
-    """Tell which entry put each part into a context, what is out and why, and what moved since the one before."""
+    """Show which entry each part of a context comes from, what is left out, and what changed."""
     check_choice(api, _APIS, "--api")
     if recorded is not None and any(option is not None for option in (at, budget, branch)):
-        raise Failure("--recorded is the context as it was", "leave out --at, --budget and --branch", USAGE)
+        raise Failure("--recorded shows the recorded context unchanged", "leave out --at, --budget and --branch", USAGE)
     with session.open(read_only=True) as store:
         chat = session.find(store, tape_)
         for seq in (recorded, against):
@@ -94,9 +101,9 @@ def _lines(explanation: tape.Explanation) -> Iterator[Line]:
         last = f"-{out.last}" if out.last != out.first else ""
         yield [("- ", "remove"), f"{label(out.tape)}:{out.first}{last}  {flat(out.why)}"]
     if explanation.against is None:
-        yield "no context was recorded before this one"
+        yield "no earlier context was recorded to compare with"
     elif explanation.difference is None:
-        yield f"it begins with all of the request recorded at {explanation.against}"
+        yield f"it starts with the whole request recorded at {explanation.against}"
     else:
         yield from _moved(explanation.against, explanation.difference)
 
@@ -116,8 +123,8 @@ def _moved(against: int, moved: tape.Difference) -> Iterator[Line]:
     by = f" by {flat(moved.actor)}" if moved.actor else ""
     entry = [(f"{_address(moved.tape, moved.seq)} ", "seq")] if moved.seq is not None else []
     yield [
-        (f"moved at byte {moved.offset} ", "head"),
-        f"since the request recorded at {against}: ",
+        (f"differs at byte {moved.offset} ", "head"),
+        f"from the request recorded at {against}: ",
         *entry,
         (f"{moved.cause}{by}", "kind"),
     ]
@@ -126,7 +133,7 @@ def _moved(against: int, moved: tape.Difference) -> Iterator[Line]:
         yield [("  - ", "remove"), cut(moved.before, _EXCERPT)]
         yield [("  + ", "add"), cut(moved.after, _EXCERPT) or "(the request ends here)"]
     cost = f", {money(moved.cost, moved.currency)} more" if moved.cost is not None and moved.currency else ""
-    kept_tokens = f"about {moved.kept_tokens} tokens of it are still the beginning"
-    yield f"    {kept_tokens}, {moved.lost_tokens} are lost to a cache{cost}"
+    kept_tokens = f"about {moved.kept_tokens} tokens before it are unchanged"
+    yield f"    {kept_tokens}, {moved.lost_tokens} can no longer come from the cache{cost}"
     if moved.cached_before is not None or moved.cached_after is not None:
-        yield f"    usage reports {moved.cached_before or 0} cached tokens then, {moved.cached_after or 0} now"
+        yield f"    reported usage: {moved.cached_before or 0} cached tokens then, {moved.cached_after or 0} now"

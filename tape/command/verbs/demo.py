@@ -26,12 +26,12 @@ def help(
         str | None,
         typer.Argument(
             metavar="[COMMAND]",
-            help="The command to help with [default: all of them].",
+            help="The command to explain [default: list all commands].",
             autocompletion=one_of(*(name for names in SECTIONS.values() for name in names)),
         ),
     ] = None,
 ) -> None:
-    """Show how a command is used, or which there are."""
+    """Show the help of a command, or list all commands."""
     from typer.main import get_command
 
     group: Any = get_command(app)
@@ -40,7 +40,7 @@ def help(
     elif name in group.commands:
         chosen, parent = group.commands[name], group.make_context("tape", [], resilient_parsing=True)
     else:
-        raise Failure(f"{name!r} is no command", "see: tape help", USAGE)
+        raise Failure(f"unknown command {name!r}", "see: tape help", USAGE)
     with chosen.make_context(name or "tape", [], parent=parent, resilient_parsing=True) as about:
         session.out.line(chosen.get_help(about))
 
@@ -49,10 +49,11 @@ def help(
 def demo(
     session: Session,
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="The file to keep it in [default: a temporary one].")
+        str | None,
+        typer.Argument(metavar="[PATH]", help="Keep the demo store in this new file [default: a temporary file]."),
     ] = None,
 ) -> None:
-    """Tell a short story on a real store, every claim of it checked."""
+    """Run a short demo on a real store."""
     from tape.db.engine.connect import is_memory
 
     if path is None:
@@ -63,10 +64,10 @@ def demo(
     state = place.look()
     file = place.url.get_backend_name() == "sqlite"
     if is_memory(place.url):
-        raise Failure("a demo in memory leaves nothing to look at", "name a file, or none", USAGE)
+        raise Failure("the demo cannot be kept in memory", "name a file, or leave out PATH", USAGE)
     if state.revision is not None or (file and state.there):
-        raise Failure(f"{place.shown!r} is there already", "name a new file for the demo")
+        raise Failure(f"{place.shown!r} already exists", "name a new file for the demo")
     with tape.open(place.url, schema=place.schema, prefix=place.prefix) as store:
         session.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")
         id = stories.story(store)
-    session.out.note(f"\nlook at it:  tape --store {shlex.quote(place.shown)} log {id} --graph")
+    session.out.note(f"\nnow try:  tape --store {shlex.quote(place.shown)} log {id} --graph")

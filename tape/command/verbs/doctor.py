@@ -27,18 +27,18 @@ _PATIENCE = 5.0
 )
 def doctor(
     session: Session,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out what reads the whole store.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the checks that read the whole store.")] = False,
     checkpoint: Annotated[
-        bool, typer.Option("--checkpoint", help="Fold a long write-ahead log into its file.")
+        bool, typer.Option("--checkpoint", help="Fold a long write-ahead log into the store file.")
     ] = False,
 ) -> None:
-    """Examine a store, from schema to search index, and name what mends each finding."""
+    """Check a store for problems, and print how to fix each one."""
     from tape.db.maintain.repair import fold_wal
     from tape.handles.doctor import schema_finding
 
     state = session.look()
     if state.revision is None and state.damaged is None:
-        raise session.absent()
+        raise session.absent(state)
     if state.current:
         # On a store that cannot be written, the time of the check is not recorded.
         reads = session.unwritable and not checkpoint
@@ -46,7 +46,7 @@ def doctor(
             if checkpoint:
                 with session.database(read_only=reads) as database:
                     if not fold_wal(database, _PATIENCE):
-                        session.out.note("a reader keeps the write-ahead log: end it, then try again")
+                        session.out.note("a long read is using the write-ahead log; end it, then run this again")
             findings = store.doctor(quick=quick, progress=bar)
     else:
         findings = [schema_finding(state)]
@@ -62,6 +62,6 @@ def doctor(
                 [(f"{finding.level:<8}", styles[finding.level]), f"{finding.check:<13}", flat(finding.what)]
             )
             if finding.mend is not None:
-                session.out.line([" " * 21, ("mend: ", "head"), clean(session.with_store_options(finding.mend))])
+                session.out.line([" " * 21, ("fix: ", "head"), clean(session.with_store_options(finding.mend))])
     if worst:
         raise typer.Exit(worst)

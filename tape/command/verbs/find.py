@@ -39,12 +39,12 @@ TapeArgument = Annotated[
     str,
     typer.Argument(
         metavar="TAPE",
-        help="A tape (its id, how that begins, its name), or a place on it: TAPE:SEQ, TAPE@POINT.",
+        help="A tape by id, id prefix or name; or a point of it: TAPE:SEQ, TAPE@POINT.",
         autocompletion=complete_tape,
     ),
 ]
 AtOption = Annotated[
-    str | None, typer.Option("--at", metavar="POINT", help="As of a seq, a moment, an anchor or a message.")
+    str | None, typer.Option("--at", metavar="POINT", help="Show the tape as of a seq, a time, an anchor or a message.")
 ]
 
 
@@ -57,20 +57,22 @@ AtOption = Annotated[
 def ls(
     session: Session,
     status: Annotated[
-        str | None, typer.Option(help="Only with this status: active, completed, ...", autocompletion=one_of(*STATUSES))
+        str | None, typer.Option(help="Filter by status: active, completed, ...", autocompletion=one_of(*STATUSES))
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only of this agent.")] = None,
-    label_: Annotated[str | None, typer.Option("--label", help="Only with this label.")] = None,
-    parent: Annotated[str | None, typer.Option(metavar="TAPE", help="Only forks of this tape.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Filter by agent.")] = None,
+    label_: Annotated[str | None, typer.Option("--label", help="Filter by label.")] = None,
+    parent: Annotated[str | None, typer.Option(metavar="TAPE", help="Show only forks of this tape.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only those changed since: 2h, 7d, 2026-03-01.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Show only tapes changed since then: 2h ago, 7d ago, or 2026-03-01."),
     ] = None,
     order: Annotated[
-        str, typer.Option(metavar="ORDER", help="Newest first by: created or updated.", autocompletion=one_of(*ORDERS))
+        str,
+        typer.Option(metavar="ORDER", help="Sort newest first by: created or updated.", autocompletion=one_of(*ORDERS)),
     ] = "created",
-    hidden: Annotated[bool, typer.Option("--hidden", help="The hidden ones, and no others.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Show only hidden tapes.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most N.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
 ) -> None:
     """List the tapes of a store, newest first."""
     check_choice(status, STATUSES, "--status")
@@ -106,7 +108,7 @@ def ls(
     styles = ["seq", *[""] * (len(facts) - 2), "quiet"]
     session.out.lines(columns([*facts], rows, styles, most=session.out.columns, shrink=(1,)))
     if page.cursor is not None:
-        session.out.note(session.with_store_options(f"there are more: tape ls --cursor {shlex.quote(page.cursor)}"))
+        session.out.note(session.with_store_options(f"next page: tape ls --cursor {shlex.quote(page.cursor)}"))
 
 
 def _short_ids(ids: list[str], most: int | None) -> dict[str, str]:
@@ -137,7 +139,7 @@ def _last_message(store: tape.Store, about: tape.TapeInfo) -> str:
 
 @command("tape info chat-1", "tape info chat-1 --json | jq .usage", paged=True)
 def info(session: Session, tape_: TapeArgument) -> None:
-    """Show what is known of a tape: its status, its family, its last anchor, what it used."""
+    """Show a tape's status, forks, last anchor and token usage."""
     with session.open(read_only=True) as store:
         named = session.address(store, tape_)
         chat = named.chat
@@ -199,23 +201,28 @@ def info(session: Session, tape_: TapeArgument) -> None:
 def search(
     session: Session,
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help='Words; "quoted" ones stand together, word* begins so.')
+        str, typer.Argument(metavar="QUERY", help='Words to find; "quoted words" are a phrase, word* is a prefix.')
     ],
     tape_: Annotated[
         str | None,
         typer.Option(
-            "--tape", metavar="TAPE", help="Only this tape, with what it inherits.", autocompletion=complete_tape
+            "--tape",
+            metavar="TAPE",
+            help="Search only this tape, with the messages it inherits.",
+            autocompletion=complete_tape,
         ),
     ] = None,
-    role: Annotated[str | None, typer.Option(help="Only messages of this role.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded since.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only those recorded until.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
+    role: Annotated[str | None, typer.Option(help="Filter by role.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Show only messages recorded since then: 2h ago, or 2026-03-01.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Show only messages recorded up to then.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most N.")] = 20,
     index: Annotated[
-        bool, typer.Option("--index", help="Let the search index catch up first; without it nothing is written.")
+        bool, typer.Option("--index", help="Update the search index first. This writes to the store.")
     ] = False,
 ) -> None:
-    """Find messages by their words, newest first, on one tape or on all."""
+    """Search messages for words, newest first, on one tape or all."""
     from tape.handles.doctor import LONG_LAG
 
     with session.open(read_only=not index) as store:
@@ -229,7 +236,9 @@ def search(
         )
         lag = store.health().index_lag or 0
     if lag > LONG_LAG:
-        session.out.note(f"the search index is about {count(lag, 'entry')} behind: --index lets it catch up")
+        session.out.note(
+            f"the search index is about {count(lag, 'entry')} behind, which slows down searches; update it with --index"
+        )
     if session.out.as_json:
         session.out.array(json_shapes.hit(hit) for hit in hits)
         return
@@ -238,7 +247,7 @@ def search(
         line: Line = [(where, "seq"), " ", (role, "kind"), " ", flat(hit.snippet)]
         session.out.lines(wrapped(line, session.out.columns))
     if not hits:
-        session.out.note("nothing found")
+        session.out.note("no matches")
 
 
 @command("tape anchors chat-1", "tape anchors chat-1 --limit 5 --json", paged=True)
@@ -246,7 +255,7 @@ def anchors(
     session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many of the last.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show only the last N.")] = 20,
 ) -> None:
     """List a tape's anchors and handoffs, oldest first."""
     with session.open(read_only=True) as store:
@@ -270,11 +279,11 @@ def tree(
     session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
-    forks: Annotated[bool, typer.Option("--forks", help="The family of forks in place of the messages.")] = False,
+    forks: Annotated[bool, typer.Option("--forks", help="Show the tree of forks instead of the messages.")] = False,
 ) -> None:
-    """Draw a tape's messages as a tree of branches, the active one marked by *; or its family of forks."""
+    """Draw the messages of a tape, or its forks, as a tree."""
     if forks and at is not None:
-        raise Failure("--forks tells the family as it is now", "leave out --at", USAGE)
+        raise Failure("--forks shows the present only", "leave out --at", USAGE)
     with session.open(read_only=True) as store:
         named = session.address(store, tape_, at)
         chat, view = named.chat, named.view
@@ -350,20 +359,25 @@ def stats(
         typer.Option(
             "--by",
             metavar="WHAT",
-            help="Tokens and cost by model, day or tape, or by turn of one tape.",
+            help="Show tokens and cost by model, day, tape or turn; turn needs --tape.",
             autocompletion=one_of(*_SPENT_BY),
         ),
     ] = None,
-    tape_: Annotated[str | None, typer.Option("--tape", metavar="TAPE", help="With --by: only this tape.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="WHEN", help="With --by: since 2h, 2026-03-01.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="With --by: until then.")] = None,
+    tape_: Annotated[
+        str | None, typer.Option("--tape", metavar="TAPE", help="With --by: count only this tape.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="With --by: count from then on: 2h ago, or 2026-03-01.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="With --by: count up to then.")] = None,
     prices: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --by: another table of prices; see TAPE_PRICES.")
+        str | None,
+        typer.Option(metavar="FILE", help="With --by: the price table to use [default: $TAPE_PRICES, or built in]."),
     ] = None,
 ) -> None:
-    """Count the tapes, entries, messages and bytes of a store, or what was used and what it cost."""
+    """Count tapes, entries, messages and bytes, or show token usage and cost."""
     if by is None and (tape_ or since or until or prices):
-        raise Failure("--tape, --since, --until and --prices go with --by", f"--by {_SPENT_BY[0]}", USAGE)
+        raise Failure("--tape, --since, --until and --prices need --by", f"add one, as in --by {_SPENT_BY[0]}", USAGE)
     with session.open(read_only=True) as store:
         if by is not None:
             check_choice(by, _SPENT_BY, "--by")

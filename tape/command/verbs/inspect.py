@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["open_", "report", "serve"]
 
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
-WriteOption = Annotated[bool, typer.Option("--write", help="Let pages fork, retract, restore, hand off and label.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 picks a free one.")]
+WriteOption = Annotated[
+    bool, typer.Option("--write", help="Allow pages to fork, retract, restore, hand off and label.")
+]
 
 
 @command(
@@ -36,27 +38,32 @@ WriteOption = Annotated[bool, typer.Option("--write", help="Let pages fork, retr
 def serve(
     session: Session,
     stores: Annotated[
-        list[str] | None, typer.Argument(metavar="[STORE]...", help="Further stores, each a path or a URL.")
+        list[str] | None, typer.Argument(metavar="[STORE]...", help="More stores to serve, each a path or a URL.")
     ] = None,
     port: PortOption = 8320,
     write: WriteOption = False,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A further name (with its port) to be asked under.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Also accept requests for this host name, with its port; may be repeated."),
     ] = None,
     owner_header: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The header in which --proxy names the owner.")
+        str | None,
+        typer.Option(metavar="NAME", help="The request header in which the proxy names the owner; needs --proxy."),
     ] = None,
     proxy: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="The only address that may ask; it checks who does.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Accept requests only from this address: a proxy that authenticates users."
+        ),
     ] = None,
 ) -> None:
-    """Serve the inspector: tapes as pages for a browser on this machine, read-only unless told otherwise.
+    """Serve the inspector: web pages that show the tapes, read-only unless --write is given.
 
-    The printed link opens it once, in one browser.
+    The printed link works once. Open it in the browser you want to use.
     """
     if (owner_header is None) != (proxy is None):
-        raise Failure("--owner-header and --proxy go together", "give both, or neither", USAGE)
+        raise Failure("--owner-header and --proxy must be used together", "give both, or neither", USAGE)
     run = _web()
 
     def listening(url: str, token: str | None) -> None:
@@ -73,13 +80,14 @@ def serve(
 def open_(
     session: Session,
     tape_: Annotated[
-        str, typer.Argument(metavar="TAPE[@SEQ]", help="A tape, or a point of it.", autocompletion=complete_tape)
+        str,
+        typer.Argument(metavar="TAPE[@SEQ]", help="The tape to open, or a point of it.", autocompletion=complete_tape),
     ],
     port: PortOption = 0,
     write: WriteOption = False,
-    browser: Annotated[bool, typer.Option(help="Open a browser there; else only print the link.")] = True,
+    browser: Annotated[bool, typer.Option(help="Open a browser, or only print the link.")] = True,
 ) -> None:
-    """Open a tape, or a point of it, in the browser; serves it until interrupted."""
+    """Open a tape in the browser, and serve it until interrupted."""
     run = _web()
     from tape.web.addresses import reference
 
@@ -107,23 +115,27 @@ def open_(
 def report(
     session: Session,
     tapes: Annotated[
-        list[str], typer.Argument(metavar="TAPE...", help="The tapes in it.", autocompletion=complete_tape)
+        list[str], typer.Argument(metavar="TAPE...", help="The tapes to include.", autocompletion=complete_tape)
     ],
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="The file; - is standard output.")
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write [default: TAPE.html]; - writes to stdout."
+        ),
     ] = None,
     redact: Annotated[
-        list[str] | None, typer.Option(metavar="REGEX", help="Take out what this matches, in every text.")
+        list[str] | None, typer.Option(metavar="REGEX", help="Remove text that matches; may be repeated.")
     ] = None,
     redact_field: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Take out the values of this field, wherever it stands.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Remove the values of all fields with this name; may be repeated."),
     ] = None,
     tool_output: Annotated[
-        bool, typer.Option("--tool-output/--no-tool-output", help="Keep what tools gave back, or take it out.")
+        bool, typer.Option("--tool-output/--no-tool-output", help="Include the results of tools, or remove them.")
     ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write tapes as one HTML file that needs no server, to read or to attach to a bug."""
+    """Write tapes to one self-contained HTML file, for example to attach to a bug report."""
     from tape.db.transfer.files import writing
     from tape.web.addresses import encode
     from tape.web.report.redact import Redaction
@@ -132,8 +144,8 @@ def report(
     try:
         clean = Redaction(redact or (), redact_field or (), tool_outputs=not tool_output)
     except re.error as error:
-        problem = f"--redact {error.pattern!r} is no pattern: {error}"
-        raise Failure(problem, "write it as Python's re module reads it", USAGE) from None
+        problem = f"--redact: invalid regular expression {str(error.pattern)!r}: {error}"
+        raise Failure(problem, "use the syntax of Python's re module", USAGE) from None
     with session.open(read_only=True) as store:
         ids = [session.find(store, named).id for named in tapes]
         if output == "-":
@@ -149,7 +161,7 @@ def _web() -> Callable[..., None]:
     try:
         from tape.web.serving import serve
     except ModuleNotFoundError as error:
-        raise Failure(f"this needs the package {error.name!r}", "pip install 'tape-store[web]'") from error
+        raise Failure(f"the package {error.name!r} is not installed", "run: pip install 'tape-store[web]'") from error
     return serve
 
 

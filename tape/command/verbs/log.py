@@ -34,7 +34,7 @@ KindOption = Annotated[
         "--kind",
         "-k",
         metavar="KIND",
-        help="Only entries of this kind; may be repeated.",
+        help="Show only entries of this kind; may be repeated.",
         autocompletion=one_of(*payloads.KINDS),
     ),
 ]
@@ -44,7 +44,7 @@ def known_kinds(kinds: list[str] | None) -> frozenset[str] | None:
     """Return the kinds that an option names; raises Failure for an unknown one."""
     for kind in kinds or ():
         if kind not in payloads.KINDS:
-            raise Failure(f"{kind!r} is not a kind of entry", f"one of {', '.join(payloads.KINDS)}", USAGE)
+            raise Failure(f"--kind: unknown kind {kind!r}", f"choose one of: {', '.join(payloads.KINDS)}", USAGE)
     return frozenset(kinds) if kinds else None
 
 
@@ -76,13 +76,15 @@ class _Filter(NamedTuple):
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
-    """Return the pattern of --grep; in lower case it ignores case."""
+    """Return the pattern of --grep; a lowercase pattern ignores case."""
     if text is None:
         return None
     try:
         return re.compile(text, re.IGNORECASE if text == text.lower() else 0)
     except re.error as error:
-        raise Failure(f"--grep: {text!r} is no regular expression: {error}", None, USAGE) from None
+        raise Failure(
+            f"--grep: invalid regular expression {text!r}: {error}", "escape special characters with \\", USAGE
+        ) from None
 
 
 @command(
@@ -96,29 +98,33 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
 def log(
     session: Session,
     tape_: TapeArgument,
-    short: Annotated[bool, typer.Option("--oneline", help="One line for each entry.")] = False,
-    graphed: Annotated[bool, typer.Option("--graph", help="With its forks and merges, drawn at the side.")] = False,
+    short: Annotated[bool, typer.Option("--oneline", help="Print one line per entry.")] = False,
+    graphed: Annotated[bool, typer.Option("--graph", help="Draw forks and merges as a graph.")] = False,
     kind: KindOption = None,
     grep: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Only those that say so; small letters match capitals as well."),
+        typer.Option(metavar="REGEX", help="Show only entries whose text matches; a lowercase pattern ignores case."),
     ] = None,
-    actor: Annotated[str | None, typer.Option(metavar="NAME", help="Only those that this actor caused.")] = None,
+    actor: Annotated[str | None, typer.Option(metavar="NAME", help="Show only entries of this actor.")] = None,
     tool: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only messages that call this tool, or answer for it.")
+        str | None, typer.Option(metavar="NAME", help="Show only calls of this tool and their results.")
     ] = None,
-    errors: Annotated[
-        bool, typer.Option("--errors", help="Only tool results and events that tell of a failure.")
+    errors: Annotated[bool, typer.Option("--errors", help="Show only failed tool results and failure events.")] = False,
+    no_events: Annotated[bool, typer.Option("--no-events", help="Hide events.")] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Show only entries since then: 2h ago, or 2026-03-01.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Show only entries up to then: 2h ago, or 2026-03-01.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show at most N entries.")] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Show the oldest first; -n still selects the newest.")
     ] = False,
-    no_events: Annotated[bool, typer.Option("--no-events", help="Leave out events.")] = False,
-    since: Annotated[str | None, typer.Option(metavar="WHEN", help="Only what happened since: 2h, 2026-03-01.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only what happened until.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many at most.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Oldest first; of -n, the newest in that order.")] = False,
 ) -> None:
     """Show the entries of a tape, newest first, as git log shows commits."""
     if graphed and reverse:
-        raise Failure("--graph goes from the newest to the oldest", "leave out --reverse", USAGE)
+        raise Failure("--graph always shows the newest first", "leave out --reverse", USAGE)
     after = None if since is None else at_moment(since, "--since")
     before = None if until is None else at_moment(until, "--until")
     filter = _Filter(known_kinds(kind), after, before, _pattern(grep), actor, tool, errors, not no_events)
@@ -127,7 +133,7 @@ def log(
         named = session.address(store, tape_)
         if graphed:
             if named.point is not None:
-                raise Failure("--graph draws the family as it is now", "name the tape without a point", USAGE)
+                raise Failure("--graph shows the present only", "name the tape without @POINT or :SEQ", USAGE)
             rows, names = drawn(store, named.chat, lambda entry: filter.takes(entry, calls), after)
             _print_graph(session, rows, Look(session.out.columns, calls, names), limit)
             return

@@ -28,7 +28,7 @@ __all__ = ["migrate", "purge", "rebuild", "retain", "verify"]
 _MOST = 20
 
 AnyTape = Annotated[
-    str | None, typer.Argument(metavar="[TAPE]", help="Only this tape [default: all].", autocompletion=complete_tape)
+    str | None, typer.Argument(metavar="[TAPE]", help="The tape [default: all tapes].", autocompletion=complete_tape)
 ]
 
 
@@ -41,17 +41,17 @@ AnyTape = Annotated[
 def verify(
     session: Session,
     tape_: AnyTape = None,
-    seq: Annotated[int | None, typer.Option(metavar="SEQ", min=1, help="Of a receipt that you kept: its seq.")] = None,
-    hash: Annotated[str | None, typer.Option(metavar="HASH", help="... and its hash, which must still hold.")] = None,
+    seq: Annotated[int | None, typer.Option(metavar="SEQ", min=1, help="The seq of a receipt to check.")] = None,
+    hash: Annotated[str | None, typer.Option(metavar="HASH", help="The hash of that receipt.")] = None,
 ) -> None:
-    """Recompute every hash and fold every tape again; exits with 4 and names what is wrong."""
+    """Check every hash and every stored row; exit with 4 if anything is damaged."""
     if (seq is None) != (hash is None):
-        raise Failure("--seq and --hash come from one receipt", "give both", USAGE)
+        raise Failure("--seq and --hash must be used together", "give both, from the same receipt", USAGE)
     if seq is not None and tape_ is None:
-        raise Failure("a receipt is of one tape", "name the TAPE", USAGE)
+        raise Failure("--seq and --hash check one tape", "name it as TAPE", USAGE)
     if hash is not None and not re.fullmatch("[0-9a-fA-F]{64}", hash):
         # A mistyped hash is no evidence of damage.
-        raise Failure(f"--hash: {hash!r} is no hash", "give all 64 digits of the receipt's", USAGE)
+        raise Failure(f"--hash: {hash!r} is not a hash", "use all 64 hexadecimal digits of the receipt's hash", USAGE)
     with session.open(read_only=session.unwritable) as store, progress("verifying") as bar:
         id = None if tape_ is None else session.find(store, tape_).id
         receipt = None
@@ -73,7 +73,7 @@ def verify(
             session.out.line([(f"{clean(problem.tape)}:{problem.seq}", "seq"), " ", (clean(problem.what), "bad")])
         if len(report.problems) > _MOST:
             session.out.line(f"... and {len(report.problems) - _MOST} more")
-        verdict = "nothing wrong" if report.ok else count(len(report.problems), "problem")
+        verdict = "no problems" if report.ok else count(len(report.problems), "problem")
         session.out.line(f"{count(report.entries, 'entry')} of {count(report.tapes, 'tape')}: {verdict}")
     if not report.ok:
         if not session.out.as_json:
@@ -92,13 +92,13 @@ def _derived(problem: tape.Problem) -> bool:
 
 def _advice(report: tape.Report) -> str:
     if all(_derived(problem) for problem in report.problems):
-        return "the entries are sound: mend the view with: tape rebuild"
-    return "entries are damaged: restore them from a backup or an export"
+        return "the entries are intact; repair the rest with: tape rebuild"
+    return "entries are damaged; restore them from a backup or an export"
 
 
 @command("tape rebuild chat-1", "tape rebuild --json")
 def rebuild(session: Session, tape_: AnyTape = None) -> None:
-    """Make the view anew from the entries, of one tape or of all (then with the search index)."""
+    """Rebuild the messages and state of a tape from its entries; without TAPE also the search index."""
     with session.open() as store, progress("rebuilding") as bar:
         id = None if tape_ is None else session.find(store, tape_).id
         skipped: list[tape.Problem] = []
@@ -109,7 +109,7 @@ def rebuild(session: Session, tape_: AnyTape = None) -> None:
         session.out.line(f"rebuilt {count(done, 'tape')}")
     if skipped:
         named = ", ".join(repr(problem.tape) for problem in skipped[:5]) + (", …" if len(skipped) > 5 else "")
-        raise Failure(f"the entries of {clean(named)} cannot be read", "see: tape verify", DAMAGED)
+        raise Failure(f"could not rebuild {clean(named)}: entries are damaged", "see: tape verify", DAMAGED)
 
 
 _NAMED = 5
@@ -121,22 +121,24 @@ def _confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failure("this cannot be undone", "add --yes", USAGE)
+        raise Failure("a purge cannot be undone, and there is no terminal to confirm it on", "add --yes", USAGE)
     if not typer.confirm(question, err=True):
-        raise Failure("nothing was purged", None, FAILED)
+        raise Failure("cancelled: nothing was purged", None, FAILED)
 
 
 @command("tape purge chat-1", "tape purge chat-1 --forks --yes", "tape purge chat-1 --when-free")
 def purge(
     session: Session,
-    tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id, in full.", autocompletion=complete_tape)],
-    forks: Annotated[bool, typer.Option("--forks", help="Its forks and theirs as well.")] = False,
+    tape_: Annotated[
+        str, typer.Argument(metavar="TAPE", help="The full id of the tape.", autocompletion=complete_tape)
+    ],
+    forks: Annotated[bool, typer.Option("--forks", help="Also purge its forks, and their forks.")] = False,
     when_free: Annotated[
-        bool, typer.Option("--when-free", help="Hide it while others inherit from it, and purge it with the last.")
+        bool, typer.Option("--when-free", help="Hide it until no fork needs it, then purge it.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove a tape for good; a tombstone with its id, last seq and hash stays."""
+    """Delete a tape permanently, leaving a tombstone with its id, last seq and hash."""
     with session.open() as store:
         # The rest of an interrupted purge is invisible to every reader already, so it is finished without asking.
         with contextlib.suppress(tape.TapeNotFound):
@@ -161,12 +163,14 @@ def _what_goes(planned: tape.Retention) -> str:
 @command("tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")
 def retain(
     session: Session,
-    older_than: Annotated[str, typer.Option(metavar="SPAN", help="Not written for so long: 12h, 30d, 8w.")],
-    status: Annotated[str | None, typer.Option(help="Only with this status.")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Purge them; without it they are only listed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    older_than: Annotated[
+        str, typer.Option(metavar="SPAN", help="Purge tapes not written for this long: 12h, 30d, 8w.")
+    ],
+    status: Annotated[str | None, typer.Option(help="Purge only tapes with this status.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Purge the tapes; without it they are only listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Tell which tapes are old enough to go, and with --apply purge them."""
+    """List tapes that are old enough to purge; with --apply, purge them."""
     age = span(older_than)
     check_choice(status, STATUSES, "--status")
     with session.open(read_only=not apply) as store:
@@ -193,11 +197,11 @@ def _print_purged(session: Session, done: tape.Retention, *, kept: str = "kept")
 def migrate(
     session: Session,
     check: Annotated[
-        bool, typer.Option("--check", help="Only tell; exits with 5 when there is something to do.")
+        bool, typer.Option("--check", help="Only report; exit with 5 if there is something to do.")
     ] = False,
-    create: Annotated[bool, typer.Option("--create", help="Create the store if there is none.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the store if it does not exist.")] = False,
 ) -> None:
-    """Bring a store's schema to this release, and put back missing guards. With --check it only tells."""
+    """Upgrade the schema of a store to this release, and restore missing guards."""
     from tape.db.engine.connect import is_memory
     from tape.db.maintain.inspect import missing_guards
     from tape.db.maintain.repair import restore_guards
@@ -206,9 +210,9 @@ def migrate(
 
     state = session.usable()
     if is_memory(session.url):
-        raise session.absent()
+        raise session.absent(state)
     if state.revision is None and not create:
-        raise Failure(f"there is no store at {session.shown!r}", "create one with: tape migrate --create", NOT_FOUND)
+        raise Failure(str(session.absent(state)), "create a store there with: tape migrate --create", NOT_FOUND)
     steps = [revision for revision in KNOWN if state.revision is None or revision > state.revision]
     lacking: list[str] = []
     if not check:
@@ -223,10 +227,10 @@ def migrate(
     elif state.revision is None:
         session.out.line(f"{'would create' if check else 'created'} {clean(session.shown)} with schema {REVISION}")
     elif steps:
-        session.out.line(f"schema {state.revision}, {'to be upgraded' if check else 'upgraded'} to {REVISION}")
+        session.out.line(f"schema {state.revision}, {'can be upgraded' if check else 'upgraded'} to {REVISION}")
     else:
-        session.out.line(f"schema {REVISION} is that of this release")
+        session.out.line(f"schema {REVISION} is up to date")
     if lacking and not session.out.as_json:
-        session.out.line(f"{'missing' if check else 'put back'} {', '.join(lacking)}")
+        session.out.line(f"{'missing guards:' if check else 'restored guards:'} {', '.join(lacking)}")
     if check and (steps or lacking):
         raise typer.Exit(SCHEMA)

@@ -58,30 +58,30 @@ def _print_transfer(session: Session, verb: str, done: tape.Transfer) -> None:
 def export(
     session: Session,
     tape_: TapeArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write; - is stdout.")],
-    family: Annotated[bool, typer.Option("--family", help="With the whole family, not only what it inherits.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write; - writes to stdout.")],
+    family: Annotated[bool, typer.Option("--family", help="Also export its forks and all related tapes.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     target_format: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="FORMAT",
             autocompletion=one_of(*EXPORT_FORMATS),
-            help=f"As another program's transcript: {', '.join(EXPORT_FORMATS)}.",
+            help=f"Write a transcript in another format: {', '.join(EXPORT_FORMATS)}.",
         ),
     ] = None,
 ) -> None:
-    """Write a tape to a file of JSON lines that proves itself, with all that it inherits.
+    """Export a tape, and the tapes it inherits from, as JSON lines with verifiable hashes.
 
-    With --as it is a transcript for another program. What that cannot hold is told.
+    With --as, write a transcript for another program instead, and report what its format cannot hold.
     """
     if file == "-" and session.out.as_json:
-        raise Failure("the export itself goes to stdout", "leave out --json, or name a file", USAGE)
+        raise Failure("--json cannot be used while the export goes to stdout", "leave it out, or name a file", USAGE)
     target = None if file == "-" else check_target(file, force)
     if target_format is not None:
         check_choice(target_format, EXPORT_FORMATS, "--as")
         if family:
-            raise Failure("a transcript holds one tape", "leave out --family", USAGE)
+            raise Failure("--as exports a single tape", "leave out --family", USAGE)
         with session.open(read_only=True) as store:
             export_as(session, session.find(store, tape_), target_format, target)
         return
@@ -118,7 +118,8 @@ def export(
 def import_(
     session: Session,
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH…", help="Exports, transcripts, and folders of transcripts; - is stdin.")
+        list[str],
+        typer.Argument(metavar="PATH…", help="Exports, transcripts, or folders of transcripts; - reads stdin."),
     ],
     source: Annotated[
         str | None,
@@ -126,28 +127,27 @@ def import_(
             "--from",
             metavar="FORMAT",
             autocompletion=one_of(*FORMATS),
-            help=f"Whose transcript it is: {', '.join(FORMATS)} [default: as it looks].",
+            help=f"The transcript format: {', '.join(FORMATS)} [default: detected].",
         ),
     ] = None,
     tape_: Annotated[
         str | None,
-        typer.Option("--tape", metavar="TAPE", help="Of a transcript: the id of the tape to make or extend."),
+        typer.Option("--tape", metavar="TAPE", help="The id of the tape to import a transcript into."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a transcript with a line that is wrong.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and take what is written, until interrupted.")] = False,
-    reuse: Annotated[bool, typer.Option("--reuse", help="Of an export: take the id of a purged tape again.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Reject a transcript that has unreadable lines.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep importing new lines until interrupted.")] = False,
+    reuse: Annotated[bool, typer.Option("--reuse", help="Allow an export to reuse the id of a purged tape.")] = False,
 ) -> None:
-    """Take in exports and transcripts. Importing again adds only what is new.
+    """Import exports and transcripts. Importing again adds only what is new.
 
-    An export is taken as a whole or not at all. Of a transcript, lines that cannot be read are reported and kept as
-    events, and the rest is taken.
+    An export is imported completely or not at all. Unreadable lines of a transcript are reported and kept as events.
     """
     if source is not None:
         check_choice(source, FORMATS, "--from")
     several = watch or len(paths) > 1 or (paths != ["-"] and Path(paths[0]).expanduser().is_dir())
     if several:
         if reuse or "-" in paths:
-            raise Failure("stdin and --reuse are for one file", "import it by itself", USAGE)
+            raise Failure("stdin and --reuse work with a single file only", "import that file on its own", USAGE)
         import_many(session, paths, source, tape_, strict=strict, watch=watch)
         return
     (file,) = paths
@@ -155,16 +155,18 @@ def import_(
         format = source or _detected(path)
         if format is None or format == NATIVE:
             if tape_ is not None or strict:
-                raise Failure("--tape and --strict are for transcripts", "add --from FORMAT", USAGE)
+                raise Failure(
+                    "--tape and --strict work with transcripts only", "leave them out, or add --from FORMAT", USAGE
+                )
             with path.open("rb") as lines, session.open(create=True) as store, progress("importing") as bar:
                 _print_transfer(session, "imported", store.import_(lines, progress=bar, reuse=reuse))
             return
         if reuse:
-            raise Failure("--reuse is for exports", "leave it out", USAGE)
+            raise Failure("--reuse works with exports only, and this is a transcript", "leave it out", USAGE)
         if tape_ is None and not Path(file).is_file():
             # The name of the file would become the name of the tape.
             named = "stdin" if file == "-" else repr(file)
-            raise Failure(f"{named} has no name for a tape", "name one with --tape", USAGE)
+            raise Failure(f"{named} does not give the tape a name", "name the tape with --tape", USAGE)
         import_one(session, format, path, tape_, strict=strict)
 
 
@@ -205,13 +207,13 @@ def _open_input(file: str) -> Any:
 def backup(
     session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Copy a live SQLite store to a file, while others read and write it."""
+    """Back up a SQLite store to a file while it is in use."""
     target = check_target(file, force)
     with session.open(read_only=True) as store:
         if target.exists() and target.samefile(Path(session.url.database or "")):
-            raise Failure("a store cannot be copied onto itself", "name another file", USAGE)
+            raise Failure(f"{file!r} is the store itself", "name another file for the backup", USAGE)
         store.backup(target)
     written = target.stat().st_size
     if session.out.as_json:

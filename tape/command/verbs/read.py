@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["ContextOption", "cat", "context", "diff", "follow", "show"]
 
 
-FullOption = Annotated[bool, typer.Option("--full", help="Thinking in full, too; on a terminal it is folded.")]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Show thinking in full; a terminal shows only its first lines.")
+]
 ContextOption = Annotated[
-    int, typer.Option("-U", "--unified", metavar="N", min=0, help="So many equal lines around each change.")
+    int, typer.Option("-U", "--unified", metavar="N", min=0, help="Show N lines of context around each change.")
 ]
 _FORMATS = ("openai", "anthropic", "text")
 
@@ -50,12 +52,16 @@ _FORMATS = ("openai", "anthropic", "text")
 def show(
     session: Session,
     tape_: TapeArgument,
-    seq: Annotated[int | None, typer.Argument(metavar="[SEQ]", help="The entry [default: the last].", min=1)] = None,
+    seq: Annotated[
+        int | None, typer.Argument(metavar="[SEQ]", help="The entry to show [default: the last one].", min=1)
+    ] = None,
     context_: ContextOption = CONTEXT,
-    only_stat: Annotated[bool, typer.Option("--stat", help="How many words changed, in place of the words.")] = False,
+    only_stat: Annotated[
+        bool, typer.Option("--stat", help="Show how many words changed instead of the words.")
+    ] = False,
     full: FullOption = False,
 ) -> None:
-    """Show one entry in full: what it says, what it changed, its key, its hash and its payload."""
+    """Show one entry in full: its text, its changes, its key and its hash."""
     with session.open(read_only=True) as store:
         named = session.address(store, tape_, None if seq is None else str(seq))
         chat = named.chat
@@ -97,12 +103,12 @@ def cat(
     tape_: TapeArgument,
     at: AtOption = None,
     branch: Annotated[
-        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+        str | None, typer.Option(metavar="MESSAGE", help="Use the branch that ends with this message.")
     ] = None,
-    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only so many of the last.")] = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Show only the last N messages.")] = None,
     full: FullOption = False,
 ) -> None:
-    """Print the messages of a tape, from the first to the head."""
+    """Print the messages of a tape, oldest first."""
     with session.open(read_only=True) as store:
         view = session.address(store, tape_, at).view
         messages = path_messages(view, branch) if last is None else iter(view.messages(branch=branch, limit=last))
@@ -119,7 +125,7 @@ def cat(
             session.out.note("no messages")
         others = elsewhere(view, branch)
         if others is not None:
-            session.out.note(f"{others}; cat --branch MESSAGE prints one")
+            session.out.note(f"{others}; print one with --branch MESSAGE")
 
 
 @command(
@@ -132,28 +138,34 @@ def context(
     session: Session,
     tape_: TapeArgument,
     at: AtOption = None,
-    budget: Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="The most that it may take.")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, metavar="TOKENS", help="The most tokens the context may take.")
+    ] = None,
     branch: Annotated[
-        str | None, typer.Option(metavar="MESSAGE", help="The branch that ends with this message.")
+        str | None, typer.Option(metavar="MESSAGE", help="Use the branch that ends with this message.")
     ] = None,
     format: Annotated[
         str | None,
         typer.Option(
-            metavar="FORMAT", help="openai, anthropic or text [default: text].", autocompletion=one_of(*_FORMATS)
+            metavar="FORMAT",
+            help="Output format: openai, anthropic or text [default: text].",
+            autocompletion=one_of(*_FORMATS),
         ),
     ] = None,
-    manifest: Annotated[bool, typer.Option("--manifest", help="What is in, what is out, and why.")] = False,
+    manifest: Annotated[bool, typer.Option("--manifest", help="List what is included and excluded, and why.")] = False,
     recorded: Annotated[
-        int | None, typer.Option(metavar="SEQ", help="Rebuild the context whose manifest this entry recorded.")
+        int | None, typer.Option(metavar="SEQ", help="Rebuild the context that this entry recorded.")
     ] = None,
     full: FullOption = False,
 ) -> None:
-    """Show what a model would see, now or at any point of the past, or did see when it was recorded."""
+    """Show what a model sees of a tape, now, at a past point, or as recorded."""
     check_choice(format, _FORMATS, "--format")
     if recorded is not None and (manifest or any(option is not None for option in (at, budget, branch, format))):
-        raise Failure("--recorded is the context as it was", "leave out every other option but --json", USAGE)
+        raise Failure(
+            "--recorded shows the recorded context unchanged", "leave out all other options but --json", USAGE
+        )
     if manifest and format is not None:
-        raise Failure("--manifest has no --format", "leave out one of them", USAGE)
+        raise Failure("--manifest and --format cannot be combined", "leave out one of them", USAGE)
     with session.open(read_only=True) as store:
         named = session.address(store, tape_, at)
         if recorded is not None:
@@ -193,7 +205,7 @@ def _print_manifest(session: Session, manifest: tape.Manifest) -> None:
     limits += f", about {manifest.tokens} tokens, head {manifest.head}"
     session.out.line(f"{manifest.policy} {manifest.version}, {limits}")
     for part in manifest.included:
-        label = _range(*part) if isinstance(part, list) else "a message made or altered for the context"
+        label = _range(*part) if isinstance(part, list) else "a message that was made or changed for the context"
         session.out.line([("+ ", "add"), label])
     for out in manifest.excluded:
         session.out.line([("- ", "remove"), f"{_range(out.tape, out.first, out.last)}  {out.why}"])
@@ -233,7 +245,7 @@ def diff(
         str,
         typer.Argument(
             metavar="A",
-            help="A tape, TAPE:SEQ or TAPE@POINT (a seq, a moment, an anchor, a message).",
+            help="A tape, TAPE:SEQ or TAPE@POINT (a seq, a time, an anchor or a message).",
             autocompletion=complete_tape,
         ),
     ],
@@ -241,20 +253,24 @@ def diff(
         str | None,
         typer.Argument(
             metavar="[B]",
-            help="Another; @POINT and :SEQ are of the same tape [default: A as it is now].",
+            help="What to compare A with; @POINT and :SEQ mean the same tape [default: A as it is now].",
             autocompletion=complete_tape,
         ),
     ] = None,
     context_: ContextOption = CONTEXT,
-    only_stat: Annotated[bool, typer.Option("--stat", help="How many words changed, in place of the words.")] = False,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when they differ.")] = False,
+    only_stat: Annotated[
+        bool, typer.Option("--stat", help="Show how many words changed instead of the words.")
+    ] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there are differences.")] = False,
 ) -> None:
-    """Show what changed from one point, or one tape, to another, word by word; of unlike tapes, where they part."""
+    """Show what changed between two points of a tape, or between two tapes, word by word."""
     with session.open(read_only=True) as store:
         named = session.address(store, a)
         chat, before = named.chat, named.view
         if b is None and named.point is None:
-            raise Failure(f"{a!r} is compared with itself", "name a point of it, as TAPE@SEQ, or another tape", USAGE)
+            raise Failure(
+                f"nothing to compare {a!r} with", "name a past point of it, as TAPE@SEQ, or a second tape", USAGE
+            )
         other = named._replace(point=None) if b is None else session.address(store, b, beside=chat)
         after = other.view
         changed = chat.diff(before, after)
@@ -268,7 +284,7 @@ def diff(
     if session.out.as_json:
         session.out.json(json_shapes.diff(changed, aligned.parted if aligned is not None else None))
     elif not changed:
-        session.out.note("no difference")
+        session.out.note("no differences")
     else:
         _print_diff(session, (a, b or chat.id), changed, aligned, Look(session.out.columns, calls), lines)
     if exit_code and changed:
@@ -322,19 +338,20 @@ def _root(chat: tape.Tape) -> str:
 def follow(
     session: Session,
     tape_: Annotated[
-        str | None, typer.Option("--tape", metavar="TAPE", help="Only this tape.", autocompletion=complete_tape)
+        str | None,
+        typer.Option("--tape", metavar="TAPE", help="Show only entries of this tape.", autocompletion=complete_tape),
     ] = None,
     kind: KindOption = None,
-    after: Annotated[int | None, typer.Option(metavar="POSITION", min=0, help="Go on behind this position.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Begin with all that is there.")] = False,
+    after: Annotated[int | None, typer.Option(metavar="POSITION", min=0, help="Start after this position.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Start with the oldest entry.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0, help="End when nothing came for so long.")
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Stop after this long without a new entry.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after N entries.")] = None,
 ) -> None:
-    """Print entries as they are recorded, by whichever process, until interrupted."""
+    """Print new entries of all processes as they are recorded, until interrupted."""
     if everything and after is not None:
-        raise Failure("--all begins before every position", "leave out --after", USAGE)
+        raise Failure("--all and --after cannot be combined", "leave out one of them", USAGE)
     kinds = known_kinds(kind)
     with session.open(read_only=True) as store:
         only = None if tape_ is None else session.find(store, tape_).id

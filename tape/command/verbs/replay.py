@@ -42,28 +42,29 @@ def replay(
     session: Session,
     tape_: TapeArgument,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="POINT", help="Show the view at this point; with --step, begin here.")
+        str | None,
+        typer.Option("--at", metavar="POINT", help="Show the messages at this point; with --step, start there."),
     ] = None,
     step: Annotated[
-        bool, typer.Option("--step", help="Go through it entry by entry; h lists what can be typed.")
+        bool, typer.Option("--step", help="Step through the entries interactively; press h for help.")
     ] = False,
-    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=1, help="The first entry.")] = None,
-    last: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=1, help="The last entry.")] = None,
+    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=1, help="Start with this entry.")] = None,
+    last: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=1, help="Stop after this entry.")] = None,
     context_: ContextOption = CONTEXT,
 ) -> None:
-    """Replay a tape: each entry with what it changed in the view, the view at a point, or step by step."""
+    """Replay a tape entry by entry with the changes of each, or show it at one point."""
     if step and session.out.as_json:
-        raise Failure("--step talks to a person", "leave out --json", USAGE)
+        raise Failure("--step is interactive and cannot print JSON", "leave out --json or --step", USAGE)
     with session.open(read_only=True) as store:
         named = session.address(store, tape_, at)
         chat = named.chat
         head = chat.info().head
         begin, end = session.within(chat, first or 1), session.within(chat, last or head)
         if begin > end:
-            raise Failure(f"--from {begin} is behind --to {end}", "swap them", USAGE)
+            raise Failure(f"--from {begin} comes after --to {end}", "swap them", USAGE)
         where = None if named.point is None else own_seq(named)
         if where is not None and not step and (first is not None or last is not None):
-            raise Failure("--at shows one view, and no entries from or to", "leave it out, or add --step", USAGE)
+            raise Failure("--at cannot be combined with --from and --to", "leave it out, or add --step", USAGE)
         if step:
             session.out.pageable = False
             if not _step_on_screen(session, chat, begin, end, where):
@@ -120,7 +121,7 @@ def _step_on_screen(session: Session, chat: tape.Tape, begin: int, end: int, whe
 def _ask(session: Session, chat: tape.Tape, stepper: Stepper) -> None:
     """Read a command, carry it out and print the result, until the input ends."""
     session.out.line(
-        [("replay ", "head"), f"{clean(chat.id)} from {stepper.first} to {stepper.last}; h for help, q to leave"]
+        [("replay ", "head"), f"{clean(chat.id)} from {stepper.first} to {stepper.last}; h for help, q to quit"]
     )
     _print_step(session, chat, stepper, Shown("entry"))
     while True:
@@ -141,7 +142,7 @@ def _print_step(session: Session, chat: tape.Tape, stepper: Stepper, shown: Show
     if shown.what == "anchor":
         entry = next((entry for entry in chat.entries(after=stepper.seq, kinds=("anchor", "handoff"), limit=1)), None)
         if entry is None or entry.seq > stepper.last:
-            shown = Shown("say", "there is no anchor after this")
+            shown = Shown("say", "no anchor after this entry")
         else:
             shown = stepper.move(entry.seq)
     session.out.lines(_step_lines(chat, stepper.seq, shown, Look(session.out.columns), color=session.out.color))
@@ -158,7 +159,7 @@ def _step_lines(chat: tape.Tape, seq: int, shown: Shown, look: Look, *, color: b
             return step_lines(chat, entry, look, color=color)
         if shown.what == "show":
             return entry_lines(entry, look)
-        return list(changes(effect(chat, entry), look, color=color)) or ["this entry changed no message"]
+        return list(changes(effect(chat, entry), look, color=color)) or ["no message changed"]
     if shown.what == "view":
         return view_lines(chat, seq, look)
     if shown.what == "context":

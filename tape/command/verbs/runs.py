@@ -27,11 +27,13 @@ __all__ = ["bisect", "check", "rerun", "runs"]
 _MATCHES = ("strict", "request", "order")
 
 AgentOption = Annotated[
-    str, typer.Option("--agent", metavar="MODULE:FUNCTION", help="The agent: a function that is given the run.")
+    str, typer.Option("--agent", metavar="MODULE:FUNCTION", help="The agent: a function that takes the run.")
 ]
 MatchOption = Annotated[
     str,
-    typer.Option("--match", metavar="HOW", help="strict, request or order.", autocompletion=one_of(*_MATCHES)),
+    typer.Option(
+        "--match", metavar="HOW", help="How to match calls: strict, request or order.", autocompletion=one_of(*_MATCHES)
+    ),
 ]
 
 
@@ -39,9 +41,11 @@ MatchOption = Annotated[
 def runs(
     session: Session,
     tape_: TapeArgument,
-    run: Annotated[str | None, typer.Argument(metavar="RUN", help="Show the calls of this run.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Show the calls of this run, by id prefix or name.")
+    ] = None,
 ) -> None:
-    """List the recorded runs of a tape, newest first, or the calls of one."""
+    """List the recorded runs of a tape, newest first, or the calls of one run."""
     from tape.runs.recording import list_runs, read_recording
 
     with session.open(read_only=True) as store:
@@ -77,27 +81,33 @@ def runs(
 def rerun(
     session: Session,
     tape_: TapeArgument,
-    run: Annotated[str | None, typer.Argument(metavar="RUN", help="The run [default: the newest completed].")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run [default: the newest completed one].")
+    ] = None,
     agent: AgentOption = "",
     live_from: Annotated[
-        int | None, typer.Option("--live-from", metavar="CALL", min=1, help="Make this call and all behind it.")
+        int | None,
+        typer.Option(
+            "--live-from", metavar="CALL", min=1, help="Make this call and all later ones for real; needs --into."
+        ),
     ] = None,
     into: Annotated[
-        str | None, typer.Option("--into", metavar="FORK", help="The new fork that what is live is written to.")
+        str | None,
+        typer.Option("--into", metavar="FORK", help="Record the live calls on this new fork; needs --live-from."),
     ] = None,
     tools_live: Annotated[
-        bool, typer.Option("--tools-live", help="Call tools that read, and compare what they give.")
+        bool, typer.Option("--tools-live", help="Call tools that only read, and compare their results.")
     ] = False,
     allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Also call tools that write; only with --into.")
+        bool, typer.Option("--allow-writes", help="Also call tools that write; needs --into.")
     ] = False,
     match: MatchOption = "strict",
-    every: Annotated[bool, typer.Option("--all", help="Go on behind the first difference.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Continue after the first difference.")] = False,
 ) -> None:
-    """Run an agent again against a recorded run, without a model, and tell the first difference."""
+    """Run an agent against a recorded run, without calling a model, and report the first difference."""
     check_choice(match, _MATCHES, "--match")
     if (live_from is None) != (into is None):
-        raise Failure("--live-from and --into go together", "what is live is written to a fork", USAGE)
+        raise Failure("--live-from and --into must be used together", "give both, or neither", USAGE)
     function = _function("--agent", agent)
     from tape.runs.checking import rerun as run_again
 
@@ -131,11 +141,11 @@ def rerun(
 def check(
     session: Session,
     agent: AgentOption = "",
-    label: Annotated[str | None, typer.Option("--label", help="Only tapes with this label.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Only runs of this name.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Check only tapes with this label.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Check only runs with this name.")] = None,
     match: MatchOption = "strict",
 ) -> None:
-    """Run all kept runs again against an agent: the newest completed one of each name on every tape."""
+    """Run an agent against the newest completed run of each name on every tape."""
     check_choice(match, _MATCHES, "--match")
     function = _function("--agent", agent)
     with session.open(read_only=True) as store:
@@ -156,24 +166,31 @@ def check(
 def bisect(
     session: Session,
     tape_: TapeArgument,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run that failed.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The failed run, by id prefix or name.")],
     agent: AgentOption = "",
     check_: Annotated[
         str | None,
-        typer.Option("--check", metavar="MODULE:FUNCTION", help="Tells success, of the fork and the result."),
+        typer.Option(
+            "--check",
+            metavar="MODULE:FUNCTION",
+            help="A function that takes the fork and the result, and returns whether it succeeded.",
+        ),
     ] = None,
     shell: Annotated[
-        str | None, typer.Option("--command", metavar="COMMAND", help="Tells success by ending with 0.")
+        str | None, typer.Option("--command", metavar="COMMAND", help="A shell command that exits with 0 on success.")
     ] = None,
-    tries: Annotated[int, typer.Option("--tries", min=1, help="Live continuations at most.")] = 25,
+    tries: Annotated[int, typer.Option("--tries", min=1, help="Try at most N live continuations.")] = 25,
     allow_writes: Annotated[bool, typer.Option("--allow-writes", help="Also call tools that write.")] = False,
     test: Annotated[
-        str | None, typer.Option("--test", metavar="FILE", help="Write a replay test of the rescued run.")
+        str | None,
+        typer.Option("--test", metavar="FILE", help="Write a replay test of the successful run to this file."),
     ] = None,
 ) -> None:
-    """Find the call of a failed run from which on it could not be rescued, by going on live in forks."""
+    """Find the call after which a failed run could not succeed any more, by trying live forks."""
     if (check_ is None) == (shell is None):
-        raise Failure("give --check or --command", "one of them tells whether a continuation went well", USAGE)
+        raise Failure(
+            "bisect needs either --check or --command", "give the one that decides whether a try succeeded", USAGE
+        )
     function = _function("--agent", agent)
     success = shell if check_ is None else _function("--check", check_)
     with session.open() as store:
@@ -203,7 +220,7 @@ def _function(option: str, text: str) -> Callable[..., Any]:
     """Return the function that ``module:function`` names; the module may be in the current folder."""
     module, _, name = text.partition(":")
     if not module or not name:
-        raise Failure(f"{option}: {text!r} names no function", "write it as MODULE:FUNCTION", USAGE)
+        raise Failure(f"{option}: {text!r} does not name a function", "write it as MODULE:FUNCTION", USAGE)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -211,9 +228,9 @@ def _function(option: str, text: str) -> Callable[..., Any]:
         for part in name.split("."):
             target = getattr(target, part)
     except (ImportError, AttributeError) as error:
-        raise Failure(f"{option}: {error}", "write it as MODULE:FUNCTION", NOT_FOUND) from error
+        raise Failure(f"{option}: cannot load {text!r}: {error}", "write it as MODULE:FUNCTION", NOT_FOUND) from error
     if not callable(target):
-        raise Failure(f"{option}: {text!r} is no function", None, USAGE)
+        raise Failure(f"{option}: {text!r} is not a function", "name a function, as MODULE:FUNCTION", USAGE)
     function: Callable[..., Any] = target
     return function
 

@@ -28,24 +28,26 @@ _TOKEN = "TAPE_MCP_TOKEN"
 )
 def mcp(
     session: Session,
-    write: Annotated[bool, typer.Option("--write", help="Offer tools that write, too.")] = False,
-    http: Annotated[bool, typer.Option("--http", help="Serve HTTP on 127.0.0.1, not standard input.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port for --http; 0 takes a free one.")] = 8321,
+    write: Annotated[bool, typer.Option("--write", help="Also offer tools that write.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Serve HTTP on 127.0.0.1 instead of stdin and stdout.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port for --http; 0 picks a free one.")] = 8321,
     events: Annotated[
         str | None,
-        typer.Option(metavar="TAPE", help="Keep the streams of --http on a tape: cut off clients resume."),
+        typer.Option(
+            metavar="TAPE", help="Store the event streams of --http on this tape, so that clients can resume."
+        ),
     ] = None,
 ) -> None:
-    """Serve the store to MCP clients, read-only unless told otherwise.
+    """Serve the store to MCP clients, read-only unless --write is given.
 
-    With --http every request needs a token: the one in $TAPE_MCP_TOKEN, or a new one that is printed.
+    With --http, every request needs a token: the one in $TAPE_MCP_TOKEN, or a new one that is printed.
     """
     if events is not None and not (http and write):
-        raise Failure("--events writes the streams of --http to a tape", "add --http and --write", USAGE)
+        raise Failure("--events needs --http and --write", "add both", USAGE)
     try:
         from tape.integrations.mcp import TapeEventStore, mcp_server, serve_http
     except ModuleNotFoundError as error:
-        raise Failure(f"this needs the package {error.name!r}", "pip install 'tape-store[mcp]'") from error
+        raise Failure(f"the package {error.name!r} is not installed", "run: pip install 'tape-store[mcp]'") from error
     with session.open(read_only=not write) as store:
         server = mcp_server(store, write=write)
         if not http:

@@ -10,7 +10,7 @@ import typer
 import tape
 from tape.command.addresses import known_tape
 from tape.command.arguments import check_choice, json_object, json_value, point
-from tape.command.exit_codes import USAGE, Failure
+from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
 from tape.command.output import clean
 from tape.command.registry import command, one_of
 from tape.command.show import json_shapes
@@ -34,7 +34,7 @@ def _print_receipt(session: Session, receipt: tape.Receipt) -> None:
     if session.out.as_json:
         session.out.json(json_shapes.receipt(receipt))
         return
-    before = " (recorded before)" if receipt.duplicate else ""
+    before = " (already recorded)" if receipt.duplicate else ""
     of = f" {clean(receipt.message_id)}" if receipt.message_id else ""
     session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), of, before])
 
@@ -49,24 +49,30 @@ def _print_receipt(session: Session, receipt: tape.Receipt) -> None:
 def append(
     session: Session,
     options: dict[str, Any],
-    tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id.")],
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The content; - reads it from stdin.")] = None,
-    role: Annotated[str | None, typer.Option(help="The role [default: user].")] = None,
-    message: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The whole message, in place of text and role; - is stdin.")
+    tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The id of the tape.")],
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="The content of the message; - reads stdin.")
     ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The message's id.")] = None,
-    parent: Annotated[str | None, typer.Option(metavar="MESSAGE", help="The message to go behind.")] = None,
-    root: Annotated[bool, typer.Option("--root", help="Begin a new branch from nothing.")] = False,
-    create: Annotated[bool, typer.Option("--create", help="Create the tape, and the store, if there is none.")] = False,
+    role: Annotated[str | None, typer.Option(help="The role of the message [default: user].")] = None,
+    message: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The whole message, instead of TEXT and --role; - reads stdin.")
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The id of the message.")] = None,
+    parent: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="Append after this message [default: the last one].")
+    ] = None,
+    root: Annotated[bool, typer.Option("--root", help="Start a new branch without a parent message.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the tape and the store if they do not exist.")
+    ] = False,
 ) -> None:
     """Append a message to a tape and print its receipt."""
     if (text is None) == (message is None):
-        raise Failure("give the text, or --message", "see: tape append --help", USAGE)
+        raise Failure("append needs either TEXT or --message", "see: tape append --help", USAGE)
     if message is not None and role is not None:
-        raise Failure("--message holds the role already", "leave out --role", USAGE)
+        raise Failure("--message and --role cannot be combined", "put the role into the JSON", USAGE)
     if root and parent is not None:
-        raise Failure("--root has no --parent", "leave out one of them", USAGE)
+        raise Failure("--root and --parent cannot be combined", "leave out one of them", USAGE)
     if root or parent is not None:
         options["parent"] = parent
     if message is not None:
@@ -76,10 +82,20 @@ def append(
     else:
         content = sys.stdin.read().removesuffix("\n") if text == "-" else text
         whole = {"role": role or "user", "content": content, **({} if id is None else {"id": id})}
-    with session.open(create=create) as store:
-        chat = store.tape(tape_) if create else store.get(tape_)
+    with session.open(create=create, or_else=", or create one with --create") as store:
+        chat = store.tape(tape_) if create else _existing(session, store, tape_)
         receipt = chat.append(whole, **options)
     _print_receipt(session, receipt)
+
+
+def _existing(session: Session, store: tape.Store, id: str) -> tape.Tape:
+    """Return the tape with this id; the error for a missing one names the option that creates it."""
+    try:
+        return store.get(id)
+    except tape.TapeHidden:
+        raise
+    except tape.TapeNotFound as error:
+        raise Failure(str(error), "create it with --create, or see: tape ls", NOT_FOUND) from error
 
 
 @command("tape retract chat-1 m7 --reason 'wrong customer'", "tape retract chat-1 m7 m8 --json", writes=_KEYED)
@@ -87,10 +103,10 @@ def retract(
     session: Session,
     options: dict[str, Any],
     tape_: TapeArgument,
-    messages: Annotated[list[str], typer.Argument(metavar="MESSAGE...", help="The ids of the messages.")],
-    reason: Annotated[str | None, typer.Option(help="Why.")] = None,
+    messages: Annotated[list[str], typer.Argument(metavar="MESSAGE...", help="The ids of the messages to retract.")],
+    reason: Annotated[str | None, typer.Option(help="The reason to record.")] = None,
 ) -> None:
-    """Take messages out of the view. They stay on the tape, and in the past."""
+    """Remove messages from the conversation. They stay in the history of the tape."""
     with session.open() as store:
         receipt = session.find(store, tape_).retract(*messages, reason=reason, **options)
     _print_receipt(session, receipt)
@@ -105,16 +121,16 @@ def handoff(
     session: Session,
     options: dict[str, Any],
     tape_: TapeArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the checkpoint is called.")],
-    summary: Annotated[str, typer.Option(help="What was done.")],
-    phase: Annotated[str | None, typer.Option(help="The phase that begins.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the handoff.")],
+    summary: Annotated[str, typer.Option(help="A summary of the work so far.")],
+    phase: Annotated[str | None, typer.Option(help="The name of the phase that starts.")] = None,
     next_steps: Annotated[
-        list[str] | None, typer.Option("--next", metavar="STEP", help="What comes next; may be repeated.")
+        list[str] | None, typer.Option("--next", metavar="STEP", help="A next step; may be repeated.")
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="Who goes on from here.")] = None,
-    state: Annotated[str | None, typer.Option(metavar="JSON", help="State to begin with.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="Who takes over.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="JSON", help="The state to hand over.")] = None,
 ) -> None:
-    """Set a handoff: from here on context starts with its summary and next steps."""
+    """Hand over to the next phase: context then starts with this summary and the next steps."""
     begun = None if state is None else json_value(state, "--state")
     with session.open() as store:
         receipt = session.find(store, tape_).handoff(
@@ -133,11 +149,13 @@ def fork(
     session: Session,
     options: dict[str, Any],
     tape_: TapeArgument,
-    id: Annotated[str | None, typer.Option("--id", help="The fork's id [default: a new one].")] = None,
-    name: Annotated[str | None, typer.Option(help="The fork's name.")] = None,
-    at: Annotated[str | None, typer.Option("--at", metavar="POINT", help="Where [default: now].")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The id of the fork [default: a generated one].")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the fork.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="POINT", help="Where to fork [default: the last entry].")
+    ] = None,
 ) -> None:
-    """Fork a tape: a new one that inherits it up to a point, and copies nothing."""
+    """Create a fork: a tape that shares this one's history up to a point, without copying it."""
     with session.open() as store:
         named = session.address(store, tape_, at)
         # A point that is not there is an error with the next step.
@@ -150,7 +168,7 @@ def fork(
         return
     session.out.line(clean(child.id))
     if before is not None:
-        session.out.note(f"the fork was there already, with {count(child.entry_count, 'entry')}")
+        session.out.note(f"the fork already existed, with {count(child.entry_count, 'entry')}")
 
 
 @command(
@@ -164,28 +182,35 @@ def merge(
     session: Session,
     options: dict[str, Any],
     tape_: TapeArgument,
-    child: Annotated[str, typer.Argument(metavar="FORK", help="The fork to take from.")],
+    child: Annotated[str, typer.Argument(metavar="FORK", help="The fork to merge.")],
     strategy: Annotated[
-        str, typer.Option(metavar="STRATEGY", help="replay, squash or link.", autocompletion=one_of(*_STRATEGIES))
+        str,
+        typer.Option(
+            metavar="STRATEGY", help="How to merge: replay, squash or link.", autocompletion=one_of(*_STRATEGIES)
+        ),
     ] = "replay",
     on_conflict: Annotated[
         str,
         typer.Option(
-            metavar="SIDE", help="Where both changed the same: fail, ours or theirs.", autocompletion=one_of(*_SIDES)
+            metavar="SIDE",
+            help="What to do if both sides changed the same thing: fail, ours or theirs.",
+            autocompletion=one_of(*_SIDES),
         ),
     ] = "fail",
-    summary: Annotated[str | None, typer.Option(help="Of a squash: the one message's content.")] = None,
+    summary: Annotated[str | None, typer.Option(help="With squash: the content of the one message.")] = None,
     fields: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Of a squash: further fields of the message.")
+        str | None, typer.Option(metavar="JSON", help="With squash: more fields of that message.")
     ] = None,
 ) -> None:
-    """Take what is new on a fork into its parent. What is merged already is never taken twice."""
+    """Merge the new messages of a fork into its parent. Merging again adds nothing twice."""
     check_choice(strategy, _STRATEGIES, "--strategy")
     check_choice(on_conflict, _SIDES, "--on-conflict")
     more = json_object(fields, "--fields") or {}
     clash = sorted({"child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
     if clash:
-        raise Failure(f"--fields: a message cannot have {clash[0]!r} here", None, USAGE)
+        raise Failure(
+            f"--fields: {clash[0]!r} is not a field of the message", f"use --{clash[0].replace('_', '-')}", USAGE
+        )
     with session.open() as store:
         receipt = session.find(store, tape_).merge(
             session.find(store, child), strategy=strategy, on_conflict=on_conflict, summary=summary, **options, **more
@@ -194,11 +219,11 @@ def merge(
         session.out.json(json_shapes.members(receipt))
         return
     if receipt.duplicate:
-        session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), " nothing new"])
+        session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), " already up to date"])
         return
     facts = [count(len(receipt.message_ids), "message")]
     facts += [count(len(receipt.changed), "change")] if receipt.changed else []
-    facts += [f"{count(len(receipt.kept), 'conflict')} kept as they were"] if receipt.kept else []
+    facts += [f"{count(len(receipt.kept), 'conflict')} kept as on the parent"] if receipt.kept else []
     session.out.line([(f"{clean(receipt.tape)}:{receipt.seq}", "seq"), f" {', '.join(facts)}"])
 
 
@@ -207,9 +232,9 @@ def discard(
     session: Session,
     options: dict[str, Any],
     tape_: TapeArgument,
-    reason: Annotated[str | None, typer.Option(help="Why.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason to record.")] = None,
 ) -> None:
-    """Close a fork for good, with a receipt on its parent. It stays readable."""
+    """Close a fork without merging it. It stays readable and cannot be reopened."""
     with session.open() as store:
         receipt = session.find(store, tape_).discard(reason, **options)
     _print_receipt(session, receipt)
@@ -220,9 +245,9 @@ def hide(
     session: Session,
     options: dict[str, Any],
     tape_: TapeArgument,
-    reason: Annotated[str | None, typer.Option(help="Why.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason to record.")] = None,
 ) -> None:
-    """Take a tape out of lists, searches and reads; its forks go on reading what they inherit."""
+    """Hide a tape from lists, searches and reads. Its forks still read what they inherit."""
     with session.open() as store:
         receipt = session.find(store, tape_).hide(reason, **options)
     _print_receipt(session, receipt)
@@ -232,9 +257,9 @@ def hide(
 def unhide(
     session: Session,
     options: dict[str, Any],
-    tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The tape's id, in full.")],
+    tape_: Annotated[str, typer.Argument(metavar="TAPE", help="The full id of the tape.")],
 ) -> None:
-    """Show a hidden tape again, as it was."""
+    """Show a hidden tape again."""
     with session.open() as store:
         receipt = store.tape(tape_).unhide(**options)
     _print_receipt(session, receipt)

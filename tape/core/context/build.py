@@ -205,7 +205,7 @@ class Context:
         not built by a tape.
         """
         if self._explain is None:
-            raise InvalidEntry("context", "was not built by a tape, which alone can explain it")
+            raise InvalidEntry("context", "must be built by context() of a tape to be explained")
         return self._explain(self, against=against, api=api, prices=prices)
 
     def _neutral(self) -> list[shapes.Neutral]:

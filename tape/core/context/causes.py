@@ -28,11 +28,11 @@ def replaces(shown: Entry | None, moved: Entry | None) -> bool:
 def why_moved(entry: Entry | None, manifest: Manifest) -> tuple[str, str]:
     """Return what moved a byte: the cause as one word, and as a sentence."""
     if entry is None:
-        return "settings", "the entry that moved it cannot be read"
+        return "settings", "the entry that caused the change cannot be read"
     payload, kind = entry.payload, entry.kind
     if isinstance(payload, payloads.Block):
         cause = "prompt" if payload.op == "freeze" else "block"
-        return cause, "the prompt was frozen anew" if cause == "prompt" else f"block {payload.label!r}: {payload.op}"
+        return cause, "the prompt was frozen" if cause == "prompt" else f"block {payload.label!r}: {payload.op}"
     if isinstance(payload, payloads.Revise):
         return kind, f"message {payload.id!r} was revised"
     if isinstance(payload, payloads.Retract | payloads.Restore):
@@ -41,10 +41,10 @@ def why_moved(entry: Entry | None, manifest: Manifest) -> tuple[str, str]:
         return kind, f"{named} {done}" if payload.ids else "a clear was undone"
     if isinstance(payload, payloads.Append):
         if payload.parent is UNSET and (manifest.altered or manifest.excluded) and manifest.budget is not None:
-            return "budget", "with this message the rest no longer fits the budget as it was"
-        return kind, f"message {payload.id!r} changed what stands before it"
+            return "budget", "with this message, the earlier messages no longer fit the budget unchanged"
+        return kind, f"message {payload.id!r} changed how earlier messages are shown"
     if isinstance(payload, payloads.Compact):
-        return kind, f"a summary stands for {len(payload.covers)} messages"
+        return kind, f"a summary replaced {len(payload.covers)} messages"
     if isinstance(payload, _ANCHORS):
-        return kind, f"the context begins at {payload.name!r}"
+        return kind, f"the context now starts at {payload.name!r}"
     return kind, {"switch": "another branch is active", "clear": "all messages were cleared"}.get(kind, kind)

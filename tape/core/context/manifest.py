@@ -122,7 +122,7 @@ def altered(items: Sequence[Item]) -> list[Altered]:
 
 
 def _why_altered(item: Item) -> str:
-    return item.why or ("a summary stands for what it covers" if _made(item) else "altered by the policy")
+    return item.why or ("a summary replaces the messages it covers" if _made(item) else "altered by the policy")
 
 
 def _in_full(item: Item) -> bool:

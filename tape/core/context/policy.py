@@ -260,13 +260,13 @@ def check_policy(policy: Any) -> Policy:
     """Return a policy of the caller's if it can be one."""
     name, version = getattr(policy, "name", None), getattr(policy, "version", None)
     if isinstance(policy, type) or not callable(getattr(policy, "shape", None)):
-        raise InvalidEntry("policy", f"must be a Policy, with name, version and shape(), not {shown(policy)}")
+        raise InvalidEntry("policy", f"must be a Policy (with name, version and shape()), not {shown(policy)}")
     if not isinstance(name, str) or type(version) is not int:
-        raise InvalidEntry("policy", "must have a name that is a string and a version that is a number")
+        raise InvalidEntry("policy", "name must be a string and version an integer")
     if isinstance(policy, Standard) and not all(
         type(value) is int and value >= 0 for value in (policy.head, policy.recent, policy.tool_chars)
     ):
-        raise InvalidEntry("policy", "head, recent and tool_chars must be whole numbers of at least 0")
+        raise InvalidEntry("policy", "head, recent and tool_chars must be integers of at least 0")
     checked: Policy = policy
     return checked
 

@@ -139,7 +139,7 @@ def recordable(payload: Payload) -> bytes:
     except (msgspec.MsgspecError, UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidEntry(payload.kind, f"cannot be recorded: {error}") from error
     if not same:
-        raise InvalidEntry(payload.kind, "cannot be recorded and read back equal")
+        raise InvalidEntry(payload.kind, "does not survive a JSON round trip")
     return raw
 
 
@@ -159,7 +159,7 @@ def _upcast(kind: str, version: int, raw: bytes) -> bytes:
     """Return ``raw`` as the version that this release writes."""
     current = _TYPES[kind].version
     if version > current:
-        raise ValueError(f"this release reads versions up to {current}")
+        raise ValueError(f"this release reads versions up to {current}; upgrade tape-store")
     value: dict[str, Any] | None = None
     for step in range(version, current):
         upcast = _upcasters[kind, step]
@@ -172,7 +172,7 @@ def _id_in(key: str) -> str:
     """Return the id of the message whose entry has this key; ValueError for a key that holds none."""
     message_id = key.removeprefix(MESSAGE)
     if not message_id or len(message_id) == len(key):
-        raise ValueError(f"neither the entry nor its key {key!r} tells the id of the message")
+        raise ValueError(f"neither the payload nor the key {key!r} contains the message id")
     return message_id
 
 

@@ -77,7 +77,7 @@ def period(seconds: Any) -> float:
     """Return the duration of a lease in seconds; raises InvalidEntry for 0."""
     length = strict.seconds(seconds, "seconds")
     if not length:
-        raise InvalidEntry("seconds", "must be more than 0 seconds")
+        raise InvalidEntry("seconds", "must be greater than 0")
     return length
 
 

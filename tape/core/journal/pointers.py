@@ -31,7 +31,7 @@ class Pointer(Struct, frozen=True):
         """Return the pointer in a text; raises InvalidEntry for anything else."""
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise InvalidEntry("pointer", f"must be tape:<tape>@<seq>#<hash>, not {strict.shown(text)}")
+            raise InvalidEntry("pointer", f"must have the form tape:<tape>@<seq>#<hash>, not {strict.shown(text)}")
         name, seq, hash = match.groups()
         tape = strict.identifier(unquote(name, errors="surrogateescape"), "pointer")
         return cls(tape, strict.seq(int(seq), "pointer"), hash)

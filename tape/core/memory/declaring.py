@@ -25,19 +25,19 @@ def declared_slots(slots: Any) -> dict[str, Slot]:
     by_name: dict[str, Slot] = {}
     for slot in strict.listed(slots, "slots"):
         if not isinstance(slot, Slot):
-            raise InvalidEntry("slots", f"must be Slots, not {shown(slot)}")
+            raise InvalidEntry("slots", f"every item must be a Slot, not {shown(slot)}")
         strict.identifier(slot.name, "slots.name")
         if type(slot.version) is not int or not 0 < slot.version <= strict.MAX_INT:
-            raise InvalidEntry("slots.version", f"must be a number of at least 1, not {shown(slot.version)}")
+            raise InvalidEntry("slots.version", f"must be a positive integer, not {shown(slot.version)}")
         if not isinstance(slot.migrate, Mapping) or not all(
             type(version) is int and callable(step) for version, step in slot.migrate.items()
         ):
-            raise InvalidEntry("slots.migrate", "must give a function for each version")
+            raise InvalidEntry("slots.migrate", "must map each version (an integer) to a function")
         if slot.type is not None:
             try:
                 typed.decoder(slot.type)
             except Exception as error:
-                raise InvalidEntry("slots.type", f"{shown(slot.type)} is no type of values: {error}") from error
+                raise InvalidEntry("slots.type", f"{shown(slot.type)} cannot be used as a type: {error}") from error
         by_name[slot.name] = slot
     return by_name
 
@@ -47,7 +47,7 @@ def declared_blocks(blocks: Any) -> list[BlockSpec]:
     specs: list[BlockSpec] = strict.listed(blocks, "blocks")
     for block in specs:
         if not isinstance(block, BlockSpec):
-            raise InvalidEntry("blocks", f"must be BlockSpecs, not {shown(block)}")
+            raise InvalidEntry("blocks", f"every item must be a BlockSpec, not {shown(block)}")
         strict.identifier(block.label, "blocks.label")
         if block.description is not None:
             strict.text(block.description, "blocks.description", empty=True)
@@ -59,7 +59,7 @@ def declared_blocks(blocks: Any) -> list[BlockSpec]:
             raise InvalidEntry("blocks.provider", f"must have list() and load(key), not {shown(block.provider)}")
         for call in ("list", "load", "search"):
             if inspect.iscoroutinefunction(getattr(block.provider, call, None)):
-                raise InvalidEntry("blocks.provider", f"must have plain functions, and {call} is async")
+                raise InvalidEntry("blocks.provider", f"{call}() must be a plain function, not async")
     _check_apart(specs)
     return specs
 
@@ -69,7 +69,10 @@ def _check_apart(blocks: list[BlockSpec]) -> None:
     for block in blocks:
         other = provider_of(block.label, [candidate for candidate in blocks if candidate is not block])
         if other is not None:
-            raise InvalidEntry("blocks.label", f"{block.label!r} could be a document of {other.label!r}")
+            raise InvalidEntry(
+                "blocks.label",
+                f"{block.label!r} clashes with the documents of block {other.label!r}; rename one of the blocks",
+            )
 
 
 def counting(counter: Any) -> Counter | None:

@@ -71,7 +71,7 @@ def label_of(label: str, key: str) -> str:
     """Return the label under which a document is kept; raises InvalidEntry for a key that is too long."""
     whole = f"{strict.identifier(label, 'label')}/{strict.identifier(key, 'document')}"
     if len(label) > LONGEST_LABEL - 2:
-        why = f"must have at most {LONGEST_LABEL - 2} characters, which leaves room for the key of a document"
+        why = f"must have at most {LONGEST_LABEL - 2} characters, to leave room for a document key"
         raise InvalidEntry("label", why)
     if len(whole) > LONGEST_LABEL:
         raise InvalidEntry("document", f"must have at most {LONGEST_LABEL - len(label) - 1} characters")
@@ -89,7 +89,10 @@ def fetched(spec: BlockSpec, call: str, *arguments: Any) -> Any:
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
-        raise InvalidEntry("document", f"{call} of the provider of {spec.label!r} returned something to await")
+        raise InvalidEntry(
+            "document",
+            f"{call}() of the provider of {spec.label!r} returned an awaitable; it must return a plain value",
+        )
     return answer
 
 
@@ -102,10 +105,10 @@ def listed(spec: BlockSpec) -> list[tuple[str, str]]:
             label_of(spec.label, key)
             documents.append((key, strict.text(description or "", "description", empty=True)))
     except InvalidEntry as error:
-        why = f"the provider of {spec.label!r} lists what cannot be shown: {error.field} {error.why}"
+        why = f"the provider of {spec.label!r} lists an invalid document: {error.field} {error.why}"
         raise InvalidEntry("document", why) from error
     except Exception as error:
-        why = f"the provider of {spec.label!r} must list pairs of a key and a description: {error}"
+        why = f"the provider of {spec.label!r} must list (key, description) pairs: {error}"
         raise InvalidEntry("document", why) from error
     return documents
 
@@ -161,15 +164,17 @@ class LoadBlock(Intent, kw_only=True):
         payload = self._payload()
         before = look.slot(slots.BLOCK + payload.label)
         if self.text is None and not (isinstance(before, payloads.Block) and before.loaded):
-            raise InvalidEntry("document", f"{self.name!r} of {self.label!r} is not loaded")
+            raise InvalidEntry("document", f"{self.name!r} is not loaded in block {self.label!r}")
         if self.text is not None and self.max_tokens is not None:
             held = {slot: entry for slot, _, entry in look.slots(f"{slots.BLOCK}{self.label}/")}
             held[slots.BLOCK + payload.label] = payload
             texts = [block.text for block in held.values() if isinstance(block, payloads.Block) and block.loaded]
             tokens = sum(self.counter(text) for text in texts if text)
             if tokens > self.max_tokens:
-                why = f"takes {tokens} tokens with what is loaded; block {self.label!r} holds {self.max_tokens}"
-                raise InvalidEntry("text", f"{why}: unload something first")
+                why = (
+                    f"needs {tokens} tokens with the loaded documents, but block {self.label!r} holds {self.max_tokens}"
+                )
+                raise InvalidEntry("text", f"{why}; unload a document first")
         return Planned(payload, head.place)
 
 

@@ -77,7 +77,7 @@ def parse_prices(raw: bytes, name: str) -> Prices:
     try:
         return typed.decode(raw, Prices)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidEntry("prices", f"{name} is no table of prices: {error}") from error
+        raise InvalidEntry("prices", f"{name} is not a valid price table: {error}") from error
 
 
 class UsageRow(Struct, frozen=True, kw_only=True):

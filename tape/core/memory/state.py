@@ -99,7 +99,10 @@ def current(payload: payloads.State, spec: Slot | None) -> Any | UnsetType:
     """Return a slot's value, migrated to the version that this program declares; the tape is not changed."""
     held = migrated(payload, spec)
     if spec is not None and held.value is not UNSET and held.version < spec.version:
-        raise InvalidEntry(spec.name, f"has version {held.version} and there is no migrator to {held.version + 1}")
+        raise InvalidEntry(
+            spec.name,
+            f"the stored value has version {held.version}, and the slot has no migrator to version {held.version + 1}",
+        )
     return held.value
 
 
@@ -224,7 +227,7 @@ class ChangeBlock(Intent, kw_only=True):
             )
         if before.loaded:
             # Also where its provider is not declared: text from outside must not become a part of the prompt.
-            raise InvalidEntry("label", f"{self.label!r} is a loaded document: use load_block and unload_block")
+            raise InvalidEntry("label", f"{self.label!r} is a loaded document; use load_block() or unload_block()")
         text = self.text
         if self.op == "remove" and before.text is None:
             raise InvalidEntry("label", f"there is no block {self.label!r}")
@@ -243,7 +246,7 @@ class ChangeBlock(Intent, kw_only=True):
         if payload.max_tokens is not None and text is not None:
             tokens = self.counter(text)
             if tokens > payload.max_tokens:
-                raise InvalidEntry("text", f"takes {tokens} tokens; block {self.label!r} holds {payload.max_tokens}")
+                raise InvalidEntry("text", f"has {tokens} tokens, but block {self.label!r} holds {payload.max_tokens}")
         return Planned(payload, head.place)
 
 
@@ -379,7 +382,7 @@ def usage_of(payload: Any, tape: str = "", seq: int = 0) -> Usage:
     if payload is None:
         return Usage()
     if not isinstance(payload, payloads.Usage | payloads.Merge) or len(payload.totals) != 5:
-        raise Corrupt(tape, seq, "the usage entry holds no totals")
+        raise Corrupt(tape, seq, "the usage entry has no totals")
     return Usage(*payload.totals)
 
 
@@ -389,7 +392,7 @@ def whole_number(value: Any, field: str, *, most: int | None = strict.MAX_INT) -
     What is only recorded and added up, such as usage, may be of any size.
     """
     if type(value) is not int or value < 0 or (most is not None and value > most):
-        raise InvalidEntry(field, f"must be a whole number of at least 0, not {strict.shown(value)}")
+        raise InvalidEntry(field, f"must be an integer of at least 0, not {strict.shown(value)}")
     return value
 
 

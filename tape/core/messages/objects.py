@@ -32,7 +32,7 @@ def as_dict(value: Any, field: str) -> dict[str, Any]:
     try:
         made = dumped(value)
     except Exception as error:
-        raise InvalidEntry(field, f"is a {type(value).__name__} that cannot be turned into a dict: {error}") from error
+        raise InvalidEntry(field, f"is a {type(value).__name__} that cannot be converted to a dict: {error}") from error
     if not isinstance(made, dict):
         raise InvalidEntry(
             field, f"must be a dict, or an object with to_dict() or model_dump(), not {type(value).__name__}"

@@ -174,7 +174,7 @@ class AddAnchor(Plain, kw_only=True):
         if isinstance(payload, payloads.Anchor):
             for seq in payload.parents:
                 if not look.is_anchor(seq):
-                    raise InvalidEntry("parents", f"seq {seq} is no anchor of this tape")
+                    raise InvalidEntry("parents", f"seq {seq} is not an anchor of this tape")
         return Planned(payload, head.place)
 
 

@@ -256,13 +256,13 @@ def _whole(message: Any, role: Any, content: Any, field: str) -> dict[str, Any]:
     """Return the message that a caller gave whole, or as its role and content."""
     if message is not None:
         if role is not None or content is not UNSET:
-            raise InvalidEntry(field, "give either a message or role= and content=, not both")
+            raise InvalidEntry(field, "pass either a message or role= and content=, not both")
         return message if isinstance(message, dict) else as_dict(message, field)
     made = {} if role is None else {"role": role}
     if content is not UNSET:
         made["content"] = content
     if not made:
-        raise InvalidEntry(field, "give a message, or role= and content=")
+        raise InvalidEntry(field, "pass a message, or role= and content=")
     return made
 
 
@@ -297,7 +297,7 @@ def message_intents(
             id = strict.identifier(id, f"ids[{index}]")
         intent = add_message(message, None, UNSET, id, None, CHAIN if index else parent, new_id, field=field)
         if intent.id in seen:
-            why = f"{intent.id!r} is the id of a message before it in the batch"
+            why = f"an earlier message of the batch already has the id {intent.id!r}"
             if id is not None:
                 raise InvalidEntry(f"ids[{index}]", why)
             raise InvalidEntry(f"{field}.id", f"{why}; pass ids= to keep the messages' own ids as data")
@@ -315,7 +315,7 @@ def matching(values: Any, length: int, field: str) -> list[Any]:
         return [None] * length
     listed = strict.listed(values, field)
     if len(listed) != length:
-        raise InvalidEntry(field, f"has {len(listed)} elements for {length} messages")
+        raise InvalidEntry(field, f"has {len(listed)} items, but there are {length} messages")
     return listed
 
 
@@ -342,11 +342,13 @@ def _revised(message_id: str, current: dict[str, Any], message: dict[str, Any] |
         return {**current, "content": content}
     role = current.get("role")
     if message.get("role", role) != role:
-        raise InvalidEntry("message.role", f"a revision keeps the role {role!r}; append a new message instead")
+        raise InvalidEntry("message.role", f"a revision must keep the role {role!r}; append a new message instead")
     fixed: dict[str, Any] = {}
     if current.get("id") == message_id:
         if message.get("id", message_id) != message_id:
-            raise InvalidEntry("message.id", f"a revision keeps the id {message_id!r}; append a new message instead")
+            raise InvalidEntry(
+                "message.id", f"a revision must keep the id {message_id!r}; append a new message instead"
+            )
         fixed["id"] = message_id
     if "role" in current:
         fixed["role"] = role

@@ -55,7 +55,11 @@ class RestoreMessages(Intent, kw_only=True):
         for message_id in self.ids:
             place, placed, standing = known_place(look, message_id)
             if not standing.out(head.cleared):
-                why = "is not retracted" if standing.live else "is hidden with the call it answers: restore that"
+                why = (
+                    "is not retracted"
+                    if standing.live
+                    else "is hidden because its tool call is; restore the call instead"
+                )
                 raise InvalidEntry("ids", f"message {message_id!r} {why}")
             # Under several clears a message belongs to the first that came after it.
             clear = min((seq for seq, _ in clears if seq >= standing.since), default=0) if standing.live else 0
@@ -82,7 +86,7 @@ class RestoreMessages(Intent, kw_only=True):
     def _undo(self, look: Lookup) -> payloads.Restore:
         clears = look.clears()
         if not clears:
-            raise InvalidEntry("ids", "there is no clear to undo; name the messages to restore")
+            raise InvalidEntry("ids", "there is no clear to undo; pass the ids of the messages to restore")
         clear, hidden = clears[0]
         beneath = clears[1][0] if len(clears) > 1 else 0
         # What was brought back by itself since the clear may have changed since: its results follow it. And a result

@@ -87,7 +87,7 @@ def named(expected: Any) -> tuple[str, int] | int | None:
             return tape, strict.seq(seq, "expected")
     elif expected is None or type(expected) is int:
         return None if expected is None else strict.seq(expected, "expected")
-    raise InvalidEntry("expected", "must be a Summary, a pair of tape and seq, a seq, or None for no summary yet")
+    raise InvalidEntry("expected", "must be a Summary, a (tape, seq) pair, a seq, or None if there is no summary yet")
 
 
 class AddSummary(Intent, kw_only=True):
@@ -105,7 +105,7 @@ class AddSummary(Intent, kw_only=True):
         first, first_standing = visible_place(look, head, self.first)
         last, last_standing = visible_place(look, head, self.last)
         if not look.contains(head.place, last) or not look.contains(last, first):
-            raise InvalidEntry("last", f"{self.first!r} to {self.last!r} is no run of messages on the active branch")
+            raise InvalidEntry("last", f"{self.first!r} to {self.last!r} is not a run of messages on the active branch")
         held, _ = in_force(look.compactions_on(head.place))
         latest = newest(held)
         if not self._expects(look, latest):
@@ -114,7 +114,7 @@ class AddSummary(Intent, kw_only=True):
             raise InvalidEntry("first", "the run would cross the latest anchor")
         for compaction in held:
             if compaction.overlaps(first.ordinal, last.ordinal) and not compaction.within(first.ordinal, last.ordinal):
-                raise InvalidEntry("first", f"the run partly overlaps the summary of seq {compaction.seq}")
+                raise InvalidEntry("first", f"the run partly overlaps the summary at seq {compaction.seq}")
         run = look.run(first, last)
         self._check_calls(head, look, run)
         payload = payloads.Compact(
@@ -151,17 +151,17 @@ class AddSummary(Intent, kw_only=True):
         for message in run:
             # A call that a clear hides counts as well: undoing the clear would restore it without its result.
             if any(answer.maker not in inside and makes(look, {}, answer, 0) for answer in message.answers):
-                raise InvalidEntry("first", "the run would part a tool result from its call")
+                raise InvalidEntry("first", "the run would separate a tool result from its call")
             if message.calls and any(
                 place not in inside and look.contains(head.place, place) and self._answered(head, look, message, place)
                 for place in look.answers(message.place)
             ):
-                raise InvalidEntry("last", "the run would part a tool call from its result")
+                raise InvalidEntry("last", "the run would separate a tool call from its result")
             for call in message.waiting:
                 if (message.place, call) not in settled:
                     raise InvalidEntry(
                         "last",
-                        f"the tool call {call!r} of message {message.id!r} has no result yet: it must stay visible",
+                        f"the tool call {call!r} of message {message.id!r} has no result yet, so it must stay visible",
                     )
 
     def _answered(self, head: Head, look: Lookup, message: Covered, place: Place) -> bool:

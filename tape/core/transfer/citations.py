@@ -89,4 +89,4 @@ class Citations:
 
 
 def _contradicts(cited: Citation) -> str:
-    return f"seq {cited.by_seq} of tape {cited.by!r} cites another seq {cited.seq} of tape {cited.tape!r} than there is"
+    return f"seq {cited.by_seq} of tape {cited.by!r} cites seq {cited.seq} of tape {cited.tape!r} with a different hash"

@@ -120,12 +120,12 @@ class Checker:
         """Check one more line, newline included."""
         self.line += 1
         if self.ended:
-            raise self.wrong("there is something behind the end")
+            raise self.wrong("there is data after the end of the export")
         if not raw.endswith(b"\n"):
-            raise self.wrong("the line is cut off")
+            raise self.wrong("the line is truncated")
         text = raw[:-1]
         if self._remaining:
-            entry = self._decoded(text, "an entry", _entry_line)
+            entry = self._decoded(text, "an entry line", _entry_line)
             if self._checked is None:
                 self._entry(entry)
             self._remaining -= 1
@@ -133,16 +133,16 @@ class Checker:
             self._digest.update(raw)
             return entry
         if text.startswith(b'{"tapes":'):
-            end = self._decoded(text, "the end", _end_line)
+            end = self._decoded(text, "the end line", _end_line)
             if (end.tapes, end.entries, end.digest) != (self._tapes, self._entries, self._digest.hexdigest()):
-                raise self.wrong("the lines before are not those that were exported")
+                raise self.wrong("the checksum or the counts do not match the lines above, so the file was altered")
             if self._checked not in (None, end.digest):
-                raise self.wrong("the file was changed while it was read")
+                raise self.wrong("the file changed while it was being read")
             self.ended = True
             return end
-        tape = self._decoded(text, "a tape", _tape_line)
+        tape = self._decoded(text, "a tape line", _tape_line)
         if tape.format != FORMAT:
-            raise self.wrong(f"format {tape.format} is not known; this release reads {FORMAT}")
+            raise self.wrong(f"unknown format {tape.format}; this release reads format {FORMAT}")
         self._name(tape.tape, "tape", reserved=False)
         self._digest.update(raw)
         self.tape, self._remaining, self.head = tape, tape.entries, Head.blank(chain.ZERO)
@@ -153,7 +153,7 @@ class Checker:
         """Check that nothing is missing at the end."""
         if not self.ended:
             self.line += 1
-            raise self.wrong("the file ends too early")
+            raise self.wrong("the file is incomplete: its end line is missing")
 
     def _decoded(self, text: bytes, what: str, decode: Callable[[bytes], T]) -> T:
         try:
@@ -161,8 +161,8 @@ class Checker:
             if self._checked is not None or encode(line) == text:
                 return line
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise self.wrong(f"not {what}: {error}") from None
-        raise self.wrong(f"not {what} as it was exported")
+            raise self.wrong(f"expected {what}: {error}") from None
+        raise self.wrong(f"expected {what}, but the line is not written as an export writes it")
 
     def _name(self, value: str, field: str, *, reserved: bool = True) -> None:
         try:
@@ -191,13 +191,13 @@ class Checker:
         assert self.tape is not None
         tape, head = self.tape.tape, self.head
         if entry.seq != head.seq + 1:
-            raise self.wrong(f"entry {head.seq + 1} of tape {tape!r} was expected, not {entry.seq}")
+            raise self.wrong(f"expected seq {head.seq + 1} of tape {tape!r}, not seq {entry.seq}")
         if (entry.kind == "open") != (entry.seq == 1):
-            raise self.wrong("the first entry of a tape, and only that, opens it")
+            raise self.wrong("the first entry of a tape, and no other, must be of kind 'open'")
         if entry.stamp < head.stamp:
             raise self.wrong("the entry is older than the one before it")
         if entry.stamp > LAST_STAMP:
-            raise self.wrong("the entry was recorded at a time that no calendar has")
+            raise self.wrong("the timestamp {entry.stamp} of the entry is out of range")
         self._name(entry.key, "key")
         if entry.actor is not None:
             self._name(entry.actor, "actor")
@@ -230,13 +230,15 @@ class Checker:
             self.payload = payload = payloads.decode(entry.kind, entry.version, raw, key=entry.key)
             self._texts(payload)
             if isinstance(payload, payloads.Status) and payload.status not in _STATUSES:
-                raise self.wrong(f"there is no status {payload.status!r}")
+                raise self.wrong(f"unknown status {payload.status!r}")
             self.head, self.ops = fold(head, entry.seq, hash, entry.stamp, place, payload)
             if not 0 <= self.head.messages <= entry.seq:
-                raise self.wrong("the entry counts messages that were never there")
+                raise self.wrong(
+                    "the tape would have {self.head.messages} messages after {entry.seq} entries, which is impossible"
+                )
         except Corrupt as error:
             raise self.wrong(error.what) from None
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise self.wrong(f"the entry cannot be read: {error}") from None
         if entry.seq == self.tape.entries and entry.hash != self.tape.hash:
-            raise self.wrong("the tape does not end as its first line says")
+            raise self.wrong("the hash of the last entry is not the one in the tape's first line")

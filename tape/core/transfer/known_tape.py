@@ -134,7 +134,7 @@ class KnownTape:
             return self, self.seq
         ancestor = self.ancestors.get(tape)
         if ancestor is None:
-            raise Unsound(f"the entry names tape {tape!r}, which the tape does not inherit from")
+            raise Unsound(f"the entry refers to tape {tape!r}, which the tape does not inherit from")
         return ancestor
 
     def lane(self, place: Place) -> Lane:
@@ -143,9 +143,9 @@ class KnownTape:
         lane = tape.lanes.get(place.lane)
         index = place.ordinal - lane.base.ordinal - 1 if lane is not None else -1
         if lane is None or not 0 <= index < len(lane.placed):
-            raise Unsound(f"the entry names lane {place.lane}, depth {place.ordinal}, where there is no message")
+            raise Unsound(f"the entry refers to lane {place.lane}, depth {place.ordinal}, which has no message")
         if lane.placed[index] > upto:
-            raise Unsound(f"the entry names seq {lane.placed[index]}, which the tape does not see")
+            raise Unsound(f"the entry refers to seq {lane.placed[index]}, which the tape cannot see")
         return lane
 
     def placed(self, place: Place) -> int:
@@ -166,10 +166,10 @@ class KnownTape:
         """Check that an entry, of the tape or an ancestor, holds a body of the message at a place."""
         tape, upto = self.holder(of)
         if not 0 < seq <= upto:
-            raise Unsound(f"the entry names seq {seq}, which the tape does not see")
+            raise Unsound(f"the entry refers to seq {seq}, which the tape cannot see")
         placing = of == place.tape and seq == self.placed(place)
         if not placing and tape.revisions.get(seq) != self._where(place):
-            raise Unsound(f"seq {seq} holds no body of the message that the entry names")
+            raise Unsound(f"seq {seq} does not contain the message that the entry refers to")
 
     def at_depth(self, place: Place, depth: int) -> Place:
         """Return the place at a depth on the path to another."""
@@ -178,7 +178,7 @@ class KnownTape:
             if depth > base.ordinal:
                 return Place(place.lane, depth, place.tape)
             if base == ROOT:
-                raise Unsound(f"there is no depth {depth} on the path")
+                raise Unsound(f"the path has no depth {depth}")
             place = Place(base.lane, base.ordinal, base.tape or place.tape)
 
     def run(self, place: Place, lo: int) -> set[int]:

@@ -53,10 +53,10 @@ class References:
             if isinstance(payload, p.Open):
                 self._inherit(tape, payload)
             elif not isinstance(payload, p.Append | p.Switch) and after.place != tape.head.place:
-                raise Unsound("the entry moves the head, which its kind never does")
+                raise Unsound("the entry moves the head, which entries of its kind cannot do")
             _CHECKS[type(payload)](tape, after, payload)
             if isinstance(payload, p.Erase) and not (source and source[0] is None and 0 < source[1] < after.seq):
-                raise Unsound("the entry erases nothing that is on the tape")
+                raise Unsound("the entry erases an entry that is not on the tape")
         except InvalidEntry as error:
             raise Unsound(str(error)) from None
         tape.apply(after, payload, ops)
@@ -68,7 +68,7 @@ class References:
         layers = entry.parent.layers
         names = [layer.tape for layer in layers]
         if not names or (entry.parent.tape, entry.parent.seq) != (names[0], layers[0].asof):
-            raise Unsound("the fork does not begin where its first ancestor ends")
+            raise Unsound("the fork point does not match the nearest ancestor")
         if tape.name in names or len(set(names)) < len(names):
             raise Unsound("a tape is its own ancestor")
         tape.ancestors = {layer.tape: (self.tapes[layer.tape], layer.asof) for layer in layers}
@@ -94,7 +94,7 @@ def _check_key(key: str, payload: Payload) -> None:
     """Check a key that the store derived. An entry with the key of another would keep that one from being recorded."""
     if isinstance(payload, p.Append):
         if key.startswith(ids.MESSAGE) if payload.aliased else key != ids.message_key(payload.id):
-            raise Unsound(f"message {payload.id!r} cannot be found by its key")
+            raise Unsound(f"the key does not match message {payload.id!r}")
         if not payload.aliased:
             return
     if not key.startswith(strict.RESERVED):
@@ -106,7 +106,7 @@ def _check_key(key: str, payload: Payload) -> None:
     elif isinstance(payload, p.Fork) and start == ids.FORK:
         wanted = ids.fork_key(payload.child)
     if key != wanted or not isinstance(payload, _DERIVED.get(start, Payload)):
-        raise Unsound(f"the key {key!r} is that of another entry")
+        raise Unsound(f"the key {key!r} belongs to another entry")
 
 
 # -- messages
@@ -116,24 +116,24 @@ def _append(tape: KnownTape, after: Head, entry: p.Append) -> None:
     place = after.place
     lane = tape.lanes.get(place.lane)
     if place.tape is not None or (lane is None and place.lane != after.seq):
-        raise Unsound("the message is put where no message can be")
+        raise Unsound("no message can be placed here")
     if lane is not None and entry.base is not None:
-        raise Unsound("the message begins a lane that is there already")
+        raise Unsound("the message starts a lane that already exists")
     base = (entry.base or ROOT) if lane is None else lane.base
     depth = base.ordinal + (0 if lane is None else len(lane.placed))
     if place.ordinal != depth + 1:
-        raise Unsound("the message is not put behind the last one of its lane")
+        raise Unsound("the message does not follow the last message of its lane")
     above = None if lane is None and base == ROOT else lane.ids[-1] if lane is not None else tape.id_at(base)
     if after.lo != base.ordinal or entry.lo not in (None, base.ordinal):
-        raise Unsound(f"the lane begins at depth {base.ordinal}, not where the entry says")
+        raise Unsound(f"the lane starts at depth {base.ordinal}, but the entry has another depth")
     if not isinstance(entry.parent, UnsetType) and above != (None if entry.parent is None else hash(entry.parent)):
-        raise Unsound(f"the message is not put behind its parent {entry.parent!r}")
+        raise Unsound(f"the message does not follow its parent {entry.parent!r}")
     strict.identifier(entry.id, "id")
     _message(entry)
     for answer in entry.answers:
         tape.lane(answer.maker)
     if len({(answer.call, answer.maker) for answer in entry.answers}) < len(entry.answers):
-        raise Unsound("the message answers a call twice")
+        raise Unsound("the message answers the same tool call twice")
 
 
 def _message(entry: p.Append | p.Revise) -> None:
@@ -141,15 +141,15 @@ def _message(entry: p.Append | p.Revise) -> None:
     if role is not None and type(role) is not str:
         raise Unsound("the role of the message is not a string")
     if entry.tokens < 0:
-        raise Unsound("the message takes fewer than no tokens")
+        raise Unsound("the token count of the message is negative")
     if len(set(entry.calls)) < len(entry.calls):
-        raise Unsound("the message makes a call twice")
+        raise Unsound("the message contains the same tool call twice")
 
 
 def _revise(tape: KnownTape, after: Head, entry: p.Revise) -> None:
     place = entry.place
     if tape.id_at(place) != hash(entry.id):
-        raise Unsound(f"the place that is revised is not that of message {entry.id!r}")
+        raise Unsound(f"the revised place is not the place of message {entry.id!r}")
     if entry.placed != tape.placed(place):
         raise Unsound(f"message {entry.id!r} was not placed by seq {entry.placed}")
     _leave(tape, [place, *entry.hides])
@@ -166,7 +166,7 @@ def _retract(tape: KnownTape, after: Head, entry: p.Retract) -> None:
         _is_out(tape, place)
     named = {tape.id_at(place) for place in (*entry.places, *entry.marks)}
     if named != {hash(message_id) for message_id in entry.ids}:
-        raise Unsound("the places that are retracted are not those of the messages named")
+        raise Unsound("the retracted places do not match the ids of the messages")
     _loosen(tape, entry.loosens)
     _once([*entry.places, *entry.marks, *entry.hides])
 
@@ -178,18 +178,18 @@ def _restore(tape: KnownTape, after: Head, entry: p.Restore) -> None:
     _loosen(tape, entry.loosens)
     _once([*(reopened.place for reopened in back), *entry.hides])
     if bool(entry.ids) == bool(entry.undoes):
-        raise Unsound("the entry must either name messages or undo a clear")
+        raise Unsound("the entry must either list messages or undo a clear")
     if not {tape.id_at(reopened.place) for reopened in back} >= {hash(message_id) for message_id in entry.ids}:
-        raise Unsound("the places that are restored are not those of the messages named")
+        raise Unsound("the restored places do not match the ids of the messages")
     if entry.undoes:
         clears = tape.in_force()
         beneath = clears[-2] if len(clears) > 1 else 0
         if clears[-1:] != [entry.undoes]:
-            raise Unsound(f"seq {entry.undoes} is not the last clear in force")
+            raise Unsound(f"seq {entry.undoes} is not the last active clear")
         if (entry.beneath, entry.returned) != (beneath, tape.clears[entry.undoes].hidden):
-            raise Unsound(f"undoing the clear of seq {entry.undoes} gives back something else")
+            raise Unsound(f"undoing the clear at seq {entry.undoes} would restore other messages")
     elif entry.beneath or entry.returned:
-        raise Unsound("no clear is undone that could give back anything")
+        raise Unsound("the entry restores the messages of a clear, but undoes none")
 
 
 def _leave(tape: KnownTape, places: Sequence[Place]) -> None:
@@ -198,58 +198,58 @@ def _leave(tape: KnownTape, places: Sequence[Place]) -> None:
         tape.lane(place)
         # Changes of an inherited message are overrides, so it can be hidden and restored any number of times.
         if place.tape is None and not tape.live(place):
-            raise Unsound(f"the message at lane {place.lane}, depth {place.ordinal} is out already")
+            raise Unsound(f"the message at lane {place.lane}, depth {place.ordinal} is already hidden")
 
 
 def _return(tape: KnownTape, shows: Sequence[p.Reopened]) -> None:
     """Check messages that are restored to the view."""
     for back in shows:
         if back.placed != tape.placed(back.place):
-            raise Unsound(f"the message that comes back was not placed by seq {back.placed}")
+            raise Unsound(f"the restored message was not placed by seq {back.placed}")
         tape.body(back.place, back.body, back.of)
         if not back.clear:
             _is_out(tape, back.place)
             continue
         clear = tape.clears.get(back.clear)
         if clear is None or clear.undone:
-            raise Unsound(f"seq {back.clear} is no clear in force")
+            raise Unsound(f"seq {back.clear} is not an active clear")
         _leave(tape, [back.place])
 
 
 def _is_out(tape: KnownTape, place: Place) -> None:
     tape.lane(place)
     if place.tape is None and tape.live(place):
-        raise Unsound(f"the message at lane {place.lane}, depth {place.ordinal} is not out")
+        raise Unsound(f"the message at lane {place.lane}, depth {place.ordinal} is not hidden")
 
 
 def _loosen(tape: KnownTape, loosens: Sequence[p.Loosened]) -> None:
     for change in loosens:
         maker, upto = tape.holder(change.tape)
         if change.seq not in maker.compactions or change.seq > upto:
-            raise Unsound(f"seq {change.seq} is no summary that the tape sees")
+            raise Unsound(f"seq {change.seq} is not a summary that the tape can see")
         _within(change.gone, -strict.MAX_INT)
     if len({(change.tape, change.seq) for change in loosens}) < len(loosens):
-        raise Unsound("a summary is changed twice")
+        raise Unsound("the entry changes the same summary twice")
 
 
 def _once(places: Sequence[Place]) -> None:
     """Check that an entry changes no message twice."""
     if len(set(places)) < len(places):
-        raise Unsound("the entry changes a message twice")
+        raise Unsound("the entry changes the same message twice")
 
 
 def _switch(tape: KnownTape, after: Head, entry: p.Switch) -> None:
     place = after.place
     if entry.id is None:
         if (place, entry.lo, entry.tip) != (ROOT, 0, False):
-            raise Unsound("the head is put on a message although there is to be none")
+            raise Unsound("the head is on a message, but the entry names none")
         return
     lane = tape.lane(place)
     if tape.id_at(place) != hash(entry.id):
-        raise Unsound(f"the head is not put on message {entry.id!r}")
+        raise Unsound(f"the head is not on message {entry.id!r}")
     last = place.tape is None and place.ordinal == lane.base.ordinal + len(lane.placed)
     if (entry.lo, entry.tip) != (lane.base.ordinal, last):
-        raise Unsound("the entry tells another beginning or end of the lane than it has")
+        raise Unsound("the start or the end of the lane does not match the entry")
 
 
 # -- anchors, summaries, slots
@@ -262,7 +262,7 @@ def _anchor(tape: KnownTape, after: Head, entry: p.Anchor | p.Handoff) -> None:
     else:
         for parent in entry.parents:
             if parent not in tape.anchors:
-                raise Unsound(f"seq {parent} is no anchor of the tape")
+                raise Unsound(f"seq {parent} is not an anchor of the tape")
     for message_id in entry.source_ids:
         if not tape.knows(message_id):
             raise Unsound(f"there is no message {message_id!r}")
@@ -271,18 +271,18 @@ def _anchor(tape: KnownTape, after: Head, entry: p.Anchor | p.Handoff) -> None:
 def _compact(tape: KnownTape, after: Head, entry: p.Compact) -> None:
     place = entry.place
     if not 0 < entry.lo <= place.ordinal:
-        raise Unsound(f"the run of the summary cannot begin at depth {entry.lo}")
+        raise Unsound(f"the run of the summary cannot start at depth {entry.lo}")
     first = tape.at_depth(place, entry.lo)
     if (tape.id_at(first), tape.id_at(place)) != (hash(entry.first), hash(entry.last)):
-        raise Unsound("the run of the summary does not begin and end with the messages named")
+        raise Unsound("the first and last message do not match the run of the summary")
     if not {hash(message_id) for message_id in entry.covers} <= tape.run(place, entry.lo):
         raise Unsound("the summary covers messages outside of its run")
     if tuple(entry.span) not in ((0, 0), (tape.placed(first), tape.placed(place))):
-        raise Unsound("the run of the summary was not placed by the seqs named")
+        raise Unsound("the seqs do not match the run of the summary")
     above = [above for name, (above, _) in tape.ancestors.items() if entry.expected_of in (None, name)]
     made = [tape, *above] if entry.expected_of is None else above
     if isinstance(entry.expected, int) and not any(entry.expected in maker.compactions for maker in made):
-        raise Unsound(f"seq {entry.expected} is no summary")
+        raise Unsound(f"seq {entry.expected} is not a summary")
 
 
 def _state(tape: KnownTape, after: Head, entry: p.State) -> None:
@@ -292,7 +292,7 @@ def _state(tape: KnownTape, after: Head, entry: p.State) -> None:
 
 def _block(tape: KnownTape, after: Head, entry: p.Block) -> None:
     if entry.op not in _BLOCK_OPS:
-        raise Unsound(f"nothing is done to a block by {entry.op!r}")
+        raise Unsound(f"unknown block operation {entry.op!r}")
     if entry.op != "freeze":
         strict.identifier(entry.label, "label")
     if entry.document is not None and (not entry.document or not entry.label.endswith(f"/{entry.document}")):
@@ -311,9 +311,9 @@ def _usage(tape: KnownTape, after: Head, entry: p.Usage) -> None:
 
 def _sum(tape: KnownTape, used: list[int], totals: list[int]) -> None:
     if len(used) != 5 or min(used) < 0:
-        raise Unsound("the usage is not told in five whole numbers")
+        raise Unsound("the usage must be five integers of at least 0")
     if totals != [before + more for before, more in zip(tape.totals, used, strict=True)]:
-        raise Unsound("the totals are not those that the entries give")
+        raise Unsound("the totals do not match the entries")
 
 
 # -- the tape, its parent and its forks
@@ -327,20 +327,20 @@ def _open(tape: KnownTape, after: Head, entry: p.Open) -> None:
             strict.identifier(getattr(entry, name), name)
     if point is None:
         if place != ROOT:
-            raise Unsound("the head of a new tape is above its first message")
+            raise Unsound("a new tape has no messages, but its head is on one")
         return
     nearest = point.layers[0]
     parent, _ = tape.holder(nearest.tape)
     overriding = 0 < parent.overridden <= nearest.asof
     if (nearest.cleared, nearest.overriding) != (parent.cleared_at(nearest.asof), overriding):
-        raise Unsound(f"tape {point.tape!r} did not stand so when it was forked")
+        raise Unsound(f"tape {point.tape!r} did not have this state when it was forked")
     # Before its first entry a fork had no parent.
     if point.layers[1:] != (parent.layers if nearest.asof else []):
-        raise Unsound(f"the fork does not inherit what tape {point.tape!r} inherits")
+        raise Unsound(f"the fork and its parent {point.tape!r} have different ancestors")
     if place != ROOT and place.tape is None:
-        raise Unsound("the head of a new fork is on an ancestor")
+        raise Unsound("the head of a new fork must be on a message of an ancestor")
     if point.lo != (0 if place == ROOT else tape.lane(place).base.ordinal):
-        raise Unsound(f"the lane of the head does not begin at depth {point.lo}")
+        raise Unsound(f"the lane of the head does not start at depth {point.lo}")
     _within(point.receipt)
 
 
@@ -349,26 +349,26 @@ def _fork(tape: KnownTape, after: Head, entry: p.Fork) -> None:
     if not 0 <= entry.at < after.seq:
         raise Unsound(f"the tape cannot have been forked at seq {entry.at}")
     if entry.head != ROOT and tape.placed(entry.head) > entry.at and entry.head.tape is None:
-        raise Unsound(f"the head of the fork was not there at seq {entry.at}")
+        raise Unsound(f"the head of the fork did not exist at seq {entry.at}")
 
 
 def _merge(tape: KnownTape, after: Head, entry: p.Merge) -> None:
     _other(tape, after, entry)
     if entry.strategy not in STRATEGIES:
-        raise Unsound(f"there is no way to merge called {entry.strategy!r}")
+        raise Unsound(f"unknown merge strategy {entry.strategy!r}")
     if not entry.into:
         return
     if not 0 <= entry.since <= entry.seq or not 0 <= entry.squashed <= entry.seq:
-        raise Unsound("the merge took more of the fork than there was")
+        raise Unsound("the merge covers more entries than the fork had")
     if entry.previous and tape.merges.get(entry.previous) != entry.tape:
-        raise Unsound(f"seq {entry.previous} is no merge of tape {entry.tape!r}")
+        raise Unsound(f"seq {entry.previous} is not a merge of tape {entry.tape!r}")
     for message_id, placed in entry.messages:
         if not tape.owns(message_id) or not 0 < placed <= entry.seq:
             raise Unsound(f"the merge did not write message {message_id!r}")
     if entry.usage:
         _sum(tape, entry.usage, entry.totals)
     elif entry.totals:
-        raise Unsound("the merge tells totals without any usage")
+        raise Unsound("the merge has totals but no usage")
 
 
 def _other(tape: KnownTape, after: Head, entry: p.Merge | p.Discard) -> None:
@@ -378,7 +378,7 @@ def _other(tape: KnownTape, after: Head, entry: p.Merge | p.Discard) -> None:
     _hash(entry.hash)
     if not entry.into:
         if not tape.layers or tape.layers[0].tape != entry.tape:
-            raise Unsound(f"the tape is no fork of {entry.tape!r}")
+            raise Unsound(f"the tape is not a fork of {entry.tape!r}")
         _not_discarded(tape)
 
 
@@ -390,7 +390,7 @@ def _status(tape: KnownTape, after: Head, entry: p.Status) -> None:
 
 def _not_discarded(tape: KnownTape) -> None:
     if tape.head.status == "discarded":
-        raise Unsound("the fork was discarded, which is for good")
+        raise Unsound("the fork was discarded, which cannot be undone")
 
 
 def _label(tape: KnownTape, after: Head, entry: p.Label) -> None:
@@ -409,12 +409,12 @@ def _erase(tape: KnownTape, after: Head, entry: p.Erase) -> None:
 def _within(number: int, least: int = 0) -> None:
     """Check a number that is stored in a column, or that is a parameter of a statement."""
     if not least <= number <= strict.MAX_INT:
-        raise Unsound(f"{number} is no number of a tape")
+        raise Unsound(f"{number} is out of range")
 
 
 def _hash(value: str) -> None:
     if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-        raise Unsound(f"{value!r} is no hash")
+        raise Unsound(f"{value!r} is not a hash")
 
 
 _CHECKS: dict[type[Payload], Callable[[KnownTape, Head, Any], None]] = {

@@ -173,7 +173,7 @@ class View(Struct):
     def _base(self, place: Place) -> Place:
         base = self.lanes[place.lane]
         if base.ordinal >= place.ordinal:
-            raise Corrupt("", place.lane, "the lane branches off below its own messages")
+            raise Corrupt("", place.lane, "the branch point of the lane is not before its messages")
         return base
 
     def _override(self, place: Place, since: int, placed: int, body: int | None, of: str | None, why: str) -> None:

@@ -29,8 +29,12 @@ __all__ = [
     "LeftoverLog",
     "Session",
     "Unreachable",
+    "Unwritable",
+    "address",
+    "cannot_open",
     "check_orphan",
     "check_replaceable",
+    "damaged",
     "driver_options",
     "parse_url",
     "postgresql_engine",
@@ -62,6 +66,53 @@ class LeftoverLog(StoreFailed):
     """The log of a store that was not closed lies where another file is to be. A retry does not help."""
 
 
+class Unwritable(StoreFailed):
+    """A file that was to be written, such as a backup or an export, cannot be. The store itself is not at fault."""
+
+    def __init__(self, file: str | os.PathLike[str] | None, why: object) -> None:
+        name = "the file" if file is None else repr(os.fspath(file))
+        super().__init__(f"cannot write {name}: {why}")
+        self.file = file
+
+
+def damaged(error: BaseException | None) -> str | None:
+    """Return what SQLite's error says of a file that cannot be read as a database; None for every other error."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return "is not a SQLite database, or its first page is damaged"
+    return f"is a damaged SQLite database ({error})" if code == sqlite3.SQLITE_CORRUPT else None
+
+
+def cannot_open(url: sa.URL, error: BaseException | None) -> StoreFailed:
+    """Return the error for a database that cannot be opened: its address, the reason, and what to do."""
+    reason = " ".join(str(error).split())
+    if url.get_backend_name() != "sqlite":
+        if getattr(error, "sqlstate", None) is None:
+            return Unreachable(f"cannot connect to {address(url)}: {reason}")
+        return StoreFailed(f"cannot open the store in {address(url)}: {reason}")
+    path = url.database or ":memory:"
+    if (damage := damaged(error)) is not None:
+        return StoreFailed(f"{path!r} {damage}: restore it from a backup, or open another file")
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code == sqlite3.SQLITE_CANTOPEN:
+        if os.path.isdir(path):
+            reason = "it is a folder"
+        elif not os.path.exists(path):
+            folder = os.path.dirname(os.path.realpath(path))
+            reason = f"the file does not exist and cannot be created in {folder!r}; check the permissions of the folder"
+        else:
+            reason = f"{reason}; check the permissions of the file and its folder"
+    return StoreFailed(f"cannot open the store {path!r}: {reason}")
+
+
+def address(url: sa.URL) -> str:
+    """Return the address of a database for messages: a quoted path, or a URL without a password, wherever it had one."""
+    if url.get_backend_name() == "sqlite":
+        return repr(url.database or ":memory:")
+    told = {name: value for name, value in url.query.items() if name in ("host", "port", "user", "dbname")}
+    return url.set(drivername="postgresql", query=told)._replace(password=None).render_as_string(hide_password=True)
+
+
 def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
     """Return the database that a path, ``:memory:`` or URL names; raises InvalidEntry for anything else."""
     if isinstance(url, sa.URL):
@@ -77,7 +128,7 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
             try:
                 parsed = sa.make_url(text)
             except (sa.exc.ArgumentError, ValueError) as error:
-                raise InvalidEntry("url", f"is no URL of a database: {error}") from error
+                raise InvalidEntry("url", f"is not a database URL: {error}") from error
         else:
             parsed = sa.URL.create("sqlite", database=text)
     backend = parsed.get_backend_name()
@@ -89,16 +140,18 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
         raise InvalidEntry("url", f"{backend!r} is not supported; use SQLite or PostgreSQL")
     if parsed.query:
         # Taken silently, a mode or a cache that was asked for would not hold.
-        raise InvalidEntry("url", f"SQLite takes no {next(iter(parsed.query))!r} here; leave out what is behind '?'")
+        raise InvalidEntry(
+            "url", f"SQLite URLs take no parameters such as {next(iter(parsed.query))!r}; remove '?' and all after it"
+        )
     if parsed.host or parsed.port or parsed.username or parsed.password:
-        raise InvalidEntry("url", "SQLite has no host; write sqlite:///relative/path or sqlite:////absolute/path")
+        raise InvalidEntry("url", "SQLite URLs have no host; write sqlite:///relative/path or sqlite:////absolute/path")
     path = parsed.database or ""
     try:
         os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise InvalidEntry("url", "has a path with a lone surrogate") from error
+        raise InvalidEntry("url", "the path must not contain lone surrogates") from error
     if "\0" in path:
-        raise InvalidEntry("url", "has a path with a NUL in it")
+        raise InvalidEntry("url", "the path must not contain NUL")
     return parsed.set(drivername="sqlite+pysqlite")
 
 
@@ -122,8 +175,8 @@ def schema_name(schema: Any) -> str:
 def prefix_name(prefix: Any) -> str:
     """Return what the names of a store's tables begin with; raises InvalidEntry for what no engine takes as it is."""
     if not isinstance(prefix, str) or _PREFIX.fullmatch(prefix) is None:
-        rule = f"at most {LONGEST_PREFIX} small letters, digits and underscores, and begin with a letter"
-        raise InvalidEntry("prefix", f"must be {rule}, but not with pg_, sqlite_ or tape_: not {strict.shown(prefix)}")
+        rule = f"at most {LONGEST_PREFIX} lowercase letters, digits and underscores, beginning with a letter"
+        raise InvalidEntry("prefix", f"must be {rule} but not with pg_, sqlite_ or tape_, not {strict.shown(prefix)}")
     return str.__str__(prefix)
 
 
@@ -178,9 +231,10 @@ def sqlite_engine(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
             folder = Path(url.database or "").resolve().parent
             there = folder.is_dir()
         except (OSError, RuntimeError) as error:
-            raise StoreFailed(f"cannot open {url.database!r}: {error}") from error
+            raise StoreFailed(f"cannot open the store {url.database!r}: {error}") from error
         if not there:
-            raise StoreFailed(f"the folder {str(folder)!r} does not exist")
+            why = "is not a folder" if os.path.lexists(folder) else "does not exist; create the folder first"
+            raise StoreFailed(f"cannot open the store {url.database!r}: {str(folder)!r} {why}")
         check_orphan(url.database or "")
     # In memory every connection would be a database of its own.
     engine = sa.create_engine(url, connect_args=options, **({"poolclass": StaticPool} if memory else {}))

@@ -46,7 +46,7 @@ def open_database(
     if schema is not None:
         schema = schema_name(schema)
         if url.get_backend_name() != "postgresql":
-            raise InvalidEntry("schema", "is for PostgreSQL only")
+            raise InvalidEntry("schema", "is only for PostgreSQL")
     if url.get_backend_name() == "postgresql":
         session = Session(session_settings(durability, timeout, read_only=read_only))
         made = ReadOnlyPostgres if read_only else PostgresDatabase
@@ -164,7 +164,7 @@ def check_transactional(connection: sa.Connection) -> None:
     driver = None if connection.closed else connection.connection.driver_connection
     if level == "AUTOCOMMIT" or getattr(driver, "autocommit", None) is True:
         raise InvalidEntry(
-            "connection", "is in AUTOCOMMIT and has no transaction that the store could join; use another level"
+            "connection", "is in AUTOCOMMIT mode, so there is no transaction to join; use another isolation level"
         )
 
 

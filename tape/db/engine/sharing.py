@@ -210,7 +210,7 @@ def share(database: Writer, gate: Gate, tape: str, tasks: Sequence[T], together:
         if interrupted is not None:
             raise interrupted
     if ticket.outcomes is None:
-        raise Lost("the caller that ran this was interrupted")
+        raise Lost("the thread that ran this write was interrupted")
     if isinstance(ticket.outcomes, Exception):
         raise ticket.outcomes
     return list(ticket.outcomes)

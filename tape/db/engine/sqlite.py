@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.engine.connect import check_replaceable, is_memory
+from tape.db.engine.connect import Unwritable, check_replaceable, is_memory
 from tape.db.engine.failures import Broken, Collision
 from tape.db.engine.file_lock import FileLock
 from tape.db.engine.sharing import Gate, Together, run_together, share
@@ -99,10 +99,10 @@ class SqliteDatabase(Database):
         lock, turn, brief = self._lock, self._turn, patience
         if self._owned():
             raise StoreFailed(
-                "a write was started from inside a transaction of the same store; "
-                "use the store that its function is given"
+                "a write was started inside a transaction of the same store; "
+                "use the store that is passed to its function"
                 if self._transacting
-                else f"a write was started from inside a {'write' if self._writing else 'read'} of the same store"
+                else f"a write was started inside a {'write' if self._writing else 'read'} of the same store"
             )
         if patience is None:
             patience = self.timeout
@@ -164,7 +164,7 @@ class SqliteDatabase(Database):
         """
         deadline = time.monotonic() + self.timeout
         if self._owned():
-            raise StoreFailed("a transaction was started from inside a write of the same store")
+            raise StoreFailed("a transaction was started inside a write of the same store, where it would wait forever")
         try:
             if not self._lock.acquire(timeout=self.timeout):
                 raise StoreBusy(self.timeout)
@@ -333,17 +333,21 @@ class SqliteDatabase(Database):
             check_replaceable(path)
         except (TypeError, ValueError) as error:
             raise InvalidEntry("file", f"must be the path of a file to write: {error}") from error
+        if path.is_dir():
+            raise Unwritable(file, "it is a folder; name a file in it")
         try:
+            # Made before SQLite opens it, which would not say why it cannot.
+            part.open("xb").close()
             with contextlib.closing(sqlite3.connect(part)) as target:
                 # One step: it reads one state of the database, and in WAL mode holds up nobody.
-                self.read(lambda tx: tx._cursor.connection.backup(target))
+                self.read(lambda tx: _copy(tx._cursor.connection, target, file))
             # Again, since the copy takes a while: a log that is there now would be replayed over it.
             check_replaceable(path)
             part.replace(path)
         except sqlite3.Error as error:
             raise sqlite_error(error, self.timeout) from error
         except OSError as error:
-            raise StoreFailed(f"cannot write {os.fspath(file)!r}: {error.strerror or error}") from error
+            raise Unwritable(file, error.strerror or error) from error
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -368,7 +372,7 @@ class SqliteDatabase(Database):
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""
         if self.inside:
-            raise StoreFailed("the store was closed from inside a write")
+            raise StoreFailed("the store cannot be closed inside a write")
         with self._lock:
             if self._closed:
                 return
@@ -416,6 +420,18 @@ class SqliteDatabase(Database):
 
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_TARGET_FAILED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+"""How SQLite reports a copy that cannot be written. The store that is copied is only read."""
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, file: str | os.PathLike[str]) -> None:
+    """Copy a database; raises Unwritable if the copy is at fault."""
+    try:
+        source.backup(target)
+    except sqlite3.Error as error:
+        if (error.sqlite_errorcode or 0) & 0xFF in _TARGET_FAILED:
+            raise Unwritable(file, error) from error
+        raise
 
 
 def sqlite_error(error: BaseException | None, waited: float) -> BaseException:

@@ -95,7 +95,7 @@ def connect_to_read(path: str, timeout: float, **options: Any) -> ReadingConnect
     while True:
         standing = _settled(path)
         if os.path.isdir(path) or not _length(path):
-            raise NotAStore(f"{path!r} is {'a folder' if os.path.isdir(path) else 'empty'}, not a store")
+            raise NotAStore(f"{path!r} is not a store: it is {'a folder' if os.path.isdir(path) else 'an empty file'}")
         address = f"file:{quote(os.fsencode(path))}?{'mode=ro' if standing.written else 'immutable=1'}"
         connection = sqlite3.connect(address, uri=True, timeout=timeout, factory=ReadingConnection, **options)
         connection.standing = standing
@@ -157,7 +157,7 @@ class ReadOnlySqlite(SqliteDatabase):
     def write(self, tape: str, work: Callable[[Transaction], R], **_: Any) -> R:
         """Refuse to write."""
         self._check_open()
-        raise ReadOnly("the store was opened to be read only")
+        raise ReadOnly("the store was opened read-only")
 
     def transact(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` where it reads one state, and every write in it is refused."""
@@ -169,7 +169,7 @@ class ReadOnlySqlite(SqliteDatabase):
 
     def fold_wal(self, patience: float) -> bool:
         """Refuse to write."""
-        raise ReadOnly("the store was opened to be read only")
+        raise ReadOnly("the store was opened read-only")
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` in one transaction, and again when the file was changed under it."""

@@ -184,7 +184,7 @@ class Transacting(Joined):
 
     def _check_running(self) -> None:
         if self._ended:
-            raise StoreFailed("the transaction has ended; its store and handles cannot be used any more")
+            raise StoreFailed("the transaction has ended; its store and handles can no longer be used")
 
     def _check(self) -> None:
         self._check_running()
@@ -196,7 +196,7 @@ class Transacting(Joined):
     def _check_free(self) -> None:
         self._check()
         if self._inside:
-            raise StoreFailed("a write was started from inside a write of the same transaction")
+            raise StoreFailed("a write was started inside another write of the same transaction")
 
 
 def _interrupted(error: BaseException) -> StoreFailed:

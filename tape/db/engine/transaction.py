@@ -239,7 +239,7 @@ class Transaction:
                 self.say(*statements)
         except Exception as error:
             if brief and getattr(error, "sqlstate", None) == _NO_LOCK:
-                raise Undone(f"a tape is locked by another, who may be waiting for this: {error}") from error
+                raise Undone(f"another transaction holds the tape and may be waiting for this one: {error}") from error
             raise
         unit.held.update(dict.fromkeys(new))
 
@@ -297,7 +297,7 @@ class Database(ABC):
 
     postgres = False
     read_only = False
-    """Whether the store was opened to be read only."""
+    """Whether the store was opened read-only."""
     driver_error: type[Exception]
     """What the driver raises when the database refuses."""
 
@@ -373,7 +373,7 @@ class Database(ABC):
     def check_writable(self) -> None:
         """Raise ReadOnly for a store that is only to be read."""
         if self.read_only:
-            raise ReadOnly("the store was opened to be read only")
+            raise ReadOnly("the store was opened read-only")
 
     def begin(self, connection: Any) -> None:  # noqa: B027
         """Begin a writing transaction on a connection that is the caller's own; PostgreSQL's need not be told."""
@@ -408,9 +408,7 @@ class Database(ABC):
 
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy the database to a file."""
-        raise StoreFailed(
-            "online backup is for SQLite stores with a connection of their own; on PostgreSQL use pg_dump"
-        )
+        raise StoreFailed("backup() works only on a SQLite store, outside of transactions; on PostgreSQL use pg_dump")
 
     def point(self, name: str) -> None:
         """A place where a test may make the write fail."""

@@ -32,7 +32,7 @@ _FAMILIES = 1_000
 def check_position(position: int, field: str, *, postgres: bool) -> int:
     """Return ``position`` if it can be one of this engine; raises InvalidEntry otherwise."""
     if type(position) is not int or not 0 <= position < 2 ** (100 if postgres else 63):
-        raise InvalidEntry(field, f"must be the position of an entry or 0, not {strict.shown(position)}")
+        raise InvalidEntry(field, f"must be 0 or the position of an entry, not {strict.shown(position)}")
     return position
 
 

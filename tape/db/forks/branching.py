@@ -238,7 +238,7 @@ class Branching:
         """Merge what is new on the fork ``child`` into its parent ``call.tape``."""
         divergence.check(strategy, on_conflict)
         if fields and strategy != "squash":
-            raise InvalidEntry("summary", f"message fields are for strategy='squash', not {strategy!r}")
+            raise InvalidEntry("summary", f"message fields are only for strategy='squash', not {strategy!r}")
         return self._recorder.several(
             [call.tape, child],
             key or child,
@@ -445,16 +445,16 @@ class Branching:
         if "content" not in message:
             last = messages.last() if messages.new() else None
             if last is None:
-                raise InvalidEntry("summary", "the fork has no message to take the content from; give a summary")
+                raise InvalidEntry("summary", "the fork has no message to take the content from; pass summary=")
             message["content"] = last.get("content")
         add = add_message(message, None, UNSET, None, None, HEAD, self._recorder.shared.new_id)
         add.key, add.source = Key(ids.squash_key(child, merge.seq), GIVEN), (child, merge.seq)
         try:
             parent.record(add)
         except Taken as taken:
-            raise InvalidEntry("id", f"message {add.id!r} is on the parent already") from taken
+            raise InvalidEntry("id", f"the parent already has a message {add.id!r}") from taken
         merge.messages.append((add.id, merge.seq))
 
 
 def _never_forked(tape: str) -> InvalidEntry:
-    return InvalidEntry("tape", f"{tape!r} was never forked, so it cannot be merged or discarded")
+    return InvalidEntry("tape", f"{tape!r} is not a fork, so it cannot be merged or discarded")

@@ -167,7 +167,7 @@ class MessageMerge:
 
     def _new_from(self, row: PathRow, held: payloads.Payload | None) -> New:
         if not isinstance(held, payloads.Append | payloads.Revise):
-            raise Corrupt(self.child.tape, row.body or 0, "the entry that holds the body is missing")
+            raise Corrupt(self.child.tape, row.body or 0, "the entry with the content of the message is missing")
         placing: payloads.Payload = held
         if row.body != row.placed:
             first = self._tx.one(self._sql.body, (self.child.tape_id, row.placed))

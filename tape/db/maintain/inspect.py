@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from pathlib import Path
 
 import sqlalchemy as sa
 from msgspec import Struct
 
-from tape.db.engine.connect import Unreachable, is_memory
+from tape.db.engine.connect import cannot_open, damaged, is_memory
 from tape.db.engine.guests import open_database
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
 from tape.db.feed.position import join_position
-from tape.db.schema.found import found_version
+from tape.db.schema.found import foreign, found_version
 from tape.db.schema.guards import guards
 from tape.db.schema.migrate import KNOWN, schema_version
 from tape.db.schema.tables import PREFIX, REVISION
 from tape.errors import StoreFailed, TablesTaken
 
 __all__ = ["Oldest", "StoreState", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
-
-_NOT_A_DATABASE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
 class StoreState(Struct, frozen=True):
@@ -38,7 +35,9 @@ class StoreState(Struct, frozen=True):
     revision: str | None = None
     """The schema of the store in it; None when there is none."""
     damaged: str | None = None
-    """The database's error when it cannot be read at all."""
+    """Why it cannot be read at all, as the predicate of a sentence: "is damaged (...)"."""
+    contents: str | None = None
+    """What the database is, if there is one without a store in it."""
 
     @property
     def current(self) -> bool:
@@ -69,9 +68,11 @@ def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0, prefix: 
     database = open_database(url, schema=schema, prefix=prefix, durability="full", timeout=timeout, read_only=True)
     try:
         with database.engine.connect() as connection:
-            return StoreState(True, schema_version(connection, database))
+            revision = schema_version(connection, database)
+            contents = None if revision is not None else foreign(connection.exec_driver_sql, database.tables)
+            return StoreState(True, revision, contents=contents)
     except sa.exc.DBAPIError as error:
-        raise Unreachable(f"cannot connect: {str(error.orig).strip()}") from error
+        raise cannot_open(url, error.orig) from error
     finally:
         database.close()
 
@@ -86,17 +87,21 @@ def _look_at_file(url: sa.URL, prefix: str, timeout: float) -> StoreState:
         raise StoreFailed(f"the file {str(path)!r} cannot be read")
     if path.stat().st_size == 0:
         # To SQLite an empty file is an empty database.
-        return StoreState(True)
+        return StoreState(True, contents="an empty file")
     database = open_database(url, schema=None, prefix=prefix, durability="full", timeout=timeout, read_only=True)
     try:
-        return StoreState(True, database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN)))
+        revision = database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN))
+        contents = None
+        if revision is None:
+            contents = database.read(lambda tx: foreign(tx.execute, database.tables))
+        return StoreState(True, revision, contents=contents)
     except StoreFailed as error:
         cause = error.__cause__
-        if (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF in _NOT_A_DATABASE:
-            return StoreState(True, damaged=str(cause))
+        if (damage := damaged(cause)) is not None:
+            return StoreState(True, damaged=damage)
         if isinstance(error, TablesTaken):
             raise
-        raise StoreFailed(f"cannot open {str(path)!r}: {cause or error}") from cause
+        raise cannot_open(url, cause or error) from cause
     finally:
         database.close()
 

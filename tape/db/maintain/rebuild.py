@@ -65,7 +65,7 @@ def _rebuild(name: str, owner: str | None, tx: Transaction, _: Opener) -> int:
     for rows in tape.entries(tx):
         for row in rows:
             if row.payload is None:
-                raise Corrupt(name, row.seq, "the payload is gone, so the view cannot be made again")
+                raise Corrupt(name, row.seq, "the payload is missing, so the view cannot be rebuilt")
             try:
                 fold_row(view, row, place_at(row.lane, row.ordinal, row.head_tape, tape.ancestry))
             except (Corrupt, KeyError, TypeError, ValueError) as error:

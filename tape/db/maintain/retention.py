@@ -145,7 +145,7 @@ class _Run:
                 judged.why = _WRITTEN
                 over = judged.parent
                 while over is not None and family[over].why is None:
-                    family[over].why = f"its fork {name!r} is not to go"
+                    family[over].why = f"its fork {name!r} must be kept"
                     over = family[over].parent
             for child, below, *_ in tx.all(tx.statements.forks_of, (judged.number,)):
                 family[child] = _Judged(below, name)

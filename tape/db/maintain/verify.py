@@ -64,7 +64,9 @@ def verify(
         if check.entries and not check.problems:
             intact.append((check.tape.number, *check.last))
     if missing is not None and not database.read(lambda tx: _purged(tx, owner, missing.tape)):
-        problems.append(Problem(missing.tape, 1, f"the receipt is for seq {missing.seq}, the whole tape is missing"))
+        problems.append(
+            Problem(missing.tape, 1, f"the receipt is for seq {missing.seq}, but the whole tape is missing")
+        )
     _note(database, intact, now)
     return Report(problems, tapes, entries, erased)
 

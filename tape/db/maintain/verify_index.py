@@ -68,7 +68,7 @@ class IndexCheck:
         finally:
             tx.execute(f"DROP TABLE temp.{name}")
         self._words = words
-        return [IndexProblem("", 0, "the search index has words of a text that it does not have") for _ in unknown]
+        return [IndexProblem("", 0, "the search index has words of an unknown text") for _ in unknown]
 
     def _tape(self, tape: str, number: int, tx: Transaction) -> list[IndexProblem]:
         sql, place = tx.statements, self._index.place(tx)
@@ -91,9 +91,9 @@ class IndexCheck:
                     if join_position(row.xid, row.position) <= place:
                         problems.append(IndexProblem(tape, row.seq, "the search index lacks the text of the entry"))
                 elif not self._same(text, ready):
-                    problems.append(IndexProblem(tape, row.seq, "the search index holds another text than the entry"))
+                    problems.append(IndexProblem(tape, row.seq, "the text in the search index differs from the entry"))
             problems += [
-                IndexProblem(tape, seq, "the search index holds a text that is not on the tape") for seq in indexed
+                IndexProblem(tape, seq, "the search index has a text that is not on the tape") for seq in indexed
             ]
             after = upto
         return problems

@@ -30,17 +30,17 @@ def strays(tx: Transaction, owner: str | None) -> list[Problem]:
 def _orphans(tx: Transaction) -> Iterator[Problem]:
     sql = tx.statements
     view = {table.name for table in sql.tables.view}
-    for queries, why in ((sql.orphans, "not there"), (sql.remains, "purged")):
+    for queries, why in ((sql.orphans, "does not exist"), (sql.remains, "was purged")):
         for table, statement in queries.items():
             for number, count, first in tx.all(statement, ()):
                 # A derived row can be deleted by a rebuild; a recorded one needs a person to decide.
-                what = f"of a tape that is {why} ({count} in all)"
+                what = f"of a tape that {why} ({count} in all)"
                 if table in view:
-                    yield ViewProblem(_nameless(number), first or 0, f"a row of {table} is {what}")
+                    yield ViewProblem(_nameless(number), first or 0, f"{table} has rows {what}")
                 else:
                     yield Problem(_nameless(number), first or 0, f"{table} has rows {what}")
     for number, count, first in tx.all(sql.stuck_arrivals, ()):
-        what = f"{sql.tables.arrivals.name} has rows of a tape that is there ({count} in all)"
+        what = f"{sql.tables.arrivals.name} has rows of an import that is finished ({count} in all)"
         yield Problem(_nameless(number), first, what)
 
 
@@ -57,11 +57,11 @@ def _tombstones(tx: Transaction, owner: str | None) -> Iterator[Problem]:
         # The row of a purged tape is renamed when its id is used again.
         named = row.row_tape in (tape, f"{strict.RESERVED}{row.tape_id}:{tape}")
         if row.row_status != "purged" or not named or row.owner != row.row_owner:
-            yield Problem(tape, seq, "the tombstone is not that of the tape under its number")
+            yield Problem(tape, seq, "the tombstone does not match the tape with its number")
         elif (row.head_seq, _bytes(row.head_hash)) != (seq, hash) or row.emptied not in (0, 1):
-            yield Problem(tape, seq, "the tombstone is not what the head of the purged tape says")
+            yield Problem(tape, seq, "the tombstone does not match the head of the purged tape")
         elif (_bytes(row.entry_hash), row.entry_stamp) != (hash, row.stamp) or not _records_purge(row):
-            yield Problem(tape, seq, "the last entry of the purged tape is not the one of its tombstone")
+            yield Problem(tape, seq, "the tombstone does not match the last entry of the purged tape")
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -81,4 +81,4 @@ def _records_purge(row: BuriedTape) -> bool:
 def _unburied(tx: Transaction, owner: str | None) -> Iterator[Problem]:
     for _, tape, whose in tx.all(tx.statements.unburied, HIDDEN_NAMES):
         if owner in (None, whose):
-            yield Problem(tape, 1, "the tape is gone as if it was purged, and there is no tombstone of it")
+            yield Problem(tape, 1, "the tape is marked as purged, but it has no tombstone")

@@ -88,11 +88,11 @@ class TapeCheck:
         if last != head:
             self.intact = False
             if head:
-                self._wrong(min(last, head) + 1, f"the head is at {head}, the entries end at {last}")
+                self._wrong(min(last, head) + 1, f"the head is at seq {head}, but the entries end at seq {last}")
             else:
-                self._drifted(1, f"the head is missing, the entries end at {last}")
+                self._drifted(1, f"the head is missing, but the entries end at seq {last}")
         if receipt is not None and receipt.seq > last:
-            what = f"the receipt is for seq {receipt.seq}, the entries end at {last}: the end was cut off"
+            what = f"the receipt is for seq {receipt.seq}, but the entries end at seq {last}: the end was cut off"
             self._wrong(last + 1, what)
 
     def _check_entry(self, row: EntryRow) -> None:
@@ -123,7 +123,7 @@ class TapeCheck:
             )
         except (TypeError, ValueError):
             # SQLite accepts text where bytes belong, and bytes that are not valid text.
-            self._broken(seq, "the entry holds a value that was never written there")
+            self._broken(seq, "a column of the entry has a value of the wrong type")
             self.last = (seq, b"")
             return
         self.last = (seq, hash)
@@ -131,7 +131,7 @@ class TapeCheck:
             # Folding an entry that was tampered with would report rows that are right.
             self._broken(seq, "the hash does not match the entry")
         if self._receipt is not None and self._receipt.seq == seq and self._receipt.hash != hash.hex():
-            self._wrong(seq, "the entry is not the one that the receipt was given for: the chain was recomputed")
+            self._wrong(seq, "the hash of the entry is not the one in the receipt: the chain was recomputed")
         if self.intact:
             self._fold(row, place)
 
@@ -160,7 +160,7 @@ class TapeCheck:
         if digest:
             self.erased.append(Problem(self.tape.name, seq, "erased"))
         else:
-            self._wrong(seq, "the payload is gone and no erase entry accounts for it")
+            self._wrong(seq, "the payload is missing, and no erase entry accounts for it")
         return digest
 
     def _read_erasures(self) -> dict[int, bytes]:
@@ -183,15 +183,15 @@ class TapeCheck:
         tx, tape, head = self._tx, self.tape, self._view.head
         row = tx.one(tx.statements.head, (tape.name,))
         if row is None or _plain(row)[-len(HEAD_COLUMNS) :] != head_values(head, tape.ancestry):
-            self._drifted(tape.head, "the head is not what the entries give")
+            self._drifted(tape.head, "the head does not match the entries")
         if (head.status, head.reason, head.completed) != tape.status:
-            self._drifted(tape.head, "the status is not what the entries give")
+            self._drifted(tape.head, "the status does not match the entries")
         expected = rows_of(self._view, tape)
         named = tx.statements.tables.named
         for table, statement in tx.statements.dump.items():
             stored = {_plain(values) for values in tx.all(statement, (tape.number,))}
             for values in sorted(stored ^ expected[table], key=repr):
-                which = "is not what the entries give" if values in stored else "is missing"
+                which = "does not match the entries" if values in stored else "is missing"
                 self._drifted(seq_of(table, values), f"a row of {named(table)} {which}")
         self._check_citations()
         self._compare_facts()
@@ -205,16 +205,16 @@ class TapeCheck:
             return
         labels = msgspec.json.encode(view.labels) if view.labels else None
         if (facts.name, facts.labels, facts.redirect) != (view.name, labels, view.redirect):
-            self._drifted(self.tape.head, "name, labels or redirect are not what the entries give")
+            self._drifted(self.tape.head, "name, labels or redirect do not match the entries")
         if facts.hidden != view.head.hidden:
-            self._drifted(self.tape.head, "whether the tape is hidden is not what the entries give")
+            self._drifted(self.tape.head, "the hidden flag does not match the entries")
         if opening is None:
             return
         payload = decoded(opening)
         if isinstance(payload, payloads.Open) and (payload.owner, payload.agent) != (facts.owner, facts.agent):
-            self._wrong(1, "owner or agent are not those that the tape was opened with")
+            self._wrong(1, "owner or agent do not match the first entry")
         if (opening.meta, opening.stamp) != (facts.meta, facts.created_at):
-            self._wrong(1, "meta or creation time are not those that the tape was opened with")
+            self._wrong(1, "meta or creation time do not match the first entry")
 
     # -- other tapes
 
@@ -238,9 +238,11 @@ class TapeCheck:
                 # now was written later.
                 continue
             if entry is None:
-                self._wrong(cited.by_seq, f"cites seq {cited.seq} of tape {cited.tape!r}, which is not there")
+                self._wrong(cited.by_seq, f"the entry cites seq {cited.seq} of tape {cited.tape!r}, which is missing")
             else:
-                self._wrong(cited.by_seq, f"cites another seq {cited.seq} of tape {cited.tape!r} than there is")
+                self._wrong(
+                    cited.by_seq, f"the entry cites seq {cited.seq} of tape {cited.tape!r} with a different hash"
+                )
 
     def _forked_from(self) -> list[Citation]:
         """Return what the first entry of a fork cites of its parent."""

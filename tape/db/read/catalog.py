@@ -85,7 +85,7 @@ class Catalog:
         """Return a page of tapes, each with the cursor that continues behind it, and whether there are more."""
         conditions = check_listing(filters, order)
         if type(limit) is not int or not 0 < limit <= MOST:
-            raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
+            raise InvalidEntry("limit", f"must be an integer from 1 to {MOST}, not {strict.shown(limit)}")
         if self._owner is not None and conditions.setdefault("owner", self._owner) != self._owner:
             return [], False
         if cursor is not None:
@@ -253,4 +253,4 @@ def _cursor(cursor: str, order: str) -> tuple[int, int]:
             position = int(number), int(stamp)
             if min(position) >= 0 and max(position) <= strict.MAX_INT:
                 return position
-    raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not the cursor of a page of this order")
+    raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not a cursor of a listing in this order")

@@ -27,7 +27,7 @@ def check_chain(view: TapeView, seq: int, hash: str, depth: int | None) -> None:
     left, point = depth, ForkPoint(view.tape, seq, hash)
     for number, tape in tapes:
         if tape != point.tape:
-            raise Corrupt(view.tape, 1, f"the tape was forked off {point.tape!r}, not off {tape!r}")
+            raise Corrupt(view.tape, 1, f"the tape was forked from {point.tape!r}, not from {tape!r}")
         first = 0 if left is None else max(0, point.seq - left)
         opening = _check_tape(view, number, point, first)
         if left is not None:
@@ -54,7 +54,7 @@ def _check_tape(view: TapeView, number: int, point: ForkPoint, first: int) -> Fo
         if not rows:
             raise UnknownEntry(point.tape, point.seq)
     if before.hex() != point.hash:
-        raise Corrupt(point.tape, point.seq, "the entry is not the one that the pointer was made for")
+        raise Corrupt(point.tape, point.seq, "the hash of the entry is not the one in the pointer")
     return parent
 
 
@@ -90,7 +90,7 @@ def _checked(view: TapeView, tape: str, row: EntryRow, seq: int, before: bytes) 
             place,
         )
     except (TypeError, ValueError) as error:
-        raise Corrupt(tape, seq, "the entry holds a value that was never written there") from error
+        raise Corrupt(tape, seq, "a column of the entry has a value of the wrong type") from error
     if expected != bytes(row.hash):
         raise Corrupt(tape, seq, "the hash does not match the entry")
     return expected

@@ -86,11 +86,11 @@ def _runs(view: TapeView, floor: int, compactions: Sequence[Compaction], inputs:
     runs = [Run(compaction, summary_of(view, compaction)) for compaction in standing if compaction.lo > floor]
     inputs.summaries = [run.summary for run in runs]
     names = [(run.summary.tape, run.summary.seq) for run in runs]
-    for revised, why in ((False, ""), (True, " or makes a call without its result")):
+    for revised, why in ((False, ""), (True, " or has a call without its result")):
         dropped = [
             (compaction.tape or view.tape, compaction.seq) for compaction in out if compaction.revised == revised
         ]
-        inputs.excluded += _ranges(dropped, names, f"a message it covers was retracted{why}")
+        inputs.excluded += _ranges(dropped, names, f"a message that it covers was retracted{why}")
     return runs
 
 

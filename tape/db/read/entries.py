@@ -89,7 +89,7 @@ def bound(value: int | Entry | tuple[str, int], field: str) -> Bound:
         return value.tape, value.seq
     if isinstance(value, tuple):
         if len(value) != 2:
-            raise InvalidEntry(field, f"must be a seq, an entry, or a tape and a seq, not {strict.shown(value)}")
+            raise InvalidEntry(field, f"must be a seq, an entry or a (tape, seq) pair, not {strict.shown(value)}")
         return strict.identifier(value[0], field), strict.seq(value[1], field)
     return None, strict.seq(value, field)
 
@@ -148,7 +148,7 @@ def _level(view: TapeView, spans: list[_Span], bound: Bound, field: str) -> int:
     for level, span in enumerate(spans):
         if span.tape == (bound[0] or view.tape):
             return level
-    raise InvalidEntry(field, f"tape {strict.shown(bound[0])} is not among those whose entries are listed")
+    raise InvalidEntry(field, f"tape {strict.shown(bound[0])} is not one of the listed tapes")
 
 
 def find(view: TapeView, seq: int | None, key: str | None, *, inherited: bool) -> Entry | None:
@@ -224,5 +224,5 @@ def before_anchor(tape: str, before: int | Anchor | tuple[str, int] | None) -> t
     if isinstance(before, tuple) and len(before) == 2:
         return strict.identifier(before[0], "before"), strict.seq(before[1], "before")
     if isinstance(before, bool) or not isinstance(before, int):
-        raise InvalidEntry("before", f"must be an anchor, its tape and seq, or a seq, not {strict.shown(before)}")
+        raise InvalidEntry("before", f"must be an anchor, a (tape, seq) pair or a seq, not {strict.shown(before)}")
     return tape, strict.seq(before, "before")

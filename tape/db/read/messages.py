@@ -63,9 +63,9 @@ class Stretch(Struct, frozen=True):
         """Return the stretch that a caller asks for."""
         count = paths.ALL - 1 if limit is None else strict.limit(limit, least=0)
         if max_bytes is not None and (type(max_bytes) is not int or max_bytes <= 0):
-            raise InvalidEntry("max_bytes", f"must be a positive number, not {strict.shown(max_bytes)}")
+            raise InvalidEntry("max_bytes", f"must be a positive integer, not {strict.shown(max_bytes)}")
         if before is not None and after is not None:
-            raise InvalidEntry("after", "give before= or after=, not both")
+            raise InvalidEntry("after", "pass before= or after=, not both")
         return cls(count, before, after, max_bytes)
 
 

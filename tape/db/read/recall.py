@@ -128,4 +128,4 @@ def _manifest(data: Any, tape: str, seq: int) -> _Manifest:
     try:
         return typed.convert(data, _Manifest)
     except msgspec.ValidationError as error:
-        raise InvalidEntry("seq", f"the entry at seq {seq} of tape {tape!r} holds no manifest: {error}") from None
+        raise InvalidEntry("seq", f"the entry at seq {seq} of tape {tape!r} has no valid manifest: {error}") from None

@@ -56,7 +56,7 @@ def open_requests(
 ) -> Page[Request]:
     """Return a page of the requests that nobody decided yet, in the order of their ids."""
     if type(limit) is not int or not 0 < limit <= MOST:
-        raise InvalidEntry("limit", f"must be a number from 1 to {MOST}, not {strict.shown(limit)}")
+        raise InvalidEntry("limit", f"must be an integer from 1 to {MOST}, not {strict.shown(limit)}")
     after = (slots.ASKED, 0) if cursor is None else _place(cursor)
     scope = {name: filters[name] for name in ("owner", "tape") if filters[name] is not None}
     statement = database.statements.open_requests(frozenset(scope))
@@ -101,4 +101,4 @@ def _place(cursor: str) -> tuple[str, int]:
     number, _, id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if number.isdecimal() and number.isascii() and int(number) <= strict.MAX_INT and strict.is_identifier(id):
         return slots.ASKED + id, int(number)
-    raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not the cursor of a page of requests")
+    raise InvalidEntry("cursor", f"{strict.shown(cursor)} is not a cursor of a listing of requests")

@@ -149,8 +149,8 @@ class Recorder:
         """Return what it means that an entry collides with something that a fresh look did not show."""
         if self.shared.heads is None:
             return StoreFailed(
-                f"tape {tapes[0]!r} was written since this transaction began, and its isolation level hides that: "
-                "roll back and run it again"
+                f"tape {tapes[0]!r} was written after this transaction began, and the isolation level hides it; "
+                "roll back and retry"
             )
         database, owner = self.shared.database, self.shared.owner
         for tape in tapes:
@@ -158,7 +158,9 @@ class Recorder:
             if row is None or (owner is not None and row.owner != owner):
                 # Row-level security hides the tape of another owner, but its id is taken.
                 return TapeNotFound(tape)
-        return Corrupt(tapes[0], 0, f"the entry collides with one that cannot be found: {error}")
+        return Corrupt(
+            tapes[0], 0, f"the key or the seq of the entry is taken, but the entry that has it cannot be found: {error}"
+        )
 
     def tell(self, task: Task, receipts: list[Receipt], took: float) -> None:
         """Log a call that took long, and what it recorded if everything is to be logged."""

@@ -142,7 +142,7 @@ def check_here(shared: Shared, tx: Transaction, owner: str | None, *, creating: 
     record = owner_record(owner)
     if creating is not None:
         if creating.startswith(RECORDS):
-            raise InvalidEntry("tape", f"must not begin with {RECORDS!r}, which marks a pool's own records")
+            raise InvalidEntry("tape", f"must not begin with {RECORDS!r}, which is reserved for the records of a pool")
         tx.lock(record)
     row = tx.one(tx.statements.head, (record,))
     # A record has no owner. Whoever has one may not say where another's tapes are.

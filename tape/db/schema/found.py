@@ -10,11 +10,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tape.core.amounts import count
 from tape.db.schema.guards import in_schema
-from tape.db.schema.tables import Tables
+from tape.db.schema.tables import PREFIX, Tables
 from tape.errors import TablesTaken
 
-__all__ = ["Run", "found_home", "found_version", "is_sharded", "taken_names"]
+__all__ = ["Run", "foreign", "found_home", "found_version", "is_sharded", "taken_names"]
 
 Run = Callable[[str, tuple[Any, ...]], Any]
 """Runs a statement with its parameters and returns what can be fetched from."""
@@ -56,6 +57,23 @@ def _columns(run: Run, tables: Tables, name: str) -> set[str]:
         query = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
         rows = run(f"{query} AND NOT attisdropped", (f"{in_schema(tables.schema)}{name}",))
     return {column for (column,) in rows.fetchall()}
+
+
+def foreign(run: Run, tables: Tables) -> str:
+    """Describe a database without a store: which engine, and how many tables other programs have in it."""
+    if tables.postgres:
+        query = "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind IN ('r', 'p') "
+        (number,) = run(query + "AND nspname = coalesce(%s, current_schema())", (tables.schema,)).fetchone()
+        engine = "PostgreSQL"
+    else:
+        query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
+        (number,) = run(query, ()).fetchone()
+        engine = "SQLite"
+    if not number:
+        return f"a {engine} database without tables"
+    prefix = f", none with the prefix {tables.prefix!r}" if tables.prefix != PREFIX else " of another program"
+    where = f" in schema {tables.schema!r}" if tables.schema is not None else ""
+    return f"a {engine} database with {count(number, 'table')}{where}{prefix}"
 
 
 def found_home(run: Run, tables: Tables) -> str:

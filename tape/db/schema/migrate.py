@@ -18,10 +18,11 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from tape.db.engine.connect import Unreachable, address, cannot_open, damaged
 from tape.db.engine.failures import READ_ONLY_STATES
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
-from tape.db.schema.found import Run, found_version, is_sharded, taken_names
+from tape.db.schema.found import Run, foreign, found_version, is_sharded, taken_names
 from tape.db.schema.guards import guards, renamed, run_ddl
 from tape.db.schema.tables import PREFIX, REVISION, Tables
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
@@ -59,11 +60,14 @@ def require(database: Database) -> None:
         revision = database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN))
     except StoreFailed as error:
         if (getattr(error.__cause__, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_NOTADB:
-            raise NotAStore(f"{database.engine.url.database!r} is not a store: {error.__cause__}") from error.__cause__
+            told = cannot_open(database.engine.url, error.__cause__)
+            raise NotAStore(str(told)) from error.__cause__
+        if isinstance(error, Unreachable) or damaged(error.__cause__) is not None:
+            raise cannot_open(database.engine.url, error.__cause__) from error.__cause__
         raise
     if revision is None:
-        where = database.engine.url.render_as_string(hide_password=True) if database.postgres else ""
-        raise NotAStore(f"there is no store in {where or database.engine.url.database!r}")
+        contents = database.read(lambda tx: foreign(tx.execute, database.tables))
+        raise NotAStore(f"{address(database.engine.url)} is not a store: it is {contents}")
     _check(revision)
     if revision != REVISION:
         raise SchemaTooOld(revision, REVISION)
@@ -99,7 +103,7 @@ def migrate(database: Database) -> str | None:
             raise StoreBusy(database.timeout) from error
         if code & 0xFF == sqlite3.SQLITE_READONLY or getattr(error.orig, "sqlstate", "") in READ_ONLY_STATES:
             raise ReadOnly(f"the store can only be read ({error.orig}): open it with read_only=True") from error
-        raise StoreFailed(f"cannot open the store: {error.orig}") from error
+        raise cannot_open(engine.url, error.orig) from error
     log.info("tape.migrated", found=revision, now=REVISION)
     return revision or ""
 

@@ -183,7 +183,7 @@ class Index:
         known = tx.one(self._sql.consumer, ("", _NAME)) is not None
         if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
             # Row-level security: its own rows this role could delete, but not what says that they are there.
-            raise Denied("the search index is for all owners, and this role may not make it anew")
+            raise Denied("the search index is shared by all owners, and this role may not rebuild it")
         table = f"{in_schema(self._db.tables.schema)}{self._db.tables.texts.name}"
         if self._sql.index_stands and tx.execute(self._sql.index_stands, (table,)).fetchone() == (True,):
             if spoilt:
@@ -267,11 +267,11 @@ def place_of(tx: Transaction, row: TextRow, raw: bytes) -> tuple[int, int, int]:
         return 0, row.lane, row.ordinal
     payload = payloads.decode(row.kind, row.version, raw, key=row.key)
     if not isinstance(payload, payloads.Revise):
-        raise Corrupt("", 0, f"an entry of kind {row.kind!r} has no body")
+        raise Corrupt("", 0, f"an entry of kind {row.kind!r} has no message")
     place = payload.place
     if place.tape is None:
         return 0, place.lane, place.ordinal
     number = tx.value(tx.statements.tape_number, (place.tape,))
     if number is None:
-        raise Corrupt(place.tape, 0, "the tape is not there")
+        raise Corrupt(place.tape, 0, "the tape does not exist")
     return int(number), place.lane, place.ordinal

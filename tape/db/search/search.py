@@ -148,9 +148,11 @@ class Searcher:
         if not isinstance(query, str):
             raise InvalidEntry("query", f"must be a string, not {type(query).__name__}")
         if type(limit) is not int or limit <= 0:
-            raise InvalidEntry("limit", f"must be a positive number, not {strict.shown(limit)}")
+            raise InvalidEntry("limit", f"must be a positive integer, not {strict.shown(limit)}")
         if kind not in (None, *payloads.BODIES):
-            raise InvalidEntry("kind", f"must be 'append' or 'revise', which hold texts, not {strict.shown(kind)}")
+            raise InvalidEntry(
+                "kind", f"must be 'append' or 'revise', the kinds that have text, not {strict.shown(kind)}"
+            )
         if owner is not None:
             strict.identifier(owner, "owner")
             if self._owner not in (None, owner):

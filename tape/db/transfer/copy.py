@@ -107,9 +107,9 @@ class Copy(Writing):
                 # Before its first entry a fork was nobody's child.
                 beyond = [] if above.ancestry is None or not layer.asof else above.ancestry.layers
                 if point.hash != (self._hash_at(above, point.seq) if point.seq else ""):
-                    raise self._checker.wrong(f"the fork was made from another tape {layer.tape!r} than is stored")
+                    raise self._checker.wrong(f"the fork was made from another tape than the stored {layer.tape!r}")
         if members[1:] != beyond:
-            raise self._checker.wrong(f"the fork does not inherit what tape {point.tape!r} inherits")
+            raise self._checker.wrong(f"the fork and its parent {point.tape!r} have different ancestors")
         return Ancestry(members)
 
     def _above(self, tape: str) -> Above | None:
@@ -132,4 +132,4 @@ class Copy(Writing):
 
 def absent(layer: payloads.Layer) -> str:
     """Return what is wrong when an ancestor of a fork is missing or too short."""
-    return f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is not there"
+    return f"the fork needs tape {layer.tape!r} up to seq {layer.asof}, which is neither in the file nor in the store"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tape.core import strict
-from tape.db.engine.connect import check_replaceable
-from tape.errors import InvalidEntry, StoreFailed
+from tape.db.engine.connect import Unwritable, check_replaceable
+from tape.errors import InvalidEntry
 
 __all__ = ["File", "Progress", "is_in_use", "reading", "writing"]
 
@@ -33,14 +33,14 @@ def writing(file: File) -> Iterator[Callable[[bytes], object]]:
     """Give what writes to a file; one with a name appears under it only when it is whole."""
     if not isinstance(file, str | os.PathLike):
         try:
-            with _failing("the file"):
+            with _failing(None):
                 file.write(b"")
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidEntry("file", "must be a path or a binary file that is open for writing") from error
         write_raw = file.write
 
         def pass_on(raw: bytes) -> None:
-            with _failing("the file"):
+            with _failing(None):
                 write_raw(raw)
 
         yield pass_on
@@ -50,18 +50,18 @@ def writing(file: File) -> Iterator[Callable[[bytes], object]]:
         check_replaceable(path)
         # A name of its own, or two exports to one path at once would write into each other.
         part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        with _failing(repr(os.fspath(file))):
+        with _failing(file):
             out = part.open("xb")
     except (TypeError, ValueError) as error:
         raise InvalidEntry("file", f"cannot be written: {error}") from error
 
     def write(raw: bytes) -> None:
-        with _failing(repr(os.fspath(file))):
+        with _failing(file):
             out.write(raw)
 
     try:
         yield write
-        with _failing(repr(os.fspath(file))):
+        with _failing(file):
             out.flush()
             os.fsync(out.fileno())
             out.close()
@@ -76,7 +76,7 @@ def writing(file: File) -> Iterator[Callable[[bytes], object]]:
 
 
 @contextlib.contextmanager
-def _failing(name: str) -> Iterator[None]:
+def _failing(file: str | os.PathLike[str] | None) -> Iterator[None]:
     """Tell what the file system refuses as an error of this library."""
     try:
         yield
@@ -84,7 +84,7 @@ def _failing(name: str) -> Iterator[None]:
         if isinstance(error, ValueError):
             # It is not open for writing at all.
             raise
-        raise StoreFailed(f"cannot write {name}: {error.strerror or error}") from error
+        raise Unwritable(file, error.strerror or error) from error
 
 
 @contextlib.contextmanager
@@ -94,7 +94,7 @@ def reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
         if not os.path.isfile(file):
             raise InvalidEntry("file", f"there is no file {strict.shown(os.fspath(file))}")
         if is_in_use(file):
-            raise InvalidEntry("file", f"{strict.shown(os.fspath(file))} is a database that is in use")
+            raise InvalidEntry("file", f"{strict.shown(os.fspath(file))} is a database in use, not an export")
         with contextlib.ExitStack() as stack:
             try:
                 source = stack.enter_context(Path(file).open("rb"))
@@ -109,5 +109,5 @@ def reading(file: File) -> Iterator[tuple[BinaryIO, int, int]]:
         size = file.seek(0, os.SEEK_END) - start
         file.seek(start)
     except (OSError, AttributeError, TypeError, ValueError) as error:
-        raise InvalidEntry("file", "must be a path or a binary file that can be read twice") from error
+        raise InvalidEntry("file", "must be a path or a seekable binary file") from error
     yield file, start, size

@@ -107,14 +107,14 @@ class Importer:
             if isinstance(line, TapeLine):
                 tape = line.tape
                 if tape in stored:
-                    raise checker.wrong(f"tape {tape!r} is in the file twice")
+                    raise checker.wrong(f"tape {tape!r} occurs twice in the file")
                 stored[tape] = self._db.read(lambda tx, line=line: self._stored(tx, checker, line, reuse))  # type: ignore[misc]
                 hashes = self._hashes(tape, stored[tape].seq)
                 references.begin(tape)
             elif isinstance(line, EntryLine):
                 known = next(hashes, None)
                 if known is not None and known != line.hash:
-                    raise checker.wrong("another entry is stored under this seq")
+                    raise checker.wrong("a different entry is stored at this seq")
                 payload = checker.payload
                 assert payload is not None
                 try:
@@ -137,7 +137,8 @@ class Importer:
         for cited in citations:
             if contradicted(tx, cited):
                 raise ImportFailed(
-                    cited.line, f"another seq {cited.seq} of tape {cited.tape!r} is stored than is cited"
+                    cited.line,
+                    f"the file cites seq {cited.seq} of tape {cited.tape!r}, which is stored with a different hash",
                 )
 
     def _stored(self, tx: Transaction, checker: Checker, line: TapeLine, reuse: bool) -> _Stored:
@@ -149,7 +150,7 @@ class Importer:
         if row.tape_status == "purged":
             if reuse:
                 return _Stored(0, b"", line.entries)
-            raise checker.wrong(f"tape {line.tape!r} was purged; import it with reuse=True to use the id again")
+            raise checker.wrong(f"tape {line.tape!r} was purged; pass reuse=True to use the id again")
         return _Stored(row.seq, bytes(row.hash), line.entries)
 
     def _hashes(self, tape: str, upto: int) -> Iterator[str]:
@@ -172,7 +173,7 @@ class Importer:
     ) -> None:
         """Check the owner of a tape, and that all it inherits from is in the file or stored."""
         if self._owner is not None and opening.owner != self._owner:
-            raise checker.wrong(f"the tape does not belong to {self._owner!r}")
+            raise checker.wrong(f"the tape belongs to another owner than {self._owner!r}")
         stored[tape].owner = opening.owner
         for layer in [] if opening.parent is None else opening.parent.layers:
             ancestor = stored.get(layer.tape)

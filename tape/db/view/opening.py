@@ -121,7 +121,7 @@ def _named(view: TapeView, name: str) -> int | None:
     anchor: int | None = view.tx.value(view.sql.anchor_named, (view.number, name, view.seq))
     location = view.place(name)
     if anchor is not None and location is not None:
-        raise InvalidEntry("point", f"{name!r} is both an anchor and a message; give a seq")
+        raise InvalidEntry("point", f"{name!r} is both an anchor and a message; pass a seq")
     if anchor is not None:
         return anchor
     if location is None:

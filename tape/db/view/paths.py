@@ -61,7 +61,7 @@ def base(view: TapeView, place: Place) -> Place:
         raise Corrupt(view.tape, place.lane, "the lane is missing")
     if 0 < place.ordinal <= row.base_ordinal:
         # Following the path towards the root would never end.
-        raise Corrupt(view.tape, place.lane, "the lane branches off below its own messages")
+        raise Corrupt(view.tape, place.lane, "the branch point of the lane is not before its messages")
     return view.place_at(row.base_lane, row.base_ordinal, row.base_tape or number) if row.base_lane else ROOT
 
 

@@ -217,7 +217,7 @@ class TapeView(Struct):
             return Standing(held.placed, held.since, held.body, True)
         last = self.tx.one(self.sql.held_last, (*at, NOW))
         if last is None:
-            raise Corrupt(self.tape, 0, f"nothing was ever held at lane {place.lane}, depth {place.ordinal}")
+            raise Corrupt(self.tape, 0, f"lane {place.lane}, depth {place.ordinal} never had a message")
         return Standing(last.placed, last.since, last.body, False, last.why)
 
     def _inherited(self, place: Place, ancestry: Ancestry) -> Standing:
@@ -254,7 +254,9 @@ class TapeView(Struct):
         if row is None or row.since > layer.asof:
             row = self.tx.one(self.sql.held_last, (*at, layer.asof))
         if row is None:
-            raise Corrupt(self.tape, 0, f"nothing was held at lane {place.lane}, depth {place.ordinal} at the fork")
+            raise Corrupt(
+                self.tape, 0, f"lane {place.lane}, depth {place.ordinal} had no message when the tape was forked"
+            )
         if isinstance(row, PastRow) and row.until <= layer.asof:
             return Standing(row.placed, 1, row.body, False, row.why, layer.tape)
         seen = row.since > layer.cleared
@@ -275,7 +277,7 @@ class TapeView(Struct):
         """Return the message in an entry."""
         row = self.tx.one(self.sql.body, (self.number_of(of), seq))
         if row is None or row.payload is None:
-            raise Corrupt(of or self.tape, seq, "the entry that holds the body is missing")
+            raise Corrupt(of or self.tape, seq, "the entry with the content of the message is missing")
         return payloads.body_of(row.kind, row.version, row.payload, row.key, of or self.tape, seq)
 
     def id_at(self, place: Place) -> str:

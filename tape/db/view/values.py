@@ -100,7 +100,7 @@ def entry_from_row(tape: str, row: EntryRow, ancestry: Ancestry | None) -> Entry
     except Corrupt as error:
         raise Corrupt(tape, row.seq, error.what) from error
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise Corrupt(tape, row.seq, f"the entry holds a value that was never written there: {error}") from error
+        raise Corrupt(tape, row.seq, f"a column of the entry has an invalid value: {error}") from error
 
 
 def _source(tape: str, row: EntryRow) -> Source | None:
@@ -151,7 +151,7 @@ def info_from_facts(facts: dict[str, Any], parent: str | None, forked_at: int | 
     try:
         return _info(facts, parent, forked_at)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
-        raise Corrupt(facts["tape"], 0, f"what is known of the tape cannot be read: {error}") from error
+        raise Corrupt(facts["tape"], 0, f"the row of the tape cannot be read: {error}") from error
 
 
 def _info(facts: dict[str, Any], parent: str | None, forked_at: int | None) -> TapeInfo:

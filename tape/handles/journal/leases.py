@@ -98,7 +98,7 @@ class Lease:
         With the same tape of a store that ``store.transaction`` gave, it stays held until that is committed.
         """
         if tape is not None and tape.id != self._call.tape:
-            raise InvalidEntry("tape", f"the lease is of tape {self._call.tape!r}, not of {tape.id!r}")
+            raise InvalidEntry("tape", f"the lease belongs to tape {self._call.tape!r}, not to {tape.id!r}")
         services = self._services if tape is None else tape._services
         services.reader.check_lease(self._call.tape, self._name, self._token, services.clock)
 

@@ -93,7 +93,7 @@ def _check_readable(data: dict[str, Any], replaced: list[str]) -> None:
     try:
         Event.model_validate(data)
     except ValueError as error:
-        raise tape.InvalidEntry("event", f"holds what cannot be kept: {', '.join(replaced)}") from error
+        raise tape.InvalidEntry("event", f"contains values that cannot be stored: {', '.join(replaced)}") from error
 
 
 def json_of(value: Any) -> Any:

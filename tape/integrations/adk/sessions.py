@@ -212,7 +212,9 @@ def _append(store: tape.Store, session: Session, written: Written) -> tape.Recei
         chat = together.get(place.session)
         if chat.find_entry(key=written.key) is None:
             if _is_stale(chat, session, seen):
-                raise StaleSessionError(f"Session {session.id} was modified in storage since. Read it again.")
+                raise StaleSessionError(
+                    f"Session {session.id} was modified in storage after it was read. Read it again."
+                )
             _put_deltas(together, place, chat, written.state)
             _follow(together, chat, written)
         return written.put(chat)

@@ -133,7 +133,9 @@ class Channels:
     def _at(self, record: Record, key: str) -> dict[str, Held]:
         holder = self._thread.by_key(record.ns, key)
         if holder is None:
-            raise tape.Corrupt(self._thread.chat.id, record.seq, f"the checkpoint {key!r} that it builds on is gone")
+            raise tape.Corrupt(
+                self._thread.chat.id, record.seq, f"the checkpoint {key!r}, on which it builds, is missing"
+            )
         return holder.data["channels"]
 
 

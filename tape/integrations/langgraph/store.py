@@ -136,7 +136,9 @@ def _meets(value: Any, test: Any) -> bool:
     """Whether a value is what a filter asks for: equal, all of its members, or by comparison."""
     if isinstance(test, dict) and any(name.startswith("$") for name in test):
         if unknown := test.keys() - _NAMES.keys():
-            raise tape.InvalidEntry("filter", f"has no operator {min(unknown)!r}")
+            raise tape.InvalidEntry(
+                "filter", f"has an unknown operator {min(unknown)!r}; use one of {', '.join(_NAMES)}"
+            )
         try:
             return all(getattr(operator, _NAMES[name])(value, other) for name, other in test.items())
         except TypeError:

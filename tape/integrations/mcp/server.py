@@ -41,8 +41,8 @@ _SETS = _ADDS.model_copy(update={"idempotent_hint": True})
 _TAKES = _SETS.model_copy(update={"destructive_hint": True})
 _HINTS = {"reads": _READS, "adds": _ADDS, "sets": _SETS, "takes": _TAKES}
 _INSTRUCTIONS = (
-    "Histories of agents on append-only tapes. Find one with search or list_tapes, then read_around a hit's seq, or"
-    " read messages and context, as of now or of any earlier seq."
+    "Agent histories on append-only tapes. Find a tape with search or list_tapes. Then call read_around with the seq of"
+    " a hit, or read messages and context, now or as of any earlier seq."
 )
 
 
@@ -59,7 +59,7 @@ class _Server(MCPServer[Any]):
     """A server that lists the newest tapes as resources, and reads any of them."""
 
     def __init__(self, connected: Connected, name: str, *, write: bool) -> None:
-        instructions = _INSTRUCTIONS if write else f"{_INSTRUCTIONS} Nothing can be written."
+        instructions = _INSTRUCTIONS if write else f"{_INSTRUCTIONS} This server is read-only."
         super().__init__(name, instructions=instructions, version=tape.__version__, log_level="WARNING")
         self._connected = connected
         self._tools = connected.store.tools("write" if write else "read", actor="mcp", room=_BYTES)
@@ -76,13 +76,13 @@ class _Server(MCPServer[Any]):
         return [_resource(info) for info in page]
 
     def _read(self, id: str) -> str:
-        """A tape as it is now: what is known of it, and its messages, the last ones of a long one."""
+        """A tape as it is now: its facts and its messages; of a long tape, only the last messages."""
         return self._shown(id)
 
     def _read_at(self, id: str, seq: str) -> str:
-        """A tape as it was at a seq."""
+        """A tape as of a seq."""
         if not (seq.isascii() and seq.isdigit() and len(seq) < 19):
-            raise ResourceNotFoundError(f"{seq!r} is no seq")
+            raise ResourceNotFoundError(f"{seq!r} is not a seq")
         return self._shown(id, int(seq))
 
     def _shown(self, id: str, at: int = -1) -> str:
@@ -138,7 +138,7 @@ def _guarded(app: App, token: str) -> App:
         if scope["type"] == "http":
             kind, _, shown = Headers(scope=scope).get("authorization", "").partition(" ")
             if not hmac.compare_digest(f"{kind.lower()} {shown.strip()}".encode(), wanted):
-                refusal = PlainTextResponse("a token is needed", 401, {"WWW-Authenticate": "Bearer"})
+                refusal = PlainTextResponse("a bearer token is required", 401, {"WWW-Authenticate": "Bearer"})
                 return await refusal(scope, receive, send)
         return await app(scope, receive, send)
 

@@ -52,7 +52,7 @@ class TapeModel(WrapperModel):
         )
         (response,) = ModelMessagesTypeAdapter.validate_python([data])
         if not isinstance(response, ModelResponse):
-            raise TypeError("the recording holds no response of a model")
+            raise TypeError("the recorded value is not a model response")
         return response
 
     @asynccontextmanager

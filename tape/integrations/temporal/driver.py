@@ -119,7 +119,7 @@ def _find(store: Store, claim: Any) -> Payload:
         payload = Payload.FromString(base64.b64decode(held["payload"]))
     raw = payload.SerializeToString(deterministic=True)
     if blake2b(raw, digest_size=32).hexdigest() != claim["digest"]:
-        raise Corrupt(snapshot.id, snapshot.info().head, "the payload is not the one that was stored")
+        raise Corrupt(snapshot.id, snapshot.info().head, "the payload does not match its recorded digest")
     return payload
 
 

@@ -14,7 +14,7 @@ EFFECTS = ("read", "idempotent", "write")
 """What a tool does to the world: nothing; the same however often it is done; something that counts each time."""
 ON_UNKNOWN = ("ask", "retry", "skip")
 """What a resumed run does with a write of which nobody knows whether it happened; a function is asked (a probe)."""
-MAY_HAVE_RUN = "[this call was started and its outcome is not known: it may have run; check before it is run again]"
+MAY_HAVE_RUN = "[the outcome of this call is unknown: it was started and may have run; check before running it again]"
 """What the agent is given for such a write that is skipped."""
 
 

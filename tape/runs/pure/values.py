@@ -84,7 +84,7 @@ def _loaded(load: Load, data: Any) -> Any:
     try:
         return load(data)
     except Exception as error:
-        raise InvalidEntry("load", f"cannot make the value of its recorded data: {error}") from error
+        raise InvalidEntry("load", f"cannot rebuild the value from its recorded data: {error}") from error
 
 
 def _loaded_type(name: str) -> Any:

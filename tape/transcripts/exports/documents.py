@@ -82,7 +82,7 @@ def _said(neutral: Neutral) -> str:
 def _node(message: Message, losses: Losses) -> dict[str, Any]:
     neutral = read(message.data)
     if neutral.calls:
-        losses.add("tool call's id", len(neutral.calls))
+        losses.add("tool-call id", len(neutral.calls))
     text = _said(neutral) if message.content is None else as_text(message.content)
     content: dict[str, Any] = {"content_type": "text", "parts": [text]}
     recipient = "all"
@@ -91,8 +91,8 @@ def _node(message: Message, losses: Losses) -> dict[str, Any]:
         arguments = call.arguments
         written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         recipient, content = call.name, {"content_type": "code", "text": written}
-        losses.add("text beside a tool call", any(isinstance(part, Text) for part in neutral.parts))
-        losses.add("further tool call", len(neutral.calls) - 1)
+        losses.add("tool-call text", any(isinstance(part, Text) for part in neutral.parts))
+        losses.add("additional tool call", len(neutral.calls) - 1)
     elif neutral.results:
         content = {"content_type": "execution_output", "text": as_text(neutral.results[0].content)}
     at = message.occurred_at or message.recorded_at

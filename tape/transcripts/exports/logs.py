@@ -28,7 +28,7 @@ def claude_code(view: Snapshot, losses: Losses) -> Iterator[dict[str, Any]]:
     records = {entry.seq: record for entry in entries if (record := record_of(entry)) is not None}
     if records:
         unwritten = sum(isinstance(entry.payload, payloads.Append) and entry.seq not in records for entry in entries)
-        losses.add("message that no session wrote", unwritten)
+        losses.add("non-session message", unwritten)
         yield from records.values()
         return
     losses.add("event", sum(entry.kind == "event" for entry in entries))
@@ -42,7 +42,7 @@ def claude_code(view: Snapshot, losses: Losses) -> Iterator[dict[str, Any]]:
         uuids[message.id] = _uuid(message.id)
         if body["role"] == "system":
             body = {**body, "role": "user"}
-            losses.add("system prompt's role")
+            losses.add("system role")
         yield {
             "parentUuid": parent or None,
             "isSidechain": False,

@@ -30,7 +30,7 @@ class Losses:
 def path_of(view: Snapshot, losses: Losses) -> list[Message]:
     """Return the messages of the path; those of other branches, and all that is no message, are left out."""
     path = view.messages()
-    losses.add("message of another branch", max(0, len(tree_of(view)) - len(path)))
+    losses.add("other-branch message", max(0, len(tree_of(view)) - len(path)))
     _leave_out_entries(view, losses)
     return path
 

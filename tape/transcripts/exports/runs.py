@@ -105,7 +105,7 @@ def otlp(view: Snapshot, losses: Losses) -> Iterator[Any]:
         }
         if index == answers[-1]:
             behind = [parts for parts in rendered[index + 1 :] if parts is not None]
-            losses.add("message behind the last answer", len(behind))
+            losses.add("trailing message", len(behind))
             before = [parts for parts in rendered[:index] if parts is not None]
             values["gen_ai.input.messages"] = msgspec.json.encode(before).decode()
             values["gen_ai.output.messages"] = msgspec.json.encode([rendered[index]]).decode()

@@ -64,12 +64,12 @@ def _request(line: int, conversation: Conversation, body: dict[str, Any]) -> Ite
     system = body.get("system")
     if system:
         if not isinstance(system, str | list):
-            raise ImportFailed(line, "the request's system prompt is neither a text nor a list")
+            raise ImportFailed(line, "the request's system prompt is neither a string nor a list")
         yield conversation.message(line, {"role": "system", "content": system}, {"field": "system"})
     for index, message in enumerate(body["messages"]):
         where = f"messages[{index}]"
         if not _is_message(message):
-            raise ImportFailed(line, f"{where} is no message")
+            raise ImportFailed(line, f"{where} is not a message")
         yield conversation.message(line, message, where=where)
     settings = without(body, "system", "messages")
     if settings:

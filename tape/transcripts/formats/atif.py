@@ -25,14 +25,14 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
 
     def steps(line: int, where: str, value: dict[str, Any]) -> Iterator[Step]:
         if not isinstance(value.get("steps"), list) or not isinstance(value.get("agent"), dict):
-            raise ImportFailed(line, f"{where} is no trajectory: it has no agent and steps")
+            raise ImportFailed(line, f"{where} is not a trajectory: it needs an agent and steps")
         agent = value["agent"]
         meta = without(value, "steps", "session_id", "final_metrics")
         yield Start(line=line, id=nonblank(value.get("session_id")), agent=nonblank(agent.get("name")), meta=meta)
         conversation = Conversation("atif")
         for index, step in enumerate(value["steps"]):
             if not isinstance(step, dict) or str(step.get("source")) not in _ROLES:
-                reading.problem(line, f"steps[{index}] is no step of a trajectory")
+                reading.problem(line, f"steps[{index}] is not a trajectory step")
                 yield conversation.event(line, "step", step)
                 continue
             yield from _step(line, conversation, step, nonblank(agent.get("model_name")))

@@ -27,7 +27,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     def steps(line: int, where: str, value: Body) -> Iterator[Step]:
         mapping = value.get("mapping")
         if not isinstance(mapping, dict):
-            raise ImportFailed(line, f"{where} is no conversation of ChatGPT: it has no mapping")
+            raise ImportFailed(line, f"{where} is not a ChatGPT conversation: it has no mapping")
         id = nonblank(value.get("conversation_id")) or nonblank(value.get("id"))
         yield Start(line=line, id=id, part=None if id else digest(value)[:8], agent="chatgpt", meta={})
         title = nonblank(value.get("title"))

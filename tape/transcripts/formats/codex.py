@@ -68,9 +68,9 @@ class _Reader:
         if not self.started:
             session = payload if new and kind == "session_meta" else record if "type" not in record else None
             if session is None and not (new and kind in _TYPES) and not _is_message(record):
-                raise ImportFailed(line, "is no rollout of Codex: it begins neither with a session nor with an item")
+                raise ImportFailed(line, "is not a Codex rollout: it begins with neither a session nor an item")
             if session is not None and not new and not {"id", "timestamp"} <= session.keys():
-                raise ImportFailed(line, "is no rollout of Codex: its first line tells no session")
+                raise ImportFailed(line, "is not a Codex rollout: its first line names no session")
             self.started = True
             yield Start(line=line, id=nonblank((session or {}).get("id")), agent="codex", meta={})
         self._digest = digest(record, self._digest)

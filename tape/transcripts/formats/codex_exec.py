@@ -46,7 +46,7 @@ class _Reader:
         if not self.started:
             is_event = isinstance(kind, str) and kind.startswith(("thread.", "turn.", "item."))
             if not is_event and not isinstance(old, dict) and not record.keys() & {"prompt", "workdir"}:
-                raise ImportFailed(line, "is no stream of Codex: it begins with no event of a thread")
+                raise ImportFailed(line, "is not a Codex event stream: it does not begin with a thread event")
             self.started = True
             yield Start(line=line, id=nonblank(record.get("thread_id")), agent="codex", meta={})
         self._model = nonblank(record.get("model")) or self._model

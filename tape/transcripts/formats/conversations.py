@@ -195,7 +195,7 @@ def exchanges(
             return
         request_body, response_body, rest = exchange(value)
         if request_body is None and response_body is None:
-            raise ImportFailed(line, f"{where} is no message, request or response of this format ({format})")
+            raise ImportFailed(line, f"{where} is not a message, request or response of the format {format}")
         start, conversation = conversations.single(line, nonblank(value.get("custom_id")))
         yield from start
         if rest:

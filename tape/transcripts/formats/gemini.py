@@ -32,7 +32,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     for line, value in documents(lines, reading, mend=True):
         yield from chat.take(line, value)
     if not chat.started:
-        raise ImportFailed(1, "is no chat of Gemini CLI: no line tells a session or a history")
+        raise ImportFailed(1, "is not a Gemini CLI chat: no line names a session or a history")
     yield from chat.flush()
 
 
@@ -60,7 +60,7 @@ class _Chat:
         if not self.started:
             # Claude Code's records name a session, too, and each its parent.
             if session is None or "parentUuid" in value:
-                raise ImportFailed(line, "is no chat of Gemini CLI: it tells no session")
+                raise ImportFailed(line, "is not a Gemini CLI chat: it names no session")
             self.started = True
             meta = {name: value[name] for name in ("projectHash", "startTime", "directories", "kind") if name in value}
             yield Start(line=line, id=session, agent="gemini", meta=meta)
@@ -138,7 +138,7 @@ class _Chat:
         if not contents or not all(
             isinstance(content, dict) and isinstance(content.get("parts"), list) for content in contents
         ):
-            raise ImportFailed(line, "is no checkpoint of Gemini CLI: it is no list of contents")
+            raise ImportFailed(line, "is not a Gemini CLI checkpoint: it is not a list of contents")
         if not self.started:
             self.started = True
             yield Start(line=line, agent="gemini", meta={})

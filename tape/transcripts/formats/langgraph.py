@@ -57,7 +57,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
             return
         state = _channels(value)
         if state is None:
-            raise ImportFailed(line, f"{where} is neither a message of LangChain nor a state with messages")
+            raise ImportFailed(line, f"{where} is neither a LangChain message nor a state with messages")
         start, conversation = conversations.shared(line, _thread(value))
         yield from start
         conversation.restart()
@@ -121,7 +121,7 @@ def _oldest_first(states: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _message(line: int, conversation: Conversation, value: Any, where: str) -> Iterator[Step]:
     kind = _type(value)
     if kind is None:
-        raise ImportFailed(line, f"{where} is no message of LangChain")
+        raise ImportFailed(line, f"{where} is not a LangChain message")
     if value.get("type") == "constructor":
         fields, wrapping = value["kwargs"], without(value, "kwargs")
     elif isinstance(value.get("data"), dict) and "content" not in value:

@@ -128,7 +128,7 @@ def _values(raw: bytes, line: int, reading: Reading, *, mend: bool) -> Iterator[
     text = raw.strip(_BLANK)
     if not text:
         if raw.strip():
-            reading.unreadable(line, "holds nothing but NUL characters", raw)
+            reading.unreadable(line, "contains only NUL characters", raw)
         return
     whole = raw.endswith((b"\n", b"\r"))
     try:

@@ -67,7 +67,7 @@ def _request(line: int, conversation: Conversation, body: dict[str, Any]) -> Ite
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, list):
-        raise ImportFailed(line, "the request's input is neither a text nor a list")
+        raise ImportFailed(line, "the request's input is neither a string nor a list")
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict) or not _is_message(message):
@@ -84,12 +84,12 @@ def _response(line: int, conversation: Conversation, body: dict[str, Any]) -> It
         for index, choice in reversed(list(enumerate(choices))):
             message = choice.get("message") if isinstance(choice, dict) else None
             if not isinstance(message, dict):
-                raise ImportFailed(line, f"choices[{index}] holds no message")
+                raise ImportFailed(line, f"choices[{index}] has no message")
             yield conversation.message(line, message, without(choice, "message"), aside=index > 0)
     else:
         for index, item in enumerate(body["output"]):
             if not isinstance(item, dict) or not _is_message(item):
-                raise ImportFailed(line, f"output[{index}] is no item")
+                raise ImportFailed(line, f"output[{index}] is not an item")
             yield conversation.message(line, item, where=f"output[{index}]")
     yield conversation.event(line, "response", without(body, "choices", "output"))
     yield from conversation.usage(line, body.get("usage"), body.get("model"))

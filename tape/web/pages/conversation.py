@@ -149,6 +149,6 @@ def text_of(request: PageRequest) -> dict[str, Any]:
     texts = message_texts(message) if isinstance(message, dict) else []
     part, start = request.number("part", 0, 0, 2**31), request.number("from", 0, 0, 2**53)
     if part >= len(texts):
-        raise NotThere(f"entry {request.point} has no such part")
+        raise NotThere(f"entry {request.point} does not have this part")
     text = texts[part]
     return {"title": "Text", "text": text[start : start + _PIECE], "from": start, "length": len(text)}

@@ -57,7 +57,7 @@ def _side(request: PageRequest, named: str) -> tape.Snapshot:
     try:
         id, point = split(named)
     except ValueError as error:
-        raise NotThere(f"{named!r} names no tape") from error
+        raise NotThere(f"there is no tape {named!r}") from error
     return PageRequest(request.store, id=id, point=point).snapshot()
 
 

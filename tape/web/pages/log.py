@@ -20,8 +20,8 @@ def log(request: PageRequest) -> dict[str, Any]:
     chat = request.snapshot()
     info = chat.info()
     kinds = [kind for kind in (request.text("kinds") or "").split(",") if kind]
-    if not set(kinds) <= set(payloads.KINDS):
-        raise NotThere("there is no such kind")
+    if unknown := set(kinds) - set(payloads.KINDS):
+        raise NotThere(f"there is no entry kind {min(unknown)!r}")
     after = request.number("after", 0, 0, 2**53)
     only_failed = request.text("failed") == "1"
     rows, looked = [], min(after + (_LOOKED if kinds or only_failed else _PAGE), info.head)

@@ -18,7 +18,7 @@ def search(request: PageRequest) -> dict[str, Any]:
     """Return the messages that have all words of ``q``, newest first; of one tape with ``tape``."""
     query, only, role = request.query.get("q", ""), request.text("tape"), request.text("role")
     if len(query) > _LONGEST:
-        raise NotThere("that is too long to search for")
+        raise NotThere(f"the search text must have at most {_LONGEST} characters")
     limit = request.number("limit", 50, 1, _MOST)
     within = None
     if only is not None:

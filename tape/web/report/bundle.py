@@ -76,7 +76,7 @@ def document(title: str, blocks: Iterator[tuple[str, str]]) -> Iterator[str]:
         '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
         f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to content</a>\n<header id="top"></header>\n'
-        '<main id="main" tabindex="-1"><noscript>This report is drawn by a script.</noscript></main>\n'
+        '<main id="main" tabindex="-1"><noscript>This report needs JavaScript.</noscript></main>\n'
         '<div id="says" class="quiet-status" role="status" aria-live="polite"></div>\n'
     )
     for id, text in blocks:

@@ -10,7 +10,7 @@ export function mark(entry, page) {
   return h("article", { class: `mark ${entry.kind}`, tabindex: "-1", "data-item": "", "aria-label": `${entry.kind} at ${entry.seq}` },
     h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[entry.kind] ?? "·"),
     h("strong", {}, entry.kind), " ", h("span", { class: "gist" }, entry.gist), " ",
-    to ? h("a", { href: source.href(`/t/${to}`), class: "enter" }, entry.kind === "fork" ? "into the fork →" : "to it →") : null,
+    to ? h("a", { href: source.href(`/t/${to}`), class: "enter" }, entry.kind === "fork" ? "open the fork →" : "open the tape →") : null,
     facts(when(entry.at), h("a", { class: "seq", "data-open": "", href: source.href(`/e/${page.tape.ref}/${entry.seq}`) }, `#${entry.seq}`)));
 }
 
@@ -62,11 +62,11 @@ export function tools(page, done) {
     if (shown === null) {
       return [
         fork(() => page.seq),
-        button("Hand off", () => ask("Hand off", [["name", "Name", true], ["summary", "Summary", true], ["steps", "Next steps, with commas"]], page,
+        button("Hand off", () => ask("Hand off", [["name", "Name", true], ["summary", "Summary", true], ["steps", "Next steps, separated by commas"]], page,
           ({ name, summary, steps }) => ({ do: "handoff", name, summary, next_steps: listed(steps) }), done)),
-        button("Label", () => ask("Label", [["add", "Add, with commas"], ["remove", "Remove, with commas"]], page,
+        button("Label", () => ask("Label", [["add", "Add, separated by commas"], ["remove", "Remove, separated by commas"]], page,
           ({ add, remove }) => ({ do: "label", add: listed(add), remove: listed(remove) }), () => location.reload())),
-        button("Restore", () => ask("Restore", [["message", "Id of the message", true]], page, ({ message }) => ({ do: "restore", message }), done)),
+        button("Restore", () => ask("Restore", [["message", "Message id", true]], page, ({ message }) => ({ do: "restore", message }), done)),
       ];
     }
     return h("details", { class: "menu" }, h("summary", { "aria-label": `Actions for message ${shown.seq}` }, "⋯"),

@@ -51,7 +51,7 @@ export function conversation(page, main) {
     later.hidden = !shown.later;
     empty.hidden = items.length > 0;
     travelled.hidden = shown.seq === shown.head;
-    put(travelled, `This is how the tape stood at entry ${shown.seq} of ${shown.head}.`);
+    put(travelled, `You see the tape as of entry ${shown.seq} of ${shown.head}.`);
   }
 
   const ref = () => at(shown.tape.ref, shown.seq, shown.head);

@@ -71,7 +71,7 @@ export function scrubber(page, go) {
 
 // Keys.
 
-const KEYS = [["j k", "next and previous item"], ["Enter", "open or unfold it"], ["/", "search"], ["g G", "first and last"], ["[ ]", "one entry back and forward in time"], ["f", "only failures, in the log"], ["?", "these keys"], ["Esc", "close, or back to the page"]];
+const KEYS = [["j k", "next and previous item"], ["Enter", "open or expand it"], ["/", "search"], ["g G", "first and last"], ["[ ]", "one entry back and forward in time"], ["f", "show only failures, in the log"], ["?", "show these keys"], ["Esc", "close, or return to the page"]];
 
 export function help() {
   const box = dialog("Keys", h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, key.split(" ").map((part) => h("kbd", {}, part))), h("dd", {}, what)])),

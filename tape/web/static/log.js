@@ -84,7 +84,7 @@ export function log(page, main) {
   const ref = at(page.tape.ref, page.seq, page.head);
   const changed = () => {
     rows.update();
-    put(told, filtered ? `${model.count()} found${model.next === null ? "" : ", looking on as you scroll"}` : "");
+    put(told, filtered ? `${model.count()} found${model.next === null ? "" : ", scroll for more"}` : "");
   };
   const row = (entry) => h("div", { role: "row", class: `row ${entry.failed ? "failed" : ""}`, tabindex: "-1", "data-kind": entry.kind },
     h("span", { role: "cell", class: "seq" }, h("a", { href: source.href(`/e/${page.tape.ref}/${entry.seq}`), "data-open": "", tabindex: "-1" }, `#${entry.seq}`)),
@@ -100,7 +100,7 @@ export function log(page, main) {
     source.go(`/t/${ref}/log${query({ ...filter, ...wanted })}`);
   };
   const kinds = h("select", { id: "kinds", onchange: () => go({ kinds: kinds.value }) },
-    h("option", { value: "" }, "every kind"), page.kinds.map((kind) => h("option", { value: kind, selected: kind === filter.kinds }, kind)));
+    h("option", { value: "" }, "all kinds"), page.kinds.map((kind) => h("option", { value: kind, selected: kind === filter.kinds }, kind)));
   const failures = h("button", { type: "button", "aria-pressed": String(Boolean(filter.failed)), onclick: () => go({ failed: filter.failed ? "" : "1" }) }, "Failures");
   const { bar } = scrubber(page, (seq) => rows.show((seq ?? page.seq) - 1));
   put(main, heading(page), h("p", { class: "filters" }, h("label", { for: "kinds" }, "Show "), kinds, " ", failures, " ", told), rows.box, filtered ? null : bar);

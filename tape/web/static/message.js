@@ -47,8 +47,8 @@ export function parts(shown, entry) {
       default: return folded("other", part.kind, part, body);
     }
   });
-  if (shown.more) drawn.push(h("p", { class: "cutoff" }, `and ${count(shown.more, "further part")}`));
-  return drawn.length ? drawn : [h("p", { class: "empty" }, "(nothing)")];
+  if (shown.more) drawn.push(h("p", { class: "cutoff" }, `and ${count(shown.more, "more part")}`));
+  return drawn.length ? drawn : [h("p", { class: "empty" }, "(empty)")];
 }
 
 export function speaker({ role, parts: listed }) {

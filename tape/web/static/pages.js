@@ -13,7 +13,7 @@ export function graph(page, main) {
   const rows = page.rows.map((row) => h("li", row.entry ? { class: row.own ? "own" : "", tabindex: "-1", "data-item": "" } : { class: "lead", "aria-hidden": "true" }, svg(row.svg), row.entry
     ? [h("span", { class: "line" }, h("a", { class: "seq", href: source.href(`/t/${row.ref}@${row.entry.seq}`), "data-open": "" }, `${row.tape} #${row.entry.seq}`), " ",
       h("strong", {}, row.entry.kind), " ", h("span", { class: "gist" }, row.entry.gist)),
-    row.entry.child ? link(`/t/${row.entry.child}`, "into the fork →") : null] : null));
+    row.entry.child ? link(`/t/${row.entry.child}`, "open the fork →") : null] : null));
   put(main, heading(page), h("div", { class: "family" }, h("section", { "aria-labelledby": "drawn" }, h("h2", { id: "drawn" }, "Forks and merges, newest first"), h("ol", { class: "graph" }, rows)),
     h("section", { "aria-labelledby": "members" }, h("h2", { id: "members" }, "Tapes of this family"), members, page.left_out ? h("p", {}, `and ${page.left_out} more`) : null)));
 }
@@ -27,7 +27,7 @@ function share(tokens, all) {
 function region(each, all) {
   return h("article", { class: `message region ${speaker(each)} ${each.region} ${each.same ? "same" : ""}`, tabindex: "-1", "data-item": "" },
     h("header", {}, h("h3", {}, each.role), each.region === "altered" ? chip("altered for the model") : null,
-      each.same ? chip("as before") : null, each.step && each.step !== "as recorded" ? chip(each.step) : null,
+      each.same ? chip("unchanged") : null, each.step && each.step !== "as recorded" ? chip(each.step) : null,
       facts(share(each.tokens, all), each.actor, `${short(each.tokens)} tok`,
         each.source ? h("a", { class: "seq", "data-open": "", href: source.href(`/e/${each.source.ref}/${each.source.seq}`) }, `#${each.source.seq}`) : null)),
     h("div", { class: "body" }, h("details", { class: "fold", open: !each.same }, h("summary", {}, h("span", { class: "peek" }, (each.parts[0]?.text ?? "").slice(0, 100))), parts(each, { ref: each.source?.ref, seq: each.region === "message" ? each.source?.seq ?? 0 : 0 }))));
@@ -37,7 +37,7 @@ function cause(moved) {
   if (!moved) return null;
   return h("p", { class: "cause" }, chip(moved.cause, "warning"), " ", moved.why, " ",
     moved.source ? link(`/e/${moved.source.ref}/${moved.source.seq}`, `#${moved.source.seq}`) : null, moved.actor ? ` by ${moved.actor}` : null,
-    `. About ${count(moved.lost_tokens, "token")} of the prefix lost to the cache, ${plain(moved.kept_tokens)} kept${moved.cost ? `, at a cost of ${cost(moved.cost)}` : ""}.`);
+    `. The provider's cache loses about ${count(moved.lost_tokens, "token")} of the prefix and keeps ${plain(moved.kept_tokens)}${moved.cost ? `, at a cost of ${cost(moved.cost)}` : ""}.`);
 }
 
 function moved(page) {
@@ -45,11 +45,11 @@ function moved(page) {
   if (!change) return h("p", { class: "empty" }, "No context was recorded before this one.");
   if (change.error) return h("p", { class: "problem" }, change.error);
   const all = change.bytes || 1;
-  return [h("p", {}, "Against the context recorded at ", link(`/t/${page.tape.ref}/context/${change.seq}`, `#${change.seq}`), ": ",
-    h("strong", {}, change.only_grew ? "it only grew." : `the first byte that moved is ${plain(change.kept_bytes)}.`),
+  return [h("p", {}, "Compared with the context recorded at ", link(`/t/${page.tape.ref}/context/${change.seq}`, `#${change.seq}`), ": ",
+    h("strong", {}, change.only_grew ? "it only grew." : `the first changed byte is ${plain(change.kept_bytes)}.`),
     ` ${bytes(change.kept_bytes)} of ${bytes(change.bytes)} (${Math.floor((100 * change.kept_bytes) / all)}%) can come from the provider's cache.`),
   cause(page.cause),
-  change.words ? [h("h3", {}, `What moved first: region ${change.region + 1}`), words(change.words)] : null,
+  change.words ? [h("h3", {}, `First change: region ${change.region + 1}`), words(change.words)] : null,
   ];
 }
 
@@ -63,13 +63,13 @@ export function context(page, main) {
     h("li", {}, link(`/t/${page.tape.ref}/context/${step.seq}`, `#${step.seq}`), " ", when(step.at))))) : null;
   const step = (seq, label, id) => (seq ? h("a", { id, href: source.href(`/t/${page.tape.ref}/context/${seq}`) }, label) : null);
   put(main, heading({ ...page, page: "context" }), source.report ? null : go, h("p", { class: "steps", hidden: !page.before && !page.after },
-    step(page.before, "‹ Recorded step before", "back"), step(page.after, "Recorded step after ›", "forth")), h("p", { class: "lead" }, h("strong", {}, page.recorded ? "What the model saw" : "What a model would see"),
+    step(page.before, "‹ Previous recorded step", "back"), step(page.after, "Next recorded step ›", "forth")), h("p", { class: "lead" }, h("strong", {}, page.recorded ? "What the model saw" : "What the model would see"),
     ` at entry ${page.seq}: about ${plain(page.tokens)} tokens${page.budget ? ` of ${plain(page.budget)}` : ""}, policy ${page.policy}.`), steps,
-  page.still ? null : h("section", { class: "panel", "aria-labelledby": "since" }, h("h2", { id: "since" }, "Since the step before"), moved(page)),
-  h("section", { "aria-labelledby": "in" }, h("h2", { id: "in" }, `In: ${count(page.regions.length + page.left_out, "region")}`), page.left_out ? h("p", {}, `The first ${page.left_out} are not shown.`) : null, page.regions.map((each) => region(each, page.tokens))),
-  h("section", { class: "panel", "aria-labelledby": "out" }, h("h2", { id: "out" }, "Out, and why"), page.excluded.length ? h("ul", {}, page.excluded.map((out) =>
+  page.still ? null : h("section", { class: "panel", "aria-labelledby": "since" }, h("h2", { id: "since" }, "Since the previous step"), moved(page)),
+  h("section", { "aria-labelledby": "in" }, h("h2", { id: "in" }, `Included: ${count(page.regions.length + page.left_out, "region")}`), page.left_out ? h("p", {}, `The first ${page.left_out} are not shown.`) : null, page.regions.map((each) => region(each, page.tokens))),
+  h("section", { class: "panel", "aria-labelledby": "out" }, h("h2", { id: "out" }, "Left out, and why"), page.excluded.length ? h("ul", {}, page.excluded.map((out) =>
     h("li", {}, link(`/e/${out.ref}/${out.first}`, `#${out.first}`), out.last === out.first ? null : [" to ", link(`/e/${out.ref}/${out.last}`, `#${out.last}`)], ` ${out.why}`))) : h("p", { class: "empty" }, "Nothing was left out."),
-  page.repairs.length ? [h("h3", {}, "Mended for the model"), h("ul", {}, page.repairs.map((fix) => h("li", {}, `${fix.what} ${fix.call} in ${fix.message_id}`)))] : null));
+  page.repairs.length ? [h("h3", {}, "Repaired for the model"), h("ul", {}, page.repairs.map((fix) => h("li", {}, `${fix.what} ${fix.call} in ${fix.message_id}`)))] : null));
 }
 
 // One side of a pair: with the words that changed to it marked, if there are two.
@@ -85,11 +85,11 @@ export function diff(page, main) {
     source.go(`/diff${query(Object.fromEntries(new FormData(form)))}`);
   } }, [["a", "From (tape or tape@seq)"], ["b", "To"]].map(([name, label]) => h("p", {}, h("label", { for: name }, label), h("input", { id: name, name, value: page[name] ?? "", required: true }))), h("p", {}, h("button", { class: "main" }, "Compare")));
   const rows = (page.rows ?? []).map((row) => "same" in row
-    ? h("div", { class: "same", role: "row" }, h("span", { role: "cell" }, `${count(row.same, "message")} the same`))
+    ? h("div", { class: "same", role: "row" }, h("span", { role: "cell" }, `${count(row.same, "unchanged message")}`))
     : h("div", { class: "pair", role: "row", tabindex: "-1", "data-item": "" }, side(row.a, row.words, "removed"), side(row.b, row.words, "added")));
   const named = (tape, ref) => h("div", { role: "columnheader" }, h("a", { href: source.href(`/t/${ref}`) }, tape.name ?? tape.id), page.still ? null : ref.includes("@") ? ` at ${ref.split("@")[1]}` : " now");
   put(main, h("div", { class: "heading" }, h("h1", {}, "Compare")), page.still ? null : form, page.rows === null ? null
-    : [h("p", { role: "status" }, page.differing ? `${count(page.differing, "difference")}` : "No difference."),
+    : [h("p", { role: "status" }, page.differing ? `${count(page.differing, "difference")}` : "No differences."),
       h("div", { class: "compare", role: "table", "aria-label": "Both sides" }, h("div", { class: "pair top", role: "row" }, named(page.left, page.a), named(page.right, page.b)), rows)]);
 }
 
@@ -100,7 +100,7 @@ export function snippet(text) {
 export function search(page, main) {
   put(main, h("div", { class: "heading" }, h("h1", {}, page.q ? `Search: ${page.q}` : "Search")),
     page.within ? h("p", {}, "In ", link(`/t/${page.within.ref}`, page.within.name ?? page.within.id), ". ", link(`/search${query({ q: page.q })}`, "Search all tapes")) : null,
-    h("p", { role: "status" }, page.q ? `${count(page.hits.length, "message")}${page.more ? " or more" : ""}` : "Type words above. Quotes keep words together, a star ends a beginning."),
+    h("p", { role: "status" }, page.q ? `${count(page.hits.length, "message")}${page.more ? " or more" : ""}` : "Type words above. Use quotes for a phrase and a trailing * for a prefix."),
     h("ol", { class: "hits" }, page.hits.map((hit) => h("li", { "data-item": "", tabindex: "-1" },
       h("a", { href: source.href(`/t/${hit.ref}?m=${encodeURIComponent(hit.message)}`), "data-open": "" }, hit.tape, ` #${hit.seq}`), " ", facts(hit.role, when(hit.at)),
       h("p", {}, snippet(hit.snippet))))));
@@ -112,7 +112,7 @@ export function entry(page, main) {
     ["source", raw.source && link(`/e/${raw.source.ref}/${raw.source.seq}`, `${raw.source.tape} #${raw.source.seq}`)], ["version", raw.version], ["hash", h("code", { class: "hash" }, raw.hash)],
     ["meta", raw.meta && h("pre", { tabindex: "0" }, JSON.stringify(raw.meta, null, 2))], ["unreadable", raw.unreadable]].filter(([, value]) => value !== null && value !== undefined && value !== "");
   const step = (seq, label, rel) => (seq >= 1 && seq <= page.head ? h("a", { href: source.href(`/e/${page.tape.ref}/${seq}`), rel, id: rel === "prev" ? "back" : "forth" }, label) : null);
-  put(main, heading({ ...page, head: page.head }), h("p", { class: "steps" }, step(raw.seq - 1, "‹ Entry before", "prev"), " ", step(raw.seq + 1, "Entry after ›", "next"), " ",
+  put(main, heading({ ...page, head: page.head }), h("p", { class: "steps" }, step(raw.seq - 1, "‹ Previous entry", "prev"), " ", step(raw.seq + 1, "Next entry ›", "next"), " ",
     link(`/t/${page.tape.ref}@${raw.seq}`, "The tape as of here"), " ", link(`/t/${page.tape.ref}/context/${raw.seq}`, "What the model would see")),
   h("h2", {}, `Entry ${raw.seq}`), h("dl", { class: "facts-list" }, about.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
   page.message ? h("section", { "aria-labelledby": "says" }, h("h2", { id: "says-title" }, "What it says"), h("div", { class: `message ${speaker(page.message)}` }, h("div", { class: "body" }, parts(page.message, { ref: page.tape.ref, seq: raw.seq })))) : null,
@@ -131,7 +131,7 @@ export function usage(page, main) {
 
 export function health(page, main) {
   const found = h("ul", { class: "findings" });
-  const bar = h("progress", { hidden: true, "aria-label": "Examined" });
+  const bar = h("progress", { hidden: true, "aria-label": "Progress" });
   const button = h("button", { type: "button", class: "main", onclick: () => {
     button.disabled = true;
     put(found);
@@ -139,7 +139,7 @@ export function health(page, main) {
     const events = new EventSource(`${source.base}/health/live`);
     events.addEventListener("finding", (event) => {
       const { check, level, what, mend } = JSON.parse(event.data);
-      found.append(h("li", { class: level }, chip(level, level), h("strong", {}, ` ${check} `), what, mend ? h("p", {}, "Mend it with ", h("code", {}, mend)) : null));
+      found.append(h("li", { class: level }, chip(level, level), h("strong", {}, ` ${check} `), what, mend ? h("p", {}, "Fix: ", h("code", {}, mend)) : null));
     });
     events.addEventListener("progress", (event) => {
       const { done, total } = JSON.parse(event.data);
@@ -150,15 +150,15 @@ export function health(page, main) {
       events.close();
       bar.hidden = true;
       button.disabled = false;
-      say(`Examined: ${count(found.children.length, "finding")}`);
+      say(`Checked: ${count(found.children.length, "finding")}`);
     };
     events.addEventListener("end", end);
     events.addEventListener("error", end);
-  } }, "Examine now");
+  } }, "Check now");
   put(main, h("div", { class: "heading" }, h("h1", {}, "Health")), h("p", { class: "chips" }, chip(page.ok ? "ok" : "not ok", page.ok ? "completed" : "bad")),
-    h("dl", { class: "facts-list" }, [["Engine", `${page.engine} ${page.server}`], ["Schema", page.schema === page.expected_schema ? page.schema : `${page.schema}, this release needs ${page.expected_schema}`], ["Answers in", `${(page.latency * 1000).toFixed(1)} ms`],
+    h("dl", { class: "facts-list" }, [["Engine", `${page.engine} ${page.server}`], ["Schema", page.schema === page.expected_schema ? page.schema : `${page.schema}, this release needs ${page.expected_schema}`], ["Latency", `${(page.latency * 1000).toFixed(1)} ms`],
       ["Search index", page.index_lag === null ? "shared by all owners" : `${plain(page.index_lag)} entries behind`], ["Owner", page.owner ?? "all"],
       ["Last verified", page.verified ? [link(`/t/${page.verified.ref}`, page.verified.tape), ` up to ${page.verified.seq}, `, when(page.verified.at)] : "never"]].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-    h("section", { "aria-labelledby": "examine" }, h("h2", { id: "examine" }, "Doctor and verify"), h("p", {}, "Reads the whole store: every hash, every row of the view, the search index."), h("p", {}, button, " ", bar), found));
+    h("section", { "aria-labelledby": "examine" }, h("h2", { id: "examine" }, "Doctor and verify"), h("p", {}, "Checks the whole store: every hash, every row of the view, the search index."), h("p", {}, button, " ", bar), found));
 }
 

@@ -99,7 +99,7 @@ async function show(address) {
     if (page.still) for (const link of all("a[href^='#/']")) link.removeAttribute("href");
     if (page.note) one("#main").prepend(h("p", { class: "travelled" }, page.note));
   } catch (error) {
-    put(one("#main"), h("h1", {}, "Not here"), h("p", {}, error.message), h("p", {}, h("a", { href: "#/" }, "All tapes of this report")));
+    put(one("#main"), h("h1", {}, "Not found"), h("p", {}, error.message), h("p", {}, h("a", { href: "#/" }, "All tapes of this report")));
   }
   document.documentElement.dataset.shown = address;
 }

@@ -55,6 +55,6 @@ export function tapes(page, main) {
   } }, "More tapes");
   put(main, h("div", { class: "heading" }, h("h1", {}, "Tapes")), source.report ? null : form,
     page.tapes.length ? h("table", { class: owned ? "tapes" : "tapes unowned" }, h("thead", {}, h("tr", {}, [["Tape"], ["Status"], ["Agent, model", "agent"], ["Owner", "owner"], ["Messages", "number"], ["Tokens", "number"], ["Cost", "number"], ["Activity", "activity"], ["Last change", "at"]].map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))), body)
-      : h("p", { class: "empty" }, "No tape meets these filters."), more);
+      : h("p", { class: "empty" }, "No tape matches these filters."), more);
   lately(body);
 }

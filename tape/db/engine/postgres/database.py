@@ -109,7 +109,7 @@ class PostgresDatabase(Database):
         if _owned(queue):
             # A callback of the caller's writes: waiting for itself would never end.
             self._locks.give(tape)
-            raise StoreFailed("a write was started from inside a write of the same tape")
+            raise StoreFailed("a write was started inside another write of the same tape, where it would wait forever")
         left = False
         interrupted: BaseException | None = None
         try:
@@ -148,8 +148,8 @@ class PostgresDatabase(Database):
     def _check_outside(self) -> None:
         if self._inside():
             raise StoreFailed(
-                "a write was started from inside a transaction of the same store; "
-                "use the store that its function is given"
+                "a write was started inside a transaction of the same store; "
+                "use the store that is passed to its function"
             )
 
     def _inside(self) -> bool:
@@ -241,7 +241,7 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         """Close every connection."""
         if self._inside():
-            raise StoreFailed("the store was closed from inside a write")
+            raise StoreFailed("the store cannot be closed inside a write")
         if not self._closed:
             self._closed = True
             self._connections.close()
@@ -262,7 +262,7 @@ class ReadOnlyPostgres(PostgresDatabase):
     def write(self, tape: str, work: Callable[[Transaction], R], **_: Any) -> R:
         """Refuse to write."""
         self._check_open()
-        raise ReadOnly("the store was opened to be read only")
+        raise ReadOnly("the store was opened read-only")
 
     def transact(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` where it reads one state, and every write in it is refused."""

@@ -26,9 +26,9 @@ def postgres_error(error: BaseException, waited: float, connection: Any = None) 
     if state == "55P03":
         return StoreBusy(waited)
     if state == "42501":
-        return Denied(f"PostgreSQL refused: {error}")
+        return Denied(f"PostgreSQL denied access: {error}")
     if state == "25006":
-        return ReadOnly(f"PostgreSQL can only be read: {error}")
+        return ReadOnly(f"PostgreSQL is read-only: {error}")
     if state in _DAMAGE:
         return Broken(f"PostgreSQL failed: {error}", spoilt=_DAMAGE[state])
     if state in ("40001", "40P01"):

@@ -158,5 +158,5 @@ def _on_standby() -> Iterator[None]:
         yield
     except Exception as error:
         if getattr(error, "sqlstate", None) in READ_ONLY_STATES:
-            raise ReadOnly(f"the server is a standby and can only be read: {error}") from error
+            raise ReadOnly(f"the server is a read-only standby: {error}") from error
         raise

@@ -50,7 +50,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     started = False
     for line, record in records(lines, reading):
         if not isinstance(record.get("type"), str):
-            reading.problem(line, "is no record of Claude Code: it has no type")
+            reading.problem(line, "is not a Claude Code record: it has no type")
             reading.keep(line, "record", record)
             continue
         session = nonblank(record.get("sessionId"))
@@ -67,7 +67,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
         yield from steps
     if not started:
         if not reader.recognised:
-            raise ImportFailed(1, "is no transcript of Claude Code: no record has a uuid or a session")
+            raise ImportFailed(1, "is not a Claude Code transcript: no record has a uuid or a session")
         yield Start(line=1, agent="claude-code", meta={})
         yield from waiting
     if not reading.live:

@@ -23,7 +23,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     for line, record in records(lines, reading):
         yield from reader.steps(line, record)
     if reader.session is None:
-        raise ImportFailed(1, "is no stream of Claude Code: no line tells a session")
+        raise ImportFailed(1, "is not a Claude Code stream: no line names a session")
 
 
 class _Reader:
@@ -42,7 +42,7 @@ class _Reader:
         session = nonblank(record.get("session_id"))
         if self.session is None:
             if session is None or not isinstance(kind, str):
-                raise ImportFailed(line, "is no record of a stream of Claude Code")
+                raise ImportFailed(line, "is not a record of a Claude Code stream")
             self.session = session
             settings = ("cwd", "model", "claude_code_version")
             meta = {name: value for name, value in record.items() if name in settings}

@@ -66,7 +66,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     logs: dict[str, list[_Span]] = {}
     for line, value in documents(lines, reading):
         if not isinstance(value, dict) or not value.keys() & {"resourceSpans", "resourceLogs"}:
-            reading.problem(line, "holds no spans: it has no resourceSpans")
+            reading.problem(line, "has no spans: resourceSpans is missing")
             reading.keep(line, "value", {"line": line, "value": value})
             continue
         spans += _records(line, value, "resourceSpans", ("scopeSpans", "instrumentationLibrarySpans"), "spans")
@@ -77,7 +77,7 @@ def parse(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
         span.events += [_as_event(log) for log in logs.pop(str(span.record.get("spanId")), ())]
     spans += [log for unmatched in logs.values() for log in unmatched]
     if not spans:
-        raise ImportFailed(1, "is no OTLP JSON: it has no spans")
+        raise ImportFailed(1, "is not OTLP JSON: it has no spans")
     yield from _conversations(spans)
 
 
