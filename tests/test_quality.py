@@ -1,14 +1,12 @@
-"""The repository's own rules: linted, formatted, typed without exceptions, and nothing larger than its bar."""
+"""The repository is linted, formatted and typed, and reads its rows by name."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
-import pytest
 from support.sizes import heavy, size
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,29 +41,8 @@ class TestQuality:
         check("mypy", *size(["tape"], []))
 
 
-class TestBars:
-    """How large things may be."""
-
-    @pytest.mark.parametrize(("folder", "bar"), [("tape", 500), ("tests", 700), ("alembic", 700)])
-    def test_modules_are_rooms(self, folder: str, bar: int) -> None:
-        """No module is longer than fits into one's head."""
-        assert {name for name, code in modules(folder).items() if len(code.splitlines()) > bar} == set()
-
-    def test_functions_are_short(self) -> None:
-        """No function of the package is longer than 60 lines."""
-        long = {
-            f"{name}:{node.name}"
-            for name, code in modules("tape").items()
-            for node in ast.walk(ast.parse(code))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            if (node.end_lineno or 0) - node.lineno >= 60
-        }
-        assert long == set()
-
-    def test_folders_are_small(self) -> None:
-        """No folder of the package holds more than 14 modules."""
-        held = Counter(str(Path(name).parent) for name in modules("tape") if not name.endswith("__init__.py"))
-        assert {folder: count for folder, count in held.items() if count > 14} == {}
+class TestRows:
+    """How rows of a query are read."""
 
     def test_rows_have_names(self) -> None:
         """A column of a row is asked for by its name, not by its number."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
+import os
 import shlex
+from collections.abc import Iterator
 
 import tape
 
@@ -18,6 +22,7 @@ __all__ = [
     "USAGE",
     "Failure",
     "judge",
+    "listening_on",
     "words",
 ]
 
@@ -44,6 +49,21 @@ class Failure(Exception):
         super().__init__(problem)
         self.hint = hint
         self.code = code
+
+
+@contextlib.contextmanager
+def listening_on(host: str, port: int) -> Iterator[None]:
+    """Raise Failure if a server inside cannot listen on this address."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            problem = f"port {port} on {host} is in use by another program"
+            raise Failure(problem, "choose another with --port; 0 picks a free one", UNAVAILABLE) from error
+        if error.errno in (errno.EACCES, errno.EADDRNOTAVAIL):
+            problem = f"cannot listen on port {port} of {host}: {os.strerror(error.errno)}"
+            raise Failure(problem, "choose another address", USAGE) from error
+        raise
 
 
 @functools.cache

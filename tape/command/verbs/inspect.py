@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tape.command.exit_codes import USAGE, Failure
+from tape.command.exit_codes import USAGE, Failure, listening_on
 from tape.command.output import clean as clean_text
 from tape.command.output import progress
 from tape.command.registry import command, complete_tape
@@ -69,7 +69,7 @@ def serve(
     def listening(url: str, token: str | None) -> None:
         print(url if token is None else f"{url}/?token={token}", file=sys.stderr, flush=True)
 
-    with _served(session, stores or [], write) as served:
+    with _served(session, stores or [], write) as served, listening_on(host, port):
         run(
             served, host=host, port=port, write=write, names=allow_host or (), proxy=proxy,
             owner_header=owner_header, listening=listening,
@@ -103,7 +103,8 @@ def open_(
 
                 webbrowser.open(link)
 
-        run(served, port=port, write=write, listening=listening)
+        with listening_on("127.0.0.1", port):
+            run(served, port=port, write=write, listening=listening)
 
 
 @command(

@@ -14,13 +14,15 @@ import typer
 
 import tape
 from tape.command.arguments import check_choice
-from tape.command.exit_codes import NOT_FOUND, USAGE, Failure
+from tape.command.exit_codes import DAMAGED, NOT_FOUND, USAGE, Failure
 from tape.command.output import clean, progress
 from tape.command.registry import command, one_of
 from tape.command.show import json_shapes
 from tape.command.show.imports import export_as, import_many, import_one
 from tape.command.verbs.find import TapeArgument
 from tape.core.amounts import count, size
+from tape.core.transfer.export_format import SQLITE_HEADER
+from tape.db.transfer.files import is_in_use
 from tape.transcripts import EXPORT_FORMATS, FORMATS
 from tape.transcripts.detecting import NATIVE, detect
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from tape.command.session import Session
 
 __all__ = ["backup", "check_target", "export", "import_"]
+
+_OPEN_STORE = "if it is a store, open it with --store"
 
 
 def check_target(path: str, force: bool) -> Path:
@@ -93,16 +97,9 @@ def export(
                 sys.stdout.buffer.flush()
                 return
             done = store.export(chat.id, target, family=family, progress=bar)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise Failure(f"cannot write {file!r}: {error.strerror}", None) from error
         except tape.StoreFailed as error:
             if isinstance(error.__cause__, BrokenPipeError):
                 raise error.__cause__ from None
-            if isinstance(error.__cause__, OSError):
-                # The file is at fault, not the store.
-                raise Failure(str(error), None) from error
             raise
     _print_transfer(session, "exported", done)
 
@@ -153,7 +150,9 @@ def import_(
     (file,) = paths
     with _input_file(file) as path:
         format = source or _detected(path)
-        if format is None or format == NATIVE:
+        if format is None:
+            raise _unknown_format(file, path)
+        if format == NATIVE:
             if tape_ is not None or strict:
                 raise Failure(
                     "--tape and --strict work with transcripts only", "leave them out, or add --from FORMAT", USAGE
@@ -189,6 +188,21 @@ def _detected(path: Path) -> str | None:
         return detect(path)
     except OSError as error:
         raise Failure(f"cannot read {str(path)!r}: {error.strerror}", None, NOT_FOUND) from error
+
+
+def _unknown_format(file: str, path: Path) -> Failure:
+    """Return the error for input that is neither an export nor a transcript."""
+    shown = "stdin" if file == "-" else repr(file)
+    if is_in_use(path):
+        return Failure(f"{shown} is a database that is in use", _OPEN_STORE, DAMAGED)
+    with path.open("rb") as source:
+        start = source.read(len(SQLITE_HEADER))
+    if start == SQLITE_HEADER:
+        return Failure(f"{shown} is a SQLite database, not an export or a transcript", _OPEN_STORE, DAMAGED)
+    if not start:
+        return Failure(f"{shown} is empty", "name an export or a transcript", DAMAGED)
+    hint = "name the format with --from; if it is an export, its first line is damaged: export the tape again"
+    return Failure(f"{shown} is neither an export nor a transcript in a known format", hint, DAMAGED)
 
 
 def _open_input(file: str) -> Any:

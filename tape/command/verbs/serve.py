@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tape.command.exit_codes import USAGE, Failure
+from tape.command.exit_codes import USAGE, Failure, listening_on
 from tape.command.registry import command
 
 if TYPE_CHECKING:
@@ -60,4 +60,5 @@ def mcp(
             print(f"{url}{header}", file=sys.stderr, flush=True)
 
         event_store = None if events is None else TapeEventStore(store, events)
-        serve_http(server, token, port=port, events=event_store, listening=listening)
+        with listening_on("127.0.0.1", port):
+            serve_http(server, token, port=port, events=event_store, listening=listening)

@@ -24,7 +24,7 @@ from tape.core.records import LAST_STAMP
 from tape.core.view.fold import CLOSED, Head, Op, fold
 from tape.errors import Corrupt, ImportFailed, InvalidEntry
 
-__all__ = ["Checker", "End", "EntryLine", "TapeLine", "encode"]
+__all__ = ["SQLITE_HEADER", "Checker", "End", "EntryLine", "TapeLine", "encode"]
 
 FORMAT = 1
 T = TypeVar("T")
@@ -32,6 +32,8 @@ _STATUSES = CLOSED - {"discarded"} | {"active"}
 """The values of a status entry: "discarded" has an entry of its own, and a purged tape is never exported."""
 _OWN_LEVELS = 8
 """How many levels of nesting a payload adds around the caller's value."""
+SQLITE_HEADER = b"SQLite format 3\0"
+"""How a SQLite file begins."""
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 encode = msgspec.json.Encoder().encode
@@ -121,6 +123,8 @@ class Checker:
         self.line += 1
         if self.ended:
             raise self.wrong("there is data after the end of the export")
+        if self.line == 1 and raw.startswith(SQLITE_HEADER):
+            raise self.wrong("this is a SQLite database, not an export; open it with tape.open")
         if not raw.endswith(b"\n"):
             raise self.wrong("the line is truncated")
         text = raw[:-1]
@@ -161,6 +165,8 @@ class Checker:
             if self._checked is not None or encode(line) == text:
                 return line
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            if self.line == 1:
+                raise self.wrong(f"this is not an export, or its first line is damaged: {error}") from None
             raise self.wrong(f"expected {what}: {error}") from None
         raise self.wrong(f"expected {what}, but the line is not written as an export writes it")
 
