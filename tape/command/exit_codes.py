@@ -94,7 +94,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.HeadMoved, FAILED, "someone else wrote first: read the tape, then decide whether to retry"),
         (tape.ProvenanceConflict, FAILED, "use a new --key for new content"),
         (tape.MergeConflict, FAILED, "choose a side with --on-conflict ours or --on-conflict theirs"),
-        (tape.TapeInUse, FAILED, "purge those tapes first, or add --forks or --when-free"),
+        (tape.TapeInUse, FAILED, "purge those tapes first, or add --forks"),
         (tape.BudgetExceeded, FAILED, "raise --budget"),
     ]
 

@@ -375,10 +375,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """What ``purge`` or ``retain`` purged, or would purge; and what was to go but is ``kept``, with the reason.
-
-    ``tapes`` also names those that were waiting to be purged (``purge`` with ``when_free``) and went along.
-    """
+    """The tapes that ``purge`` or ``retain`` purged, or would purge, and those that are ``kept``, with the reason."""
 
     dry_run: bool
     tapes: list[str] = field(default_factory=list)

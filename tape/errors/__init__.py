@@ -141,8 +141,7 @@ class TapeInUse(TapeError):
     """Other tapes inherit from this one or link to it, so it cannot be purged alone; ``by`` names them.
 
     Purge them first, or purge the tape with all its forks by ``forks=True``. Or ``hide()`` it: no list or read shows
-    it, and the others keep what they inherit. ``purge(id, when_free=True)`` hides it until the last of them is purged,
-    and then purges it.
+    it, and the others keep what they inherit.
     """
 
     def __init__(self, tape: str, by: Sequence[str]) -> None:

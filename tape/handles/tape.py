@@ -18,7 +18,6 @@ from tape.core import strict
 from tape.core.context.build import Context
 from tape.core.context.policy import Policy
 from tape.core.entries import payloads
-from tape.core.entries.tape_kinds import WHEN_FREE
 from tape.core.journal.pointers import Pointer
 from tape.core.merge import divergence
 from tape.core.merge.diff import Diff, align, compare
@@ -203,12 +202,7 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         tape reads as if it did not exist, ``get`` and writes raise TapeHidden, and ``store.list(hidden=True)`` lists
         it. It can be purged. Raises TapeNotFound for a tape that was never written.
         """
-        reason = strict.reason(reason)
-        if reason == WHEN_FREE:
-            raise InvalidEntry(
-                "reason", "is reserved for tapes that wait to be purged; call store.purge(id, when_free=True)"
-            )
-        return self._set_hidden(call_of(self._id, **options), reason, hidden=True)
+        return self._set_hidden(call_of(self._id, **options), strict.reason(reason), hidden=True)
 
     @recorded
     def unhide(self, **options: Unpack[WriteOptions]) -> Request:

@@ -83,7 +83,6 @@ class Upkeep:
         *,
         forks: bool = False,
         expected_head: int | None = None,
-        when_free: bool = False,
         dry_run: bool = False,
     ) -> Retention:
         """Delete a tape permanently; with ``forks``, its forks and theirs as well. Returns what was deleted.
@@ -94,12 +93,7 @@ class Upkeep:
         Raises TapeInUse while another tape inherits from it or links to it; ``hide`` such a tape. With
         ``expected_head`` (of the tape itself, not of its forks) it raises HeadMoved if someone wrote to it since.
 
-        With ``when_free`` such a tape is hidden at once and marked, ``kept`` says what it waits for, and it is purged
-        with the last tape that rests on it. Whichever call purges that one takes the marked tape along in the same
-        transaction, and marked ancestors as well, so that no crash leaves one visible; its ``tapes`` name them all.
-        Marked tapes that only rest on each other go together. ``unhide`` brings a marked tape back for good.
-
-        With ``dry_run`` it only tells which tapes would go and stay, and refuses what it would refuse.
+        With ``dry_run`` nothing is deleted; the result and the errors are the same.
         """
         self._db.outside("purge")
         purging = self._services.purging
@@ -110,14 +104,12 @@ class Upkeep:
             strict.identifier(id, "id"),
             forks=strict.flag(forks, "forks"),
             expected_head=None if expected_head is None else strict.seq(expected_head, "expected_head"),
-            when_free=strict.flag(when_free, "when_free"),
         )
 
     def retain(self, *, older_than: timedelta | datetime, status: str | None = None, dry_run: bool = True) -> Retention:
         """Purge tapes that were last written before a moment or longer ago than a time; by default only list them.
 
         A tape with a more recent fork is kept, as is one that a tape which stays links to; ``kept`` has the reasons.
-        Tapes that wait to be purged (``purge`` with ``when_free``) keep no other, and go along however recent they are.
         Each family is purged by itself, so an interrupted run can simply be repeated.
         """
         self._db.outside("retain")

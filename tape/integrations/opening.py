@@ -17,13 +17,14 @@ import sqlalchemy as sa
 import tape
 from tape.aio.workers import WorkerThreads, until_ended
 
-__all__ = ["Adapter", "AsyncAdapter", "Connected", "StoreLike", "awaited", "awaited_to_end"]
+__all__ = ["Adapter", "AsyncAdapter", "Connected", "StoreLike", "awaited", "awaited_to_end", "delete"]
 
 StoreLike = tape.Store | tape.AsyncStore | str | os.PathLike[str] | sa.URL
 """What every adapter takes as its ``store``."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_DELETED = "deleted, but a fork still reads it"
 workers = WorkerThreads(8, "tape-adapter")
 """The threads in which async adapters call the store, the same for all of them."""
 Method = Callable[Concatenate[Any, P], R]
@@ -119,3 +120,26 @@ def _hopping(method: Method[P, R], run: Callable[..., Coroutine[Any, Any, R]]) -
         return await run(self._connected, lambda _: method(self, *args, **kwargs))
 
     return hopped
+
+
+def delete(store: tape.Store, id: str, expected_head: int | None = None) -> None:
+    """Purge a tape. One that forks still read is hidden, and purged with the last of them."""
+    ancestors = store.get(id).lineage().ancestors
+    try:
+        store.purge(id, expected_head=expected_head)
+        for ancestor in ancestors:
+            if not _is_deleted(store, ancestor.tape):
+                return
+            store.purge(ancestor.tape)
+    except tape.TapeInUse as used:
+        if used.tape == id:
+            store.tape(id).hide(_DELETED, expected_head=expected_head)
+
+
+def _is_deleted(store: tape.Store, id: str) -> bool:
+    """Whether ``delete`` hid a tape."""
+    try:
+        store.get(id)
+    except tape.TapeNotFound as missing:
+        return isinstance(missing, tape.TapeHidden) and missing.reason == _DELETED
+    return False

@@ -20,7 +20,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 import tape
 from tape.integrations.histories import tape_id, unzipped
-from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
+from tape.integrations.opening import AsyncAdapter, StoreLike, awaited, delete
 from tape.integrations.pydantic_messages import NAME, from_tape, to_tape
 
 __all__ = ["TapeConversationStore"]
@@ -117,7 +117,7 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
                 held, head = _held(now), now.info().head
                 if held is None or held["revision"] != expected_revision:
                     break
-                store.purge(chat.id, expected_head=head, when_free=True)
+                delete(store, chat.id, expected_head=head)
                 return
         raise ConversationConflict(conversation_id)
 

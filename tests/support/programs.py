@@ -58,13 +58,6 @@ def look(store: tape.Store, *, name: str) -> None:
     store.close()
 
 
-def delete(store: tape.Store, *, names: list[str]) -> None:
-    """Delete tapes, whether others rest on them or not, and say which ones were purged."""
-    ready()
-    for name in names:
-        say(store.purge(name, when_free=True).tapes)
-
-
 def extend(store: tape.Store, *, name: str, label: str, count: int, size: int) -> None:
     """Append batches of ``size`` messages."""
     chat = store.tape(name)

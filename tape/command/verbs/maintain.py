@@ -126,38 +126,30 @@ def _confirm(question: str, yes: bool) -> None:
         raise Failure("cancelled: nothing was purged", None, FAILED)
 
 
-@command("tape purge chat-1", "tape purge chat-1 --forks --yes", "tape purge chat-1 --when-free")
+@command("tape purge chat-1", "tape purge chat-1 --forks --yes")
 def purge(
     session: Session,
     tape_: Annotated[
         str, typer.Argument(metavar="TAPE", help="The full id of the tape.", autocompletion=complete_tape)
     ],
     forks: Annotated[bool, typer.Option("--forks", help="Also purge its forks, and their forks.")] = False,
-    when_free: Annotated[
-        bool, typer.Option("--when-free", help="Hide it until no fork needs it, then purge it.")
-    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete a tape permanently, leaving a tombstone with its id, last seq and hash."""
     with session.open() as store:
         # The rest of an interrupted purge is invisible to every reader already, so it is finished without asking.
         with contextlib.suppress(tape.TapeNotFound):
-            _confirm(_what_goes(store.purge(tape_, forks=forks, when_free=when_free, dry_run=True)), yes)
-        purged = store.purge(tape_, forks=forks, when_free=when_free)
-    _print_purged(session, purged, kept="hidden")
+            _confirm(_what_goes(store.purge(tape_, forks=forks, dry_run=True)), yes)
+        purged = store.purge(tape_, forks=forks)
+    _print_purged(session, purged)
 
 
 def _what_goes(planned: tape.Retention) -> str:
-    """Return the question that names all that a purge would take, and what it would hide instead."""
-    asked: list[str] = []
-    if planned.tapes:
-        names = ", ".join(map(repr, planned.tapes[:_NAMED])) + (", …" if len(planned.tapes) > _NAMED else "")
-        several = len(planned.tapes) > 1
-        subject = f"{count(len(planned.tapes), 'tape')} ({names})" if several else f"tape {names}"
-        asked.append(f"purge {subject}, {count(planned.entries, 'entry')}")
-    asked += [f"hide tape {name!r}, since {why}" for name, why in planned.kept.items()]
-    question = "; ".join(asked)
-    return f"{question[0].upper()}{question[1:]}?"
+    """Return the question that names all that a purge would take."""
+    names = ", ".join(map(repr, planned.tapes[:_NAMED])) + (", …" if len(planned.tapes) > _NAMED else "")
+    several = len(planned.tapes) > 1
+    subject = f"{count(len(planned.tapes), 'tape')} ({names})" if several else f"tape {names}"
+    return f"Purge {subject}, {count(planned.entries, 'entry')}?"
 
 
 @command("tape retain --older-than 90d", "tape retain --older-than 30d --status completed --apply --yes")
@@ -181,14 +173,14 @@ def retain(
     _print_purged(session, done)
 
 
-def _print_purged(session: Session, done: tape.Retention, *, kept: str = "kept") -> None:
+def _print_purged(session: Session, done: tape.Retention) -> None:
     if session.out.as_json:
         session.out.json(json_shapes.members(done, "dry_run", "tapes", "entries", "kept"))
         return
     for name in done.tapes:
         session.out.line(clean(name))
     for name, why in done.kept.items():
-        session.out.line([(f"{kept} {clean(name)}: {clean(why)}", "quiet")])
+        session.out.line([(f"kept {clean(name)}: {clean(why)}", "quiet")])
     verb = "would purge" if done.dry_run else "purged"
     session.out.note(f"{verb} {count(len(done.tapes), 'tape')}, {count(done.entries, 'entry')}")
 

@@ -11,16 +11,7 @@ from tape.core.entries.parts import ForkPoint, Place
 from tape.core.view import slots
 from tape.core.view.fold import CLOSED, ForkRow, ForkState, Head, Labelled, Op, Redirected, Renamed, Shown, SlotRow
 
-__all__ = ["WHEN_FREE", "Discard", "Erase", "Fork", "Label", "Merge", "Open", "Status"]
-
-WHEN_FREE = "to be purged when no tape rests on it"
-"""The reason for which ``purge(when_free=True)`` hides a tape, and by which later purges know it. ``hide`` refuses it.
-
-It is a reason and no field of its own, so that the entry, the row and whatever is made of them later (the export of a
-family, a rebuilt view, a replica) tell it wherever they tell that the tape is hidden, and showing the tape takes it
-back. The export of a fork tells neither of an ancestor, which it has up to the fork only.
-"""
-
+__all__ = ["Discard", "Erase", "Fork", "Label", "Merge", "Open", "Status"]
 
 class Open(Payload):
     """The first entry of every tape. A fork's head is where its parent's stood at the fork."""

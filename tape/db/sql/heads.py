@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.core.view.slots import BLOCKS_AND_PROMPT
-from tape.db.sql.compiler import ZERO, Param, derived, only_first, query, statement
+from tape.db.sql.compiler import ZERO, Param, derived, query, statement
 from tape.db.sql.feeds import Feeds
 from tape.db.sql.rows.tapes import HEAD_COLUMNS, TAPE_COLUMNS, ChildRow, ForkRow, HeadRow, InfoRow, TapeRow
 
@@ -81,7 +81,7 @@ class Heads(Feeds):
     def forks_of(self, t: Param) -> Any:
         """The forks of a tape that were not purged.
 
-        A fork was made after its parent. Said here, it keeps damaged rows from leading round in a circle.
+        A fork is made after its parent. The bound keeps corrupt rows from causing an endless loop.
         """
         c, fk = self.tables.tapes.c, self.tables.forks.c
         return (
@@ -90,15 +90,6 @@ class Heads(Feeds):
             .where(fk.parent_id == t, fk.tape_id > t, c.status != sa.literal_column("'purged'"))
             .order_by(fk.tape_id)
         )
-
-    @statement
-    def fork_not_hidden_for(self, t: Param, but: Param, reason: Param) -> Any:
-        """One fork of a tape that was not purged and is not hidden for this reason; another than ``but``."""
-        c, fk = self.tables.tapes.c, self.tables.forks.c
-        forks = sa.select(c.tape).select_from(self.tables.forks.join(self.tables.tapes, c.id == fk.tape_id))
-        shown = sa.or_(c.hidden.is_(None), c.hidden != reason)
-        unpurged = c.status != sa.literal_column("'purged'")
-        return only_first(forks.where(fk.parent_id == t, fk.tape_id > t, fk.tape_id != but, unpurged, shown))
 
     @statement
     def set_fork(self, new_state: Param, new_merged: Param, new_merge_seq: Param, t: Param) -> Any:

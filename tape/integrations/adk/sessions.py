@@ -21,7 +21,7 @@ from pydantic import PrivateAttr
 import tape
 from tape.integrations.adk.events import Held, Written, event_of, json_of, kept_beside, newest
 from tape.integrations.adk.places import APP, TEMP, USER, Place, put_states, states_of
-from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
+from tape.integrations.opening import AsyncAdapter, StoreLike, awaited, delete
 
 __all__ = ["TapeSessionService"]
 
@@ -106,7 +106,7 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
         """Purge a session. One that has forks, which go on reading it, is hidden, and purged with the last of them."""
         store, id = self._connected.store, self.tape_id(app_name, user_id, session_id)
         with suppress(tape.TapeNotFound):
-            store.purge(id, when_free=True)
+            delete(store, id)
 
     @awaited
     def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
