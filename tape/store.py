@@ -29,7 +29,7 @@ from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 from tape.handles.consumer import Consumer, check_timeout
 from tape.handles.journal.requests import RequestLister
-from tape.handles.messages import say_beside
+from tape.handles.messages import add_metas
 from tape.handles.options import WriteOptions, call_of, called, list_filters, list_options
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
@@ -163,7 +163,7 @@ class Store(Upkeep, RequestLister):
         )
         first = () if messages is None else messages
         intents = message_intents(first, key, self._services.new_id, message_ids=ids)
-        say_beside(intents, None, metas)
+        add_metas(intents, None, metas)
         # A look first: most are there, and to read waits for no other writer. Whether it is there is decided below.
         if not (exists_ok and id is not None and self._reader.exists(tape_id, opening.owner)):
             self._recorder.record(call, intents)

@@ -1,4 +1,4 @@
-"""Meta beside messages: read back with them, never counted nor shown to a model, and searched only on request."""
+"""Meta beside messages: read back with them, never counted, searched or shown to a model."""
 
 from __future__ import annotations
 
@@ -130,19 +130,9 @@ class TestMoved:
         assert chat.message("d").meta == {"n": 5}
         assert store.verify().ok
 
-    def test_it_is_searched_after_a_merge(self, store: tape.Store, chat: tape.Tape) -> None:
-        """What was to be indexed on the fork is on the parent, too."""
-        chat.append(say("top"), id="top")
-        child = chat.fork("child")
-        child.append(say("a"), id="a", meta={"tag": SECRET}, index_meta=True)
-        child.revise("top", content="other", meta={"tag": "marimba"}, index_meta=True)
-        chat.merge(child)
-        assert [hit.message_id for hit in chat.search(SECRET)] == ["a"]
-        assert [hit.message_id for hit in chat.search("marimba")] == ["top"]
-
     def test_export_import_and_rebuild(self, store: tape.Store, chat: tape.Tape) -> None:
-        """The file round-trips, and what is searched there is what was searched here."""
-        chat.extend([say("a"), say("b")], metas=[{"tag": SECRET}, {"tag": "dull"}], index_meta=True)
+        """The file round-trips with the meta of each message."""
+        chat.extend([say("a"), say("b")], metas=[{"tag": SECRET}, {"tag": "dull"}])
         chat.append(say("c"), meta={"tag": SECRET})
         file, again = io.BytesIO(), io.BytesIO()
         store.export("chat", file)
@@ -150,12 +140,8 @@ class TestMoved:
             other.import_(io.BytesIO(file.getvalue()))
             there = other.get("chat")
             assert [message.meta for message in there.messages()] == [message.meta for message in chat.messages()]
-            assert [hit.seq for hit in there.search(SECRET)] == [hit.seq for hit in chat.search(SECRET)] == [2]
             other.export("chat", again)
         assert again.getvalue() == file.getvalue()
-        store.rebuild()
-        assert [hit.seq for hit in chat.search(SECRET)] == [2]
-        assert store.verify().ok
 
 
 class TestUnseen:
@@ -166,7 +152,7 @@ class TestUnseen:
         plain, beside = store.tape("plain"), store.tape("beside")
         for chat, said in ((plain, None), (beside, {"note": SECRET * 100})):
             chat.append(say("one"), id="a", meta=said)
-            chat.append({"role": "assistant", "content": "two"}, id="b", meta=said, index_meta=True)
+            chat.append({"role": "assistant", "content": "two"}, id="b", meta=said)
             chat.append(say("three"), id="c", meta=said, occurred_at=1)
         one, two = plain.context(budget=1_000), beside.context(budget=1_000)
         assert one.tokens == two.tokens
@@ -177,10 +163,10 @@ class TestUnseen:
         assert [message.tokens for message in plain.messages()] == [message.tokens for message in beside.messages()]
         assert plain.info().tokens == beside.info().tokens
 
-    def test_the_models_tools_do_not_show_it(self, chat: tape.Tape) -> None:
-        """Found by it or not, a hit shows the message's own text."""
-        chat.append(say("quiet words"), id="a", meta={"note": SECRET}, index_meta=True)
-        chat.append(say("other words"), id="b", meta={"note": SECRET})
+    def test_no_search_finds_it(self, store: tape.Store, chat: tape.Tape) -> None:
+        """Neither the store's search nor the model's tools do."""
+        chat.append(say("quiet words"), id="a", meta={"note": SECRET})
+        assert store.search(SECRET) == chat.search(SECRET) == []
         tools = chat.tools()
         for name, arguments in (
             ("tape_search", {"query": SECRET}),
@@ -188,88 +174,4 @@ class TestUnseen:
             ("tape_context", {"seq": 2}),
             ("tape_info", {}),
         ):
-            told = tools.call(name, arguments)
-            assert SECRET not in told
-        assert "quiet words" in tools.call("tape_search", {"query": SECRET})
-        (hit,) = chat.search(f"{SECRET} quiet")
-        assert hit.snippet == "«quiet» words"
-        assert 0 < hit.score <= 1
-
-
-class TestSearched:
-    """Only what was written with ``index_meta`` is found by its meta."""
-
-    def test_only_on_request(self, store: tape.Store, chat: tape.Tape) -> None:
-        """Strings, names and numbers anywhere in it are words of the message; without the request none is."""
-        said = {"trace": {"ids": [SECRET, 4711]}, "run_id": "r-99"}
-        chat.append(say("a"), id="a", meta=said)
-        chat.append(say("b"), id="b", meta=said, index_meta=True)
-        chat.append(say("c"), id="c", index_meta=True)
-        for query in (SECRET, "4711", "r-99", "trace", f"b {SECRET}"):
-            assert [hit.message_id for hit in store.search(query)] == ["b"], query
-        assert store.verify().ok
-
-    @pytest.mark.parametrize("how", ["append", "extend", "upsert", "revise", "replace_history"])
-    def test_by_every_write_of_messages(self, store: tape.Store, chat: tape.Tape, how: str) -> None:
-        """Each takes it, finds by it, and no longer once the message is another or out."""
-        said: dict[str, Any] = {"meta": {"tag": SECRET}, "index_meta": True}
-        chat.append(say("before"), id="m")
-        match how:
-            case "append":
-                chat.append(say("x"), id="n", **said)
-            case "extend":
-                chat.extend([say("x")], ids=["n"], **said)
-            case "upsert":
-                chat.upsert(say("x"), id="n", **said)
-            case "revise":
-                chat.append(say("x"), id="n")
-                chat.revise("n", content="y", **said)
-            case _:
-                chat.replace_history([say("x")], ids=["n"], **said)
-        assert [hit.message_id for hit in store.search(SECRET)] == ["n"]
-        chat.revise("n", content="z", meta={"tag": SECRET})
-        assert store.search(SECRET) == []
-        assert store.verify().ok
-
-    def test_what_is_not_indexed_yet_is_scanned(self, backend: Backend, store: tape.Store, chat: tape.Tape) -> None:
-        """In a caller's transaction nothing is indexed, and the same is found."""
-        chat.append(say("x"), id="n", meta={"tag": SECRET}, index_meta=True)
-        chat.append(say("y"), meta={"tag": SECRET})
-        engine = backend.engine()
-        try:
-            with engine.begin() as connection:
-                assert [hit.message_id for hit in store.bind(connection).search(SECRET)] == ["n"]
-        finally:
-            engine.dispose()
-
-    def test_large_metas_and_texts(self, store: tape.Store, chat: tape.Tape) -> None:
-        """Meta that is too large to be read along, beside short and long texts."""
-        long = {"filler": ["word" * 3] * 8_000, "tag": SECRET}
-        chat.append(say("short"), id="a", meta=long, index_meta=True)
-        chat.append(say("zebra " + "text " * 20_000), id="b", meta=long, index_meta=True)
-        for _ in range(2):
-            assert [hit.message_id for hit in store.search(SECRET)] == ["b", "a"]
-            assert [hit.message_id for hit in store.search(f"zebra {SECRET}")] == ["b"]
-            assert store.verify().ok
-            store.rebuild()
-
-    def test_a_purge_takes_it_out_of_the_index(self, store: tape.Store, chat: tape.Tape) -> None:
-        """The words of meta go with the tape, and the index is whole."""
-        chat.append(say("x"), meta={"tag": SECRET}, index_meta=True)
-        other = store.tape("other")
-        other.append(say("x"), id="o", meta={"tag": SECRET}, index_meta=True)
-        assert len(store.search(SECRET)) == 2
-        store.purge("chat")
-        assert [hit.message_id for hit in store.search(SECRET)] == ["o"]
-        assert store.verify().ok
-
-    @pytest.mark.parametrize("bad", [1, "yes", None], ids=str)
-    def test_the_request_is_true_or_false(self, chat: tape.Tape, bad: Any) -> None:
-        """What merely counts as true is refused."""
-        for write in (
-            lambda: chat.extend([say()], index_meta=bad),
-            lambda: chat.upsert(say(), index_meta=bad),
-        ):
-            with pytest.raises(tape.InvalidEntry) as caught:
-                write()
-            assert caught.value.field == "index_meta"
+            assert SECRET not in tools.call(name, arguments)

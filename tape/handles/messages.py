@@ -31,7 +31,7 @@ from tape.handles.options import WriteOptions, call_of, list_options
 from tape.handles.recorded import Request, recorded, recorded_batch
 from tape.handles.snapshot import Snapshot
 
-__all__ = ["MessageWriter", "say_beside"]
+__all__ = ["MessageWriter", "add_metas"]
 
 
 @list_options
@@ -48,20 +48,16 @@ class MessageWriter(Snapshot):
         content: Any = UNSET,
         id: str | None = None,
         parent: str | None = HEAD,
-        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
         """Append a message behind the head, behind ``parent``, or (``parent=None``) as a new root.
 
         It is a dict, or an object with ``to_dict()`` or ``model_dump()``. Its own ``id`` is the message's id, unless an
         ``id`` is given beside it: then its own stays data. The same key (or, without one, the same message id) with the
-        same content writes nothing and returns the first receipt; with other content it is a ProvenanceConflict. With
-        ``index_meta`` the message is also found by what ``meta`` says.
+        same content writes nothing and returns the first receipt; with other content it is a ProvenanceConflict.
         """
         call = call_of(self._id, **options) if options else Call(self._id)
         intent = add_message(message, role, content, id, call.key, parent, self._services.new_id)
-        if index_meta:
-            intent.index_meta = _indexes(index_meta, call.meta)
         return Request(call, [intent])
 
     @recorded_batch
@@ -72,7 +68,6 @@ class MessageWriter(Snapshot):
         ids: Iterable[str | None] | None = None,
         metas: Iterable[dict[str, Any] | None] | None = None,
         parent: str | None = HEAD,
-        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
         """Append messages one behind the other, all or none. With ``key``, the n-th is keyed ``key#n``.
@@ -83,7 +78,7 @@ class MessageWriter(Snapshot):
         call = call_of(self._id, **options) if options else Call(self._id)
         call.batch = call.key
         intents = message_intents(messages, call.key, self._services.new_id, parent, message_ids=ids)
-        say_beside(intents, call.meta, metas, index_meta=index_meta)
+        add_metas(intents, call.meta, metas)
         return Request(call, intents)
 
     @recorded
@@ -93,13 +88,11 @@ class MessageWriter(Snapshot):
         /,
         *,
         id: str | None = None,
-        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
         """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
         call = call_of(self._id, **options)
         intent = upsert_message(message, id, call.key, self._services.new_id)
-        intent.index_meta = _indexes(index_meta, call.meta)
         return Request(call, [intent])
 
     @recorded
@@ -110,12 +103,11 @@ class MessageWriter(Snapshot):
         /,
         *,
         content: Any = UNSET,
-        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
         """Replace a message, or only its content; its place and role stay. An equal one is a duplicate.
 
-        What is said beside the message is that of the revision from now on.
+        The revision's ``meta`` replaces the original's.
         """
         call = call_of(self._id, **options)
         message_id = strict.identifier(message_id, "message_id")
@@ -132,7 +124,6 @@ class MessageWriter(Snapshot):
             id=message_id,
             message=replacement,
             new_content=None if content is UNSET else content,
-            index_meta=_indexes(index_meta, call.meta),
         )
         return Request(call, [intent])
 
@@ -179,7 +170,6 @@ class MessageWriter(Snapshot):
         ids: Iterable[str | None] | None = None,
         metas: Iterable[dict[str, Any] | None] | None = None,
         reason: str | None = None,
-        index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> list[Receipt]:
         """Clear the view and write these messages from a new root, in one step. The old ones stay on the tape.
@@ -196,7 +186,7 @@ class MessageWriter(Snapshot):
                 # With a key the new id is the same at every attempt, or a retry would be other content.
                 renew(intent, self._services.new_id() if key is None else renewed_id(key, index))
                 intent.source = placed
-        say_beside(adding, call.meta, metas, index_meta=index_meta)
+        add_metas(adding, call.meta, metas)
         clear = Plain(key=self._services.keyed(key), payload=payloads.Clear(reason=strict.reason(reason)))
         return self._services.recorder.record(call, [clear, *adding])
 
@@ -210,16 +200,10 @@ class MessageWriter(Snapshot):
         return entry.key in keys and isinstance(entry.payload, payloads.Append) and entry.payload.in_batch(index)
 
 
-def _indexes(index_meta: bool, meta: bytes | None) -> bool:
-    """Whether a message is to be found by its meta, of which there must be some."""
-    return strict.flag(index_meta, "index_meta") and meta is not None
-
-
-def say_beside(intents: Sequence[AddMessage], of_call: bytes | None, metas: Any, *, index_meta: bool = False) -> None:
-    """Give each message of a batch the meta beside it, together with that of the whole call."""
-    if metas is None and index_meta is False:
+def add_metas(intents: Sequence[AddMessage], of_call: bytes | None, metas: Any) -> None:
+    """Give each message of a batch its own meta, joined with that of the whole call."""
+    if metas is None:
         return
     for index, (intent, own) in enumerate(zip(intents, matching(metas, len(intents), "metas"), strict=True)):
         if own is not None:
             intent.meta = meta.joined(meta.encode(own, field=f"metas[{index}]"), of_call)
-        intent.index_meta = _indexes(index_meta, intent.meta or of_call)

@@ -39,8 +39,6 @@ class Append(Payload):
     batch: tuple[int, int] | None = None
     """Of a batch with a key: the index of this message in it, and how many messages it has. ``(0, 0)`` tells that the
     key only looks like one of a batch; entries of earlier releases do not tell."""
-    index_meta: bool = False
-    """Whether the message is also found by what is said in the meta of the entry."""
 
     def in_batch(self, index: int) -> bool:
         """Whether an entry that has the key of a batch at ``index`` is of that batch."""
@@ -97,8 +95,6 @@ class Revise(Payload):
     shows: list[Reopened] = []
     tokens: int = 0
     loosens: list[Loosened] = []
-    index_meta: bool = False
-    """Whether the message is also found by what is said in the meta of the entry."""
 
     def content(self) -> dict[str, Any]:
         """Return the new message, or its content if only that was given."""

@@ -199,7 +199,6 @@ class Body(Struct, gc=False):
     id: str = ""
     calls: tuple[str, ...] = ()
     tokens: int = 0
-    index_meta: bool = False
 
 
 decode_body = msgspec.json.Decoder(Body).decode

@@ -13,6 +13,7 @@ from tape.core.view.fold import CLOSED, ForkRow, ForkState, Head, Labelled, Op, 
 
 __all__ = ["Discard", "Erase", "Fork", "Label", "Merge", "Open", "Status"]
 
+
 class Open(Payload):
     """The first entry of every tape. A fork's head is where its parent's stood at the fork."""
 

@@ -63,8 +63,7 @@ class Divergence(Struct, frozen=True):
     hidden: bool = False
     """Whether it was, and is, hidden in the parent along with the tool call that it answers."""
     meta: bytes | None = None
-    index_meta: bool = False
-    """What the child recorded beside the content that it wrote, and whether the message is found by that, too."""
+    """The meta that the child recorded with the content that it wrote."""
 
 
 class Plan(Struct, frozen=True):

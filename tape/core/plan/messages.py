@@ -69,8 +69,6 @@ class AddMessage(Intent, kw_only=True, gc=False):
     parent: Any = HEAD
     batch: tuple[int, int] | None = None
     """The index in a batch with a key and its length; ``(0, 0)`` for a key that only looks like one of a batch."""
-    index_meta: bool = False
-    """Whether the message is to be found by what is said in its meta, too."""
 
     def content(self) -> Any:
         """Return the message as given, with its id and parent if those were given."""
@@ -111,7 +109,6 @@ class AddMessage(Intent, kw_only=True, gc=False):
             tokens=self.tokens,
             aliased=aliased,
             batch=self.batch,
-            index_meta=self.index_meta,
         )
         plain = False
         if not extend:
@@ -122,7 +119,7 @@ class AddMessage(Intent, kw_only=True, gc=False):
             if before.lane != lane or head.place.tape is not None:
                 payload.lo = look.lane(before)[0]
             else:
-                plain = parent is UNSET and self.batch is None and not (self.calls or self.index_meta)
+                plain = parent is UNSET and self.batch is None and not self.calls
         if self.answers:
             plain = False
             payload.answers = bind(look, head, before, self.answers)
@@ -137,7 +134,6 @@ class ReviseMessage(Intent, kw_only=True):
     id: str
     message: dict[str, Any] | None
     new_content: Any = None
-    index_meta: bool = False
 
     def content(self) -> Any:
         """Return the message or the content as given."""
@@ -169,7 +165,6 @@ class ReviseMessage(Intent, kw_only=True):
             shows=shows,
             tokens=message_tokens(message),
             loosens=loosen(look, outs=hides, backs=shows, revised=[rewritten]),
-            index_meta=self.index_meta,
         )
         if self.key.origin is not GIVEN:
             # Of two revisions of the same body one fails, and plans again with the other's as the body to replace.
@@ -202,7 +197,7 @@ class UpsertMessage(AddMessage, kw_only=True):
         return planned
 
     def _revision(self) -> ReviseMessage:
-        return ReviseMessage(key=self.key, id=self.id, message=self.message, index_meta=self.index_meta)
+        return ReviseMessage(key=self.key, id=self.id, message=self.message)
 
 
 def add_message(

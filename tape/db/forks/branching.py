@@ -383,7 +383,6 @@ class Branching:
                 message=change.theirs,
                 source=(child, change.written or change.seq),
                 meta=change.meta if of_call is None else meta.joined(change.meta, of_call),
-                index_meta=change.index_meta,
             )
             try:
                 self._change_parent(parent, intent)
@@ -430,7 +429,6 @@ class Branching:
                 parent=CHAIN if index else HEAD,
                 source=(merge.tape, source.placed),
                 meta=source.meta if of_call is None else meta.joined(source.meta, of_call),
-                index_meta=source.index_meta,
             )
             parent.record(add)
             merge.messages.append((own, source.placed))

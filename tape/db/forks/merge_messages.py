@@ -41,7 +41,6 @@ class New(Struct, frozen=True):
     tokens: int
     meta: bytes | None
     """The meta recorded with its current content."""
-    index_meta: bool
 
 
 class MessageMerge:
@@ -175,17 +174,14 @@ class MessageMerge:
                 raise Corrupt(self.child.tape, row.placed, "the entry that placed the message is missing")
             placing = decoded(first)
         generated = not isinstance(placing, payloads.Append) or placing.generated
-        return New(held.id, row.placed, held.message, generated, held.tokens, row.meta, held.index_meta)
+        return New(held.id, row.placed, held.message, generated, held.tokens, row.meta)
 
-    def _beside(self, revision: int) -> tuple[bytes | None, bool]:
-        """Return the meta that the child recorded with a revision, and whether it is indexed for search."""
+    def _meta(self, revision: int) -> bytes | None:
+        """Return the meta that the child recorded with a revision."""
         if revision in self._revisions:
-            entry, said = self._revisions[revision]
-            return said, said is not None and entry.index_meta
+            return self._revisions[revision][1]
         row = self._tx.one(self._sql.entry, (self.child.tape_id, revision)) if revision else None
-        if row is None or row.payload is None or row.meta is None:
-            return None, False
-        return row.meta, payloads.body_of(row.kind, row.version, row.payload, row.key).index_meta
+        return None if row is None else row.meta
 
     def _copy_of(self, placed: int) -> Place | None:
         """Return the place of the parent's copy of a message that the child placed at a seq."""
@@ -256,8 +252,8 @@ class MessageMerge:
         if child_then is not parent_then:
             base, _ = _state(child_then, child_then.standing(_inherited(own, self.child.tape)), 0, named, bodies)
         sides = (base, theirs, before, ours, was_hidden, hidden)
-        said = self._beside(written) if theirs is not None else ()
-        return divergence.Divergence(named, seq, written, *sides, *said)
+        meta = None if theirs is None else self._meta(written)
+        return divergence.Divergence(named, seq, written, *sides, meta)
 
     def _in_parent(self, place: Place) -> Place | None:
         """Return the parent's place of a message that the child inherited, or that an earlier merge copied."""

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from tape.core import meta
 from tape.core.entries import payloads
 from tape.core.messages.roles import role_of
-from tape.core.messages.text import data_text, text_of
+from tape.core.messages.text import text_of
 from tape.core.search import tokenizer
 from tape.db.engine.failures import Broken, Collision, Denied
 from tape.db.engine.log import log
@@ -26,7 +25,7 @@ from tape.db.schema.guards import in_schema
 from tape.db.sql.rows.search import TextRow
 from tape.errors import Corrupt, StoreBusy
 
-__all__ = ["Excerpt", "Index", "large_body", "meta_text", "place_of"]
+__all__ = ["Excerpt", "Index", "large_body", "place_of"]
 
 _BATCH = 500
 _MOST_WORDS = 200_000
@@ -126,11 +125,11 @@ class Index:
         try:
             origin, lane, ordinal = place_of(tx, row, raw)
             body = payloads.body_of(row.kind, row.version, raw, row.key)
-            text, more = text_of(body.message), meta_text(tx, row.tape_id, row.seq, body, row.meta)
+            text = text_of(body.message)
         except Corrupt:
             # A message that cannot be read is not indexed; verify names it.
             return None
-        excerpt, words = _excerpt(body, text), _words(text + more, row.tape_id, row.owner)
+        excerpt, words = _excerpt(body, text), _words(text, row.tape_id, row.owner)
         return Indexed(row.position, row.xid, row.tape_id, row.seq, origin, lane, ordinal, excerpt, words)
 
     def _hold(self, tx: Transaction, *, brief: bool) -> None:
@@ -219,27 +218,13 @@ class Index:
                 if stored is not None and stored.payload is not None:
                     try:
                         body = payloads.body_of(stored.kind, stored.version, stored.payload, stored.key)
-                        text = text_of(body.message) + meta_text(tx, tape_id, row.seq, body, stored.meta)
+                        text = text_of(body.message)
                     except Corrupt as error:
                         # Its words cannot be worked out any more, so the index is made anew without it.
                         raise Broken(error.what) from error
                     tx.run(self._sql.drop_words, (row.position, " ".join(_words(text, tape_id, stored.owner))))
             tx.run(self._sql.drop_text, (tape_id, row.seq))
         return rows[-1].seq if len(rows) == most else 0
-
-
-def meta_text(tx: Transaction, tape_id: int, seq: int, body: payloads.Body, stored: bytes | None) -> str:
-    """Return the text by which a message is found besides its own: that of its meta, if it was to be indexed.
-
-    ``stored`` is the meta, if that was small enough to be read along. Raises Corrupt.
-    """
-    if not body.index_meta:
-        return ""
-    try:
-        fields, _ = meta.of_message(tx.value(tx.statements.meta_of, (tape_id, seq)) if stored is None else stored)
-    except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise Corrupt("", seq, f"the meta of the entry cannot be read: {error}") from error
-    return f"\n{data_text(fields)}"
 
 
 def _excerpt(body: payloads.Body, text: str) -> bytes | None:

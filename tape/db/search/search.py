@@ -29,7 +29,7 @@ from tape.db.engine.transacting import Transacting
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.feed import Feed
 from tape.db.feed.position import join_position
-from tape.db.search.index import Excerpt, Index, large_body, meta_text, place_of
+from tape.db.search.index import Excerpt, Index, large_body, place_of
 from tape.db.sql.rows.search import FoundRow, TextRow
 from tape.db.view import paths
 from tape.db.view.opening import Point, open_view
@@ -72,18 +72,15 @@ class SearchRequest(Struct):
         """
         try:
             body = payloads.body_of(row.kind, row.version, raw, row.key)
-            text, more = text_of(body.message), meta_text(tx, row.tape_id, row.seq, body, row.meta)
+            text = text_of(body.message)
         except Corrupt:
             return None
         role = role_of(body.message)
         if self.role is not None and role != self.role:
             return None
-        spans = self.query.match(text + more, indexed=indexed)
+        spans = self.query.match(text, indexed=indexed)
         if spans is None:
             return None
-        if more:
-            # What is said beside a message finds it, but is not shown: the hit may go to a model.
-            spans = [span for span in spans if span[1] <= len(text)]
         return _hit(row, body.id, role, text, spans)
 
     def glimpses(self, row: FoundRow) -> Hit | None:

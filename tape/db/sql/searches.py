@@ -35,10 +35,9 @@ class Searches(Feeds):
         e, tp = t.entries.c, t.tapes.c
         body = e.kind.in_([sa.literal_column(repr(kind)) for kind in BODIES])
         payload = sa.case((sa.and_(body, self._small(e.payload)), e.payload)).label("payload")
-        meta = sa.case((sa.and_(body, self._small(e.meta)), e.meta)).label("meta")
         entry = [e.position, e.xid, e.tape_id, e.seq, e.kind, e.version, payload, e.stamp, e.lane, e.ordinal]
         joined = t.entries.join(t.tapes, tp.id == e.tape_id)
-        return sa.select(*entry, tp.tape, tp.owner, tp.status, e.key, meta, tp.hidden).select_from(joined)
+        return sa.select(*entry, tp.tape, tp.owner, tp.status, e.key, tp.hidden).select_from(joined)
 
     def _small(self, column: Any) -> Any:
         return sa.func.length(column) <= sa.literal_column(str(LARGE))
@@ -48,12 +47,6 @@ class Searches(Feeds):
         """The payload of one entry."""
         e = self.tables.entries.c
         return sa.select(e.payload).where(e.tape_id == t, e.seq == s)
-
-    @statement
-    def meta_of(self, t: Param, s: Param) -> Any:
-        """What was said beside one entry."""
-        e = self.tables.entries.c
-        return sa.select(e.meta).where(e.tape_id == t, e.seq == s)
 
     @query(TextRow)
     def tape_bodies(self, t: Param, after: Param, most: Param) -> Any:
@@ -81,7 +74,7 @@ class Searches(Feeds):
         """One entry that was indexed."""
         e, tp = self.tables.entries.c, self.tables.tapes.c
         joined = self.tables.entries.join(self.tables.tapes, tp.id == e.tape_id)
-        body = sa.select(e.kind, e.version, e.payload, tp.owner, e.key, e.meta).select_from(joined)
+        body = sa.select(e.kind, e.version, e.payload, tp.owner, e.key).select_from(joined)
         return body.where(e.tape_id == t, e.seq == s)
 
     # -- what holds
@@ -137,12 +130,11 @@ class Searches(Feeds):
             .outerjoin(t.overrides, over_holds)
         )
         payload = sa.case((self._small(e.payload), e.payload)).label("payload")
-        meta = sa.case((self._small(e.meta), e.meta)).label("meta")
         entry = [f.position, f.xid, f.tape_id, f.seq, e.kind, e.version, payload, e.stamp, f.origin]
         holds = sa.func.coalesce(m.since, ov.since, ZERO) > h.cleared
         return (
             sa.select(*entry, f.lane, f.ordinal, tp.tape, tp.owner, tp.status, tp.hidden, holds)
-            .add_columns(sa.func.length(e.payload), f.excerpt, e.key, meta)
+            .add_columns(sa.func.length(e.payload), f.excerpt, e.key)
             .select_from(joins)
             .order_by(*(column.desc() for column in self._order(f)))
         )

@@ -24,8 +24,6 @@ class TextRow(NamedTuple):
     owner: str | None
     status: str
     key: str
-    meta: bytes | None
-    """What was said beside the entry, unless that is large."""
     hidden: str | None
 
 
@@ -37,7 +35,6 @@ class IndexedBody(NamedTuple):
     payload: bytes | None
     owner: str | None
     key: str
-    meta: bytes | None
 
 
 class IndexedText(NamedTuple):
@@ -70,8 +67,6 @@ class FoundRow(NamedTuple):
     """Bytes of the payload, which comes with its page only if it is small."""
     excerpt: bytes | None
     key: str
-    meta: bytes | None
-    """What was said beside the entry, unless that is large."""
 
 
 class TextKept(NamedTuple):
