@@ -89,13 +89,7 @@ def write_two_plainly(inside: tape.Store) -> str:
     return "written"
 
 
-async def write_nested(inside: tape.AsyncStore) -> str:
-    """Write in two transactions inside this one."""
-    await inside.transaction(write_two)
-    return await inside.transaction(write_two_plainly)
-
-
-FUNCTIONS: dict[str, Any] = {"async": write_two, "plain": write_two_plainly, "nested": write_nested}
+FUNCTIONS: dict[str, Any] = {"async": write_two, "plain": write_two_plainly}
 WAYS = pytest.mark.parametrize("way", ["before", "behind", "twice"])
 
 
@@ -125,7 +119,7 @@ class TestAtEveryMoment:
     @pytest.mark.parametrize("function", FUNCTIONS)
     def test_e1_cancelled_at_every_moment(self, begun: Backend, function: str, way: str) -> None:
         """Its tapes are whole, and free for the next write, which waits for nobody."""
-        entries = {"async": (1, 1), "plain": (1, 1), "nested": (2, 2)}[function]
+        entries = (1, 1)
 
         async def cancelled_at(at: int) -> bool:
             before = heads(begun)
@@ -153,34 +147,6 @@ class TestAtEveryMoment:
         """Return the heads that may be there. A commit that had begun when the task was cancelled is not undone."""
         written = (before[0] + entries[0], before[1] + entries[1])
         return [before, written] if task.cancelled() else [written]
-
-    @WAYS
-    @pytest.mark.parametrize("function", FUNCTIONS)
-    def test_e1_a_nested_one_is_kept_exactly_if_its_result_was(self, begun: Backend, function: str, way: str) -> None:
-        """The function that gave it up goes on without its writes, and commits what it writes itself."""
-
-        async def cancelled_at(at: int) -> bool:
-            before = heads(begun)
-            kept: list[bool] = []
-
-            async def outer(inside: tape.AsyncStore) -> None:
-                telling = Telling(at, behind=way == "behind", twice=way == "twice")
-                nested = asyncio.create_task(inside.transaction(FUNCTIONS[function]))
-                telling.cancels(nested)
-                with suppress(asyncio.CancelledError):
-                    await nested
-                telling.stop()
-                kept.append(not nested.cancelled())
-                await inside.tape("a").event("after")
-
-            async with tape.open_async(begun.url, timeout=10.0, **begun.options) as store:
-                await store.transaction(outer)
-                assert (await store.verify()).problems == []
-            each = (2 if function == "nested" else 1) if kept[-1] else 0
-            assert heads(begun) == (before[0] + each + 1, before[1] + each)
-            return not kept[-1]
-
-        assert not all(run(lambda at=at: cancelled_at(at)) for at in range(1, MOST))  # type: ignore[misc]
 
 
 class TestGivenUp:
@@ -211,45 +177,28 @@ class TestGivenUp:
         monkeypatch.setattr(tape.aio.transactions._Calls, "serve", tell)
         run(work)
 
-    @pytest.mark.parametrize("function", ["async", "nested"])
-    def test_e1_a_loop_that_is_closed_before_its_turn(
-        self, begun: Backend, function: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A thread whose event loop was closed between its beginning and the function's undoes its transaction."""
-        serving = threading.Semaphore(0)
+    def test_e1_a_loop_that_is_closed_before_its_turn(self, begun: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A thread whose event loop is closed before the function is called rolls its transaction back."""
+        serving = threading.Event()
         serve = tape.aio.transactions._Calls.serve
 
         def tell(calls: Any) -> Any:
-            serving.release()
+            serving.set()
             return serve(calls)
 
         async def start(face: tape.AsyncStore) -> asyncio.Task[Any]:
-            async def outer(inside: tape.AsyncStore) -> None:
-                await inside.tape("a").event("lost")
-                nested.append(asyncio.create_task(inside.transaction(write_two)))
-                there.set()
-                await nested[0]
-
-            there = asyncio.Event()
-            task = asyncio.create_task(face.transaction(outer if function == "nested" else write_two))
-            if function == "nested":
-                await there.wait()
+            task = asyncio.create_task(face.transaction(write_two))
             await asyncio.sleep(0)
             return task
 
-        nested: list[asyncio.Task[Any]] = []
         before = heads(begun)
         loop = asyncio.new_event_loop()
         face = loop.run_until_complete(_opened(begun))
         monkeypatch.setattr(tape.aio.transactions._Calls, "serve", tell)
-        tasks = [loop.run_until_complete(start(face))]
-        for _ in range(2 if function == "nested" else 1):
-            assert serving.acquire(timeout=PATIENCE)
+        task = loop.run_until_complete(start(face))
+        assert serving.wait(PATIENCE)
         loop.close()
-        for task in (*tasks, *nested):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        tasks.clear()
-        nested.clear()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
         del task
         gc.collect()
         with begun.open(timeout=10.0) as store:
@@ -278,77 +227,6 @@ class TestGivenUp:
                     await task
                 go_on.set()
             assert contents(begun) == before
-
-        run(work)
-
-    def test_e1_a_nested_plain_function_that_takes_too_long(self, begun: Backend) -> None:
-        """Its caller hears of the time, and its writes are not in what the outer function commits."""
-
-        async def work() -> None:
-            writing, go_on = asyncio.Event(), threading.Event()
-            loop = asyncio.get_running_loop()
-
-            def fn(inside: tape.Store) -> None:
-                write_two_plainly(inside)
-                loop.call_soon_threadsafe(writing.set)
-                assert go_on.wait(PATIENCE)
-
-            async def outer(inside: tape.AsyncStore) -> None:
-                nested = asyncio.create_task(inside.transaction(fn))
-                await writing.wait()
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(nested, 0)
-                go_on.set()
-                await inside.tape("a").event("after")
-
-            async with tape.open_async(begun.url, **begun.options) as store:
-                await store.transaction(outer)
-                assert [entry.kind async for entry in store.tape("a").entries()] == ["open", "event", "event"]
-                assert (await store.tape("b").info()).head == 2
-
-        run(work)
-
-    @pytest.mark.parametrize("fails", [False, True], ids=["returns", "fails"])
-    def test_e1_a_nested_one_that_nobody_awaits(self, begun: Backend, fails: bool) -> None:
-        """It is undone when the outer function ends, which does not wait for it, and its own calls are told."""
-
-        async def work() -> None:
-            left: list[asyncio.Task[Any]] = []
-            over = asyncio.Event()
-
-            async def lingers(inside: tape.AsyncStore) -> None:
-                await inside.tape("b").event("lost")
-                there.set()
-                await over.wait()
-                await inside.tape("b").event("late")
-
-            async def returns(inside: tape.AsyncStore) -> None:
-                with suppress(tape.StoreFailed):
-                    await lingers(inside)
-
-            async def outer(inside: tape.AsyncStore) -> None:
-                await inside.tape("a").event("outer")
-                for fn in (lingers, returns):
-                    there.clear()
-                    left.append(asyncio.create_task(inside.transaction(fn)))
-                    if fn is lingers:
-                        await there.wait()
-                if fails:
-                    raise ZeroDivisionError
-
-            before = heads(begun)
-            there = asyncio.Event()
-            async with tape.open_async(begun.url, **begun.options) as store:
-                if fails:
-                    with pytest.raises(ZeroDivisionError):
-                        await store.transaction(outer)
-                else:
-                    await store.transaction(outer)
-                over.set()
-                for task in left:
-                    with pytest.raises(tape.StoreFailed, match="has ended"):
-                        await task
-            assert heads(begun) == (before[0] + (not fails), before[1])
 
         run(work)
 

@@ -101,8 +101,8 @@ class AsyncStore(Hop):
         store.
 
         When it is cancelled, an async function is undone before that goes on; a plain one ends in its thread first, and
-        is undone then. A commit that has begun is not undone. Inside another transaction it is kept exactly if its
-        result was returned.
+        is undone then. A commit that has begun is not undone. Inside another transaction it raises NotInTransaction;
+        there ``run`` a plain function that uses ``Store.transaction``.
         """
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
             return await run_async(self._inner, self._threads, _inside, fn)

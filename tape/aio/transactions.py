@@ -3,9 +3,8 @@
 That thread begins the transaction, serves the calls one after the other, and commits when the function has returned.
 Meanwhile the function may await other things; the thread waits for it.
 
-Whoever is cancelled gives the transaction up. One lock decides between that and the commit: what was given up before
-its thread went to commit is undone. A nested one is never given up and kept as well, since its thread keeps the
-savepoint until the task that awaits it has taken the result.
+A cancelled task gives the transaction up. One lock decides between that and the commit: a transaction that is given up
+before its thread begins to commit is rolled back.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from tape.aio.threads import Workers, inside
 from tape.aio.workers import is_ending, run_for
-from tape.errors import StoreFailed
+from tape.errors import NotInTransaction, StoreFailed
 from tape.handles.options import called
 from tape.store import Store
 
@@ -134,12 +133,9 @@ class Serving(Workers):
         self._prepare = prepare
         self._loop = asyncio.get_running_loop()
         self._calls = _Calls(self._loop)
-        self._nested: set[Serving] = set()
-        """The transactions inside this one that tasks await."""
 
     def read(self, call: Callable[[], R]) -> asyncio.Future[R]:
         """Run a call in the order of the calls."""
-        self.check(writes=False)
         return self._calls.start(call)
 
     run = hold = read
@@ -149,8 +145,7 @@ class Serving(Workers):
         return self.read(partial(method, handle, *args, **kwargs))
 
     def check(self, *, writes: bool) -> None:
-        """Refuse every call inside a nested transaction, which has the thread to itself."""
-        self._check_outside()
+        """Allow every call: they all belong to the transaction."""
 
     # -- in the thread
 
@@ -190,17 +185,7 @@ class Serving(Workers):
 
     def give_up(self) -> bool:
         """Do not call the function again, and commit nothing; tells whether there may be anything to undo."""
-        self._give_up_nested()
         return self._calls.give_up()
-
-    @contextlib.contextmanager
-    def awaited(self, nested: Serving) -> Iterator[None]:
-        """Give a nested transaction up when this one ends before the task that awaits it."""
-        self._nested.add(nested)
-        try:
-            yield
-        finally:
-            self._nested.discard(nested)
 
     async def call(self, fn: Callable[[Any], Awaitable[R]], turn: Any) -> tuple[R | None, BaseException | None]:
         """Run the function to its end, and return what it returned, or what it raised."""
@@ -210,7 +195,7 @@ class Serving(Workers):
         except BaseException as error:
             if not isinstance(error, Exception):
                 self.give_up()
-            self._end(failed=True)
+            self._calls.end(failed=True)
             if isinstance(error, GeneratorExit):
                 raise
             return None, error
@@ -218,16 +203,7 @@ class Serving(Workers):
             # A function whose event loop is gone is closed outside of any task.
             with contextlib.suppress(ValueError):
                 inside.reset(entered)
-        return (result, None) if self._end(result) else (None, _ended())
-
-    def _end(self, result: Any = None, *, failed: bool = False) -> bool:
-        # Those of tasks that the function has left behind: the thread must not wait for them.
-        self._give_up_nested()
-        return self._calls.end(result, failed=failed)
-
-    def _give_up_nested(self) -> None:
-        for nested in list(self._nested):
-            nested.give_up()
+        return (result, None) if self._calls.end(result) else (None, _ended())
 
 
 async def run_async(
@@ -238,7 +214,7 @@ async def run_async(
     When it is cancelled everything is undone, or committed if that has begun, before the cancellation goes on.
     """
     if isinstance(threads, Serving):
-        return await _run_nested(inner, threads, face, fn)
+        raise _ended() if threads.over else _nested()
     serving = Serving(threads, face)
     ended = threads.hold(partial(inner.transaction, serving.serve))
     ended.add_done_callback(serving.finish)
@@ -263,7 +239,7 @@ async def run_plain(inner: Store, threads: Workers, fn: Callable[[Store], R]) ->
     When it is cancelled that goes on at once. What the function has written is undone when it returns.
     """
     if isinstance(threads, Serving):
-        return await _run_nested(inner, threads, lambda store, _: called(fn, store), _taken)
+        raise _ended() if threads.over else _nested()
     given_up = threading.Event()
 
     def run(store: Store) -> R:
@@ -280,40 +256,6 @@ async def run_plain(inner: Store, threads: Workers, fn: Callable[[Store], R]) ->
         raise
 
 
-async def _run_nested(
-    inner: Store, outer: Serving, prepare: Callable[[Store, Workers], Any], fn: Callable[[Any], Awaitable[R]]
-) -> R:
-    """Run a function in a transaction inside another.
-
-    Nobody waits until the thread has kept or undone it: the thread does so before any other call of the outer one. So a
-    task that is cancelled finds all of it undone, and one that has the result finds all of it kept.
-    """
-    serving = Serving(outer, prepare)
-    ended = outer.hold(partial(inner.transaction, serving.serve))
-    ended.add_done_callback(serving.finish)
-    with outer.awaited(serving):
-        try:
-            turn = await serving.turn()
-        except BaseException:
-            serving.give_up()
-            raise
-        if turn is None:
-            # A plain function has failed, or the outer transaction.
-            if isinstance(ended.exception(), _Failed):
-                raise _ended()
-            none: R = ended.result()
-            return none
-        result, failure = await serving.call(fn, turn[0])
-    if failure is not None:
-        raise failure
-    return result  # type: ignore[return-value]
-
-
-async def _taken(result: R) -> R:
-    """Return what a plain function has returned already, while its thread waits to hear that it was taken."""
-    return result
-
-
 async def _until_done(ended: asyncio.Future[Any]) -> None:
     """Wait for the end of a transaction, however often the waiting is cancelled."""
     while not ended.done():
@@ -324,6 +266,12 @@ async def _until_done(ended: asyncio.Future[Any]) -> None:
 def _check(given_up: threading.Event) -> None:
     if given_up.is_set():
         raise _Failed
+
+
+def _nested() -> NotInTransaction:
+    return NotInTransaction(
+        "transaction", "call await store.run(fn), where fn may use the plain store's own transaction"
+    )
 
 
 def _ended() -> StoreFailed:

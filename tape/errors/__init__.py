@@ -314,10 +314,8 @@ class NotInTransaction(TapeError):
     Call it on the store, before or after ``transaction``.
     """
 
-    def __init__(self, call: str) -> None:
-        super().__init__(
-            f"{call} cannot run inside a transaction; call it on the store, before or after the transaction"
-        )
+    def __init__(self, call: str, instead: str = "call it on the store, before or after the transaction") -> None:
+        super().__init__(f"{call} cannot run inside a transaction; {instead}")
         self.call = call
 
 
