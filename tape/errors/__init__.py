@@ -317,6 +317,7 @@ class NotInTransaction(TapeError):
     def __init__(self, call: str, instead: str = "call it on the store, before or after the transaction") -> None:
         super().__init__(f"{call} cannot run inside a transaction; {instead}")
         self.call = call
+        self.instead = instead
 
 
 class StoreBusy(TapeError):
