@@ -11,7 +11,7 @@ def run(connection: Connection) -> None:
     schema = config.attributes.get("schema")
     context.configure(
         connection=connection,
-        version_table=config.attributes.get("version_table", "tape_version"),
+        version_table="tape_version",
         version_table_schema=schema,
         transactional_ddl=True,
     )

@@ -21,7 +21,7 @@ from tape.db.read.memory import Settings
 from tape.db.record.writing import system_clock
 from tape.db.schema.found import found_version
 from tape.db.schema.migrate import KNOWN, migrate, require
-from tape.db.schema.tables import PREFIX, REVISION
+from tape.db.schema.tables import REVISION
 from tape.errors import InvalidEntry, StoreFailed
 from tape.replica import Replica
 from tape.store import Store
@@ -35,7 +35,6 @@ def open(
     owner: str | None = None,
     durability: str = "full",
     schema: str | None = None,
-    prefix: str = PREFIX,
     read_only: bool = False,
     timeout: float = 30.0,
     slow: float = 1.0,
@@ -51,11 +50,10 @@ def open(
     ``url`` is a path, ``":memory:"``, ``sqlite:///…`` or ``postgresql+psycopg://…``. With ``owner`` the store sees
     and creates only tapes of that owner. ``durability="full"`` (the default) loses nothing that was acknowledged,
     not even when the power fails; ``"normal"`` is faster and may lose the last commits then, but never corrupts.
-    ``schema`` is a PostgreSQL schema to live in, ``prefix`` what the names of its tables begin with, so that several
-    stores, or another program's tables of such names, can share a database. ``timeout`` bounds every wait for another
-    writer, ``slow`` is the time after which a write is logged. ``clock`` returns microseconds since 1970 and is for
-    tests. ``slots`` and ``blocks`` declare state and prompt blocks for all tapes of the store, ``counter`` replaces
-    the token estimate.
+    ``schema`` is the PostgreSQL schema of the tables, so that several stores can share a database. ``timeout`` bounds
+    every wait for another writer, ``slow`` is the time after which a write is logged. ``clock`` returns microseconds
+    since 1970 and is for tests. ``slots`` and ``blocks`` declare state and prompt blocks for all tapes of the store,
+    ``counter`` replaces the token estimate.
 
     With ``read_only`` nothing is created, upgraded or written, not even an index or a file beside the store: it works
     on a file and a folder that can only be read, for a PostgreSQL role that may only SELECT, and on a standby. Every
@@ -64,7 +62,7 @@ def open(
     ``read_url`` names a streaming replica of a PostgreSQL, for reads that may be a little old: see ``Store.replica``.
 
     With ``shared`` all stores of the process that are opened so on one database, with the same ``durability``,
-    ``schema``, ``prefix``, ``timeout`` and ``read_only``, use the same connections; the other options are each store's
+    ``schema``, ``timeout`` and ``read_only``, use the same connections; the other options are each store's
     own. Each is closed by itself, as if it were alone. The connections are released with the last one: when it is
     closed, or when nobody holds it any more. The end of the program closes none. A store in memory is never shared.
 
@@ -77,7 +75,6 @@ def open(
         raise InvalidEntry("read_url", "is for PostgreSQL only: it names a streaming replica")
     how = _How(
         schema=schema,
-        prefix=prefix,
         durability=durability,
         timeout=strict.seconds(timeout, "timeout"),
         owner=None if owner is None else strict.identifier(owner, "owner"),
@@ -94,7 +91,6 @@ class _How(Struct):
     """What was said of a store and checked, for the database and for its replica."""
 
     schema: str | None
-    prefix: str
     durability: str
     timeout: float
     owner: str | None
@@ -110,7 +106,7 @@ class _How(Struct):
 
             if url.get_backend_name() == "sqlite":
                 url = url.set(database=os.path.realpath(url.database or ""))
-            options = (self.schema, self.prefix, self.durability, self.timeout, read_only, _libpq_settings(url))
+            options = (self.schema, self.durability, self.timeout, read_only, _libpq_settings(url))
             database = join(
                 f"{url.render_as_string(hide_password=False)} {options!r}",
                 lambda: self._database(url, read_only=read_only),
@@ -128,7 +124,6 @@ class _How(Struct):
         database = open_database(
             url,
             schema=self.schema,
-            prefix=self.prefix,
             durability=self.durability,
             timeout=self.timeout,
             read_only=read_only,

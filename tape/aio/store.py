@@ -23,7 +23,6 @@ from tape.core.merge.diff import Diff
 from tape.core.messages.tokens import Counter
 from tape.core.records import Entry, TapeInfo
 from tape.db.feed.feed import check_position
-from tape.db.schema.tables import PREFIX
 from tape.errors import InvalidEntry
 from tape.handles.consumer import check_timeout
 from tape.handles.options import arguments_of, called
@@ -236,7 +235,6 @@ def open_async(
     owner: str | None = None,
     durability: str = "full",
     schema: str | None = None,
-    prefix: str = PREFIX,
     read_only: bool = False,
     timeout: float = 30.0,
     slow: float = 1.0,
@@ -260,7 +258,6 @@ def open_async(
             owner=owner,
             durability=durability,
             schema=schema,
-            prefix=prefix,
             read_only=read_only,
             timeout=timeout,
             slow=slow,

@@ -89,7 +89,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (Unwritable, FAILED, "choose another file, or make this one writable"),
         (tape.NotAStore, NOT_FOUND, "name a store with --store or TAPE_STORE"),
         (tape.ReadOnly, FAILED, "check the permissions of the file and its folder, or of the PostgreSQL role"),
-        (tape.TablesTaken, FAILED, "use other table names with --prefix, or on PostgreSQL another --schema"),
+        (tape.TablesTaken, FAILED, "use another file, or on PostgreSQL another --schema"),
         (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
         (tape.HeadMoved, FAILED, "someone else wrote first: read the tape, then decide whether to retry"),
         (tape.ProvenanceConflict, FAILED, "use a new --key for new content"),

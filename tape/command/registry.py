@@ -124,9 +124,6 @@ app = typer.Typer(
 
 _STORE = typer.Option("--store", "-s", metavar="PATH|URL", help="The store to use [default: $TAPE_STORE, or tape.db].")
 _SCHEMA = typer.Option("--schema", metavar="NAME", help="The PostgreSQL schema of the store [default: $TAPE_SCHEMA].")
-_PREFIX = typer.Option(
-    "--prefix", metavar="NAME", help="The prefix of its table names [default: $TAPE_PREFIX, or tape_]."
-)
 _OWNER = typer.Option("--owner", metavar="NAME", help="See and write only this owner's tapes [default: $TAPE_OWNER].")
 _JSON = typer.Option("--json", help="Print JSON; docs/command.md lists the members.")
 _DEBUG = typer.Option("--debug", help="Print log messages, and a traceback for an error.")
@@ -139,7 +136,7 @@ _COLOR = typer.Option(
 _NO_PAGER = typer.Option("--no-pager", help="Do not use the pager ($TAPE_PAGER, $PAGER, or less).")
 
 
-_PLACE = ("store", "schema", "prefix", "owner")
+_PLACE = ("store", "schema", "owner")
 """The options that select the store and the owner."""
 _LOOK = ("color", "no_pager")
 """The options for the look of the output."""
@@ -156,7 +153,6 @@ def tape_command(
     context: typer.Context,
     store: Annotated[str | None, _STORE] = None,
     schema: Annotated[str | None, _SCHEMA] = None,
-    prefix: Annotated[str | None, _PREFIX] = None,
     owner: Annotated[str | None, _OWNER] = None,
     color: Annotated[str | None, _COLOR] = None,
     no_pager: Annotated[bool, _NO_PAGER] = False,
@@ -169,7 +165,7 @@ def tape_command(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(USAGE)
-    place = {"store": store, "schema": schema, "prefix": prefix, "owner": owner}
+    place = {"store": store, "schema": schema, "owner": owner}
     context.obj = place | {"color": color, "no_pager": no_pager}
 
 
@@ -201,7 +197,6 @@ def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspec
 _SHARED = [
     _parameter("store", str | None, _STORE),
     _parameter("schema", str | None, _SCHEMA),
-    _parameter("prefix", str | None, _PREFIX),
     _parameter("owner", str | None, _OWNER),
     _parameter("as_json", bool, _JSON, False),
     _parameter("color", str | None, _COLOR),

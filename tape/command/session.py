@@ -19,7 +19,7 @@ from tape.db.engine.connect import check_orphan, check_replaceable, is_memory, p
 from tape.db.engine.guests import open_database
 from tape.db.engine.transaction import Database
 from tape.db.maintain.inspect import StoreState, look
-from tape.db.schema.tables import PREFIX, REVISION
+from tape.db.schema.tables import REVISION
 
 __all__ = ["DEFAULT", "Session"]
 
@@ -31,14 +31,13 @@ _TIMEOUT = 30.0
 
 
 class Session:
-    """The store, schema, prefix and owner of one run of a command."""
+    """The store, schema and owner of one run of a command."""
 
     def __init__(
         self,
         store: str | None,
         schema: str | None,
         owner: str | None,
-        prefix: str | None = None,
         *,
         as_json: bool = False,
         color: str | None = None,
@@ -46,10 +45,9 @@ class Session:
     ) -> None:
         self.named = store or os.environ.get("TAPE_STORE") or DEFAULT
         self.schema = schema or os.environ.get("TAPE_SCHEMA") or None
-        self.prefix = prefix or os.environ.get("TAPE_PREFIX") or PREFIX
         self.owner = owner or os.environ.get("TAPE_OWNER") or None
         self.out = Out(as_json=as_json, color=color, pager=not no_pager)
-        self._store_options = [("--store", store), ("--schema", schema), ("--prefix", prefix), ("--owner", owner)]
+        self._store_options = [("--store", store), ("--schema", schema), ("--owner", owner)]
 
     @property
     def url(self) -> sa.URL:
@@ -74,7 +72,7 @@ class Session:
         if url.get_backend_name() == "sqlite" and not is_memory(url):
             self._check_path(Path(url.database or ""))
             check_orphan(url.database or "")
-        return look(url, self.schema, prefix=self.prefix)
+        return look(url, self.schema)
 
     def usable(self) -> StoreState:
         """Look at the store without opening it; raises for one that is damaged or of a newer release."""
@@ -128,9 +126,7 @@ class Session:
         if not state.current:
             problem = f"the store has schema {state.revision}, this release needs {REVISION}"
             raise Failure(problem, "take a backup, then run: tape migrate", SCHEMA)
-        with tape.open(
-            self.url, owner=self.owner, schema=self.schema, prefix=self.prefix, read_only=read_only
-        ) as store:
+        with tape.open(self.url, owner=self.owner, schema=self.schema, read_only=read_only) as store:
             yield store
 
     @property
@@ -147,7 +143,6 @@ class Session:
         database = open_database(
             self.url,
             schema=self.schema,
-            prefix=self.prefix,
             durability="full",
             timeout=_TIMEOUT,
             read_only=read_only,
@@ -170,7 +165,7 @@ class Session:
         check_replaceable(target)
         part = target.with_name(f"{target.name}.part-{os.getpid()}")
         try:
-            with tape.open(part, owner=self.owner, prefix=self.prefix) as store:
+            with tape.open(part, owner=self.owner) as store:
                 yield store
             self._appear(part, target)
         finally:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from tape.db.engine.connect import prefix_name, schema_name
+from tape.db.engine.connect import schema_name
 from tape.db.schema.found import is_sharded
 from tape.db.schema.guards import in_schema, run_ddl
-from tape.db.schema.tables import PREFIX, Tables
+from tape.db.schema.tables import Tables
 from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = ["disable", "enable", "policies"]
@@ -25,10 +25,10 @@ __all__ = ["disable", "enable", "policies"]
 _OWN = "owner = current_setting('tape.owner', true)"
 
 
-def policies(role: str, schema: str | None = None, prefix: str = PREFIX) -> list[str]:
+def policies(role: str, schema: str | None = None) -> list[str]:
     """Return the statements that let ``role`` use the tables, and in them only the rows of its session's owner."""
     quoted, at = _quoted(role), _before(schema)
-    tables = Tables("postgresql", schema, prefix_name(prefix))
+    tables = Tables("postgresql", schema)
     tapes = tables.tapes.name
     ddl = [] if schema is None else [f"GRANT USAGE ON SCHEMA {at[:-1]} TO {quoted}"]
     ddl.append(f"GRANT USAGE ON SEQUENCE {at}{tapes}_id_seq TO {quoted}")
@@ -53,21 +53,21 @@ def policies(role: str, schema: str | None = None, prefix: str = PREFIX) -> list
     return ddl
 
 
-def enable(connection: sa.Connection, *, role: str, schema: str | None = None, prefix: str = PREFIX) -> None:
+def enable(connection: sa.Connection, *, role: str, schema: str | None = None) -> None:
     """Bind a role to the owner of its session. Run it again after an upgrade that brings new tables.
 
     Raises StoreFailed for a schema on a worker of a Citus cluster, which takes no such policies.
     """
     if is_sharded(connection.exec_driver_sql, schema):
         raise StoreFailed("Citus does not support row-level security by owner; give each owner a schema and a role")
-    for statement in policies(role, schema, prefix):
+    for statement in policies(role, schema):
         run_ddl(connection, statement)
 
 
-def disable(connection: sa.Connection, *, schema: str | None = None, prefix: str = PREFIX) -> None:
+def disable(connection: sa.Connection, *, schema: str | None = None) -> None:
     """Take row-level security off the tables again."""
     at = _before(schema)
-    tables = Tables("postgresql", schema, prefix_name(prefix))
+    tables = Tables("postgresql", schema)
     for table in tables.metadata.sorted_tables:
         if table not in _shared(tables):
             run_ddl(connection, f"DROP POLICY IF EXISTS tape_index ON {at}{table.name}")

@@ -342,15 +342,13 @@ class ReadOnly(StoreFailed):
 class TablesTaken(StoreFailed):
     """Tables that are not a store's have the names that the store needs; ``tables`` lists them. Nothing was changed.
 
-    Open the store with another ``prefix=``, or on PostgreSQL with another ``schema=``.
+    Use another file, or on PostgreSQL another ``schema=``.
     """
 
     def __init__(self, tables: Sequence[str], *, schemas: bool = False) -> None:
         named = ", ".join(tables[:5]) + (", …" if len(tables) > 5 else "")
-        options = "schema= or prefix=" if schemas else "prefix="
-        super().__init__(
-            f"tables of another program have the store's names ({named}); open the store with another {options}"
-        )
+        instead = "open the store with another schema=" if schemas else "use another file for the store"
+        super().__init__(f"tables of another program have the store's names ({named}); {instead}")
         self.tables = list(tables)
         self.schemas = schemas
 

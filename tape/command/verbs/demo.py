@@ -60,14 +60,14 @@ def demo(
         stories.main([])
         return
     # The store of the environment is not used: a demo must not write into a real store.
-    place = type(session)(path, session.schema, None, session.prefix)
+    place = type(session)(path, session.schema, None)
     state = place.look()
     file = place.url.get_backend_name() == "sqlite"
     if is_memory(place.url):
         raise Failure("the demo cannot be kept in memory", "name a file, or leave out PATH", USAGE)
     if state.revision is not None or (file and state.there):
         raise Failure(f"{place.shown!r} already exists", "name a new file for the demo")
-    with tape.open(place.url, schema=place.schema, prefix=place.prefix) as store:
+    with tape.open(place.url, schema=place.schema) as store:
         session.out.line(f"tape {tape.__version__} demo, kept in {clean(place.shown)}")
         id = stories.story(store)
     session.out.note(f"\nnow try:  tape --store {shlex.quote(place.shown)} log {id} --graph")

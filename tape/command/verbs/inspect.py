@@ -171,7 +171,7 @@ def _served(session: Session, others: list[str], write: bool) -> Iterator[list[S
     """Open every store that is to be served."""
     from tape.web.stores import Served, named
 
-    sessions = [session, *(type(session)(other, session.schema, session.owner, session.prefix) for other in others)]
+    sessions = [session, *(type(session)(other, session.schema, session.owner) for other in others)]
     names = named(opener.shown for opener in sessions)
     with contextlib.ExitStack() as opened:
         yield [

@@ -208,7 +208,7 @@ def migrate(
     steps = [revision for revision in KNOWN if state.revision is None or revision > state.revision]
     lacking: list[str] = []
     if not check:
-        with tape.open(session.url, schema=session.schema, prefix=session.prefix), session.database() as database:
+        with tape.open(session.url, schema=session.schema), session.database() as database:
             lacking = restore_guards(database)
     elif state.current:
         with session.database(read_only=True) as database:

@@ -21,7 +21,6 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.pool import StaticPool
 
-from tape.core import strict
 from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "driver_options",
     "parse_url",
     "postgresql_engine",
-    "prefix_name",
     "schema_name",
     "session_settings",
     "sqlite_engine",
@@ -48,10 +46,6 @@ __all__ = [
 DURABILITIES = ("full", "normal")
 LONGEST_SCHEMA = 63
 """Bytes that PostgreSQL keeps of a name."""
-LONGEST_PREFIX = 32
-"""Leaves room for the rest of every name; a test holds the longest against what PostgreSQL keeps."""
-_PREFIX = re.compile(rf"tape_|(?!pg_|sqlite_|tape_)[a-z][a-z0-9_]{{0,{LONGEST_PREFIX - 1}}}")
-"""Another store's may not begin as the usual one does: what a name in a revision stands for would not be clear."""
 _OPTION = re.compile(r"(?:^|\s)(?:-c\s*|--)([A-Za-z_][\w.-]*)=((?:\\.|[^\s\\])*)", re.DOTALL)
 """A setting among the options that libpq sends to a server."""
 _TRIES = 4
@@ -170,14 +164,6 @@ def schema_name(schema: Any) -> str:
         # PostgreSQL would cut it, and then look for it in vain.
         raise InvalidEntry("schema", f"must have at most {LONGEST_SCHEMA} bytes, not {size}")
     return name
-
-
-def prefix_name(prefix: Any) -> str:
-    """Return what the names of a store's tables begin with; raises InvalidEntry for what no engine takes as it is."""
-    if not isinstance(prefix, str) or _PREFIX.fullmatch(prefix) is None:
-        rule = f"at most {LONGEST_PREFIX} lowercase letters, digits and underscores, beginning with a letter"
-        raise InvalidEntry("prefix", f"must be {rule} but not with pg_, sqlite_ or tape_, not {strict.shown(prefix)}")
-    return str.__str__(prefix)
 
 
 def is_memory(url: sa.URL) -> bool:

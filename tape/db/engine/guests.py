@@ -13,7 +13,6 @@ from tape.db.engine.connect import (
     DURABILITIES,
     Session,
     postgresql_engine,
-    prefix_name,
     schema_name,
     session_settings,
     sqlite_engine,
@@ -23,7 +22,6 @@ from tape.db.engine.postgres.database import PostgresDatabase, ReadOnlyPostgres
 from tape.db.engine.postgres.errors import postgres_error
 from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
 from tape.db.engine.transaction import Database, Transaction
-from tape.db.schema.tables import PREFIX
 from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = ["Bound", "Joined", "check_transactional", "open_database"]
@@ -37,12 +35,10 @@ def open_database(
     schema: str | None,
     durability: str,
     timeout: float,
-    prefix: str = PREFIX,
     read_only: bool = False,
 ) -> Database:
     """Return the database at ``url``, not yet migrated; or not to be, if it is ``read_only``."""
     durability = strict.one_of(durability, DURABILITIES, "durability")
-    prefix = prefix_name(prefix)
     if schema is not None:
         schema = schema_name(schema)
         if url.get_backend_name() != "postgresql":
@@ -50,12 +46,12 @@ def open_database(
     if url.get_backend_name() == "postgresql":
         session = Session(session_settings(durability, timeout, read_only=read_only))
         made = ReadOnlyPostgres if read_only else PostgresDatabase
-        return made(postgresql_engine(url, session), session, schema, timeout, prefix)
+        return made(postgresql_engine(url, session), session, schema, timeout)
     if read_only:
         from tape.db.engine.sqlite_read_only import ReadOnlySqlite, read_only_engine
 
-        return ReadOnlySqlite(read_only_engine(url, timeout), url, timeout, prefix)
-    return SqliteDatabase(sqlite_engine(url, durability, timeout), url, timeout, prefix)
+        return ReadOnlySqlite(read_only_engine(url, timeout), url, timeout)
+    return SqliteDatabase(sqlite_engine(url, durability, timeout), url, timeout)
 
 
 class _Guest(Database):

@@ -21,7 +21,6 @@ from tape.db.engine.file_lock import FileLock
 from tape.db.engine.sharing import Gate, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections
 from tape.db.engine.wakeup import watch_sqlite
-from tape.db.schema.tables import PREFIX
 from tape.errors import InvalidEntry, ReadOnly, StoreBusy, StoreFailed
 
 __all__ = ["SqliteDatabase", "sqlite_error"]
@@ -38,9 +37,9 @@ class SqliteDatabase(Database):
 
     driver_error = sqlite3.Error
 
-    def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float, prefix: str = PREFIX) -> None:
+    def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
         self._memory = is_memory(url)
-        super().__init__(engine, None, timeout, prefix)
+        super().__init__(engine, None, timeout)
         path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
         self._turn = FileLock(path)
         self._reset()

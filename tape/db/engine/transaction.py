@@ -24,7 +24,7 @@ from tape.db.engine.failures import Again, Lost, Undone
 from tape.db.engine.postgres import citus
 from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
-from tape.db.schema.tables import HOME, PREFIX, Tables
+from tape.db.schema.tables import HOME, Tables
 from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import Insert
 from tape.db.sql.rows.feed import Snapshot
@@ -280,12 +280,12 @@ _ANY_SCHEMA = "tape any schema"
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(dialect: str, schema: str | None, prefix: str, home: str, sharded: bool) -> tuple[Tables, Statements]:
+def _compiled(dialect: str, schema: str | None, home: str, sharded: bool) -> tuple[Tables, Statements]:
     """Return the tables and statements of an engine; compiling them takes most of the time of opening a store."""
-    tables = Tables(dialect, schema, prefix, home)
+    tables = Tables(dialect, schema, home)
     template = None
     if schema not in (None, _ANY_SCHEMA):
-        _, template = _compiled(dialect, _ANY_SCHEMA, prefix, home, sharded)
+        _, template = _compiled(dialect, _ANY_SCHEMA, home, sharded)
     return tables, Statements(dialect, tables, template, sharded=sharded)
 
 
@@ -301,11 +301,11 @@ class Database(ABC):
     driver_error: type[Exception]
     """What the driver raises when the database refuses."""
 
-    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float, prefix: str = PREFIX) -> None:
+    def __init__(self, engine: sa.Engine, schema: str | None, timeout: float) -> None:
         self.engine = engine
         self.timeout = timeout
         """Seconds that a call waits for another writer before it is StoreBusy."""
-        self.tables = Tables(engine.dialect.name, schema, prefix)
+        self.tables = Tables(engine.dialect.name, schema)
         self._compile()
         self.fault: Callable[[str], None] | None = None
         """Tests set this to raise at named points inside a write."""
@@ -318,7 +318,7 @@ class Database(ABC):
     def _compile(self, home: str = HOME, *, sharded: bool = False) -> None:
         """Take the statements that the database needs; they are compiled once for all stores."""
         tables = self.tables
-        self.tables, self.statements = _compiled(self.engine.dialect.name, tables.schema, tables.prefix, home, sharded)
+        self.tables, self.statements = _compiled(self.engine.dialect.name, tables.schema, home, sharded)
 
     @abstractmethod
     def write(

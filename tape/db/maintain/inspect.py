@@ -21,7 +21,7 @@ from tape.db.feed.position import join_position
 from tape.db.schema.found import foreign, found_version
 from tape.db.schema.guards import guards
 from tape.db.schema.migrate import KNOWN, schema_version
-from tape.db.schema.tables import PREFIX, REVISION
+from tape.db.schema.tables import REVISION
 from tape.errors import StoreFailed, TablesTaken
 
 __all__ = ["Oldest", "StoreState", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]
@@ -61,11 +61,11 @@ class Oldest(Struct, frozen=True):
     """The name of one that was prepared: no process has it, and ``application`` is the database it belongs to."""
 
 
-def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0, prefix: str = PREFIX) -> StoreState:
+def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0) -> StoreState:
     """Return what is at a database URL without opening it as a store. Raises StoreFailed when it cannot be reached."""
     if url.get_backend_name() == "sqlite":
-        return StoreState(False) if is_memory(url) else _look_at_file(url, prefix, timeout)
-    database = open_database(url, schema=schema, prefix=prefix, durability="full", timeout=timeout, read_only=True)
+        return StoreState(False) if is_memory(url) else _look_at_file(url, timeout)
+    database = open_database(url, schema=schema, durability="full", timeout=timeout, read_only=True)
     try:
         with database.engine.connect() as connection:
             revision = schema_version(connection, database)
@@ -77,7 +77,7 @@ def look(url: sa.URL, schema: str | None = None, timeout: float = 30.0, prefix: 
         database.close()
 
 
-def _look_at_file(url: sa.URL, prefix: str, timeout: float) -> StoreState:
+def _look_at_file(url: sa.URL, timeout: float) -> StoreState:
     path = Path(url.database or "")
     if not path.is_file():
         if path.exists():
@@ -88,7 +88,7 @@ def _look_at_file(url: sa.URL, prefix: str, timeout: float) -> StoreState:
     if path.stat().st_size == 0:
         # To SQLite an empty file is an empty database.
         return StoreState(True, contents="an empty file")
-    database = open_database(url, schema=None, prefix=prefix, durability="full", timeout=timeout, read_only=True)
+    database = open_database(url, schema=None, durability="full", timeout=timeout, read_only=True)
     try:
         revision = database.read(lambda tx: found_version(tx.execute, database.tables, KNOWN))
         contents = None
@@ -128,9 +128,7 @@ def missing_guards(database: Database) -> list[str]:
     """Return the triggers that should keep entries immutable and are gone or switched off."""
     schema = database.tables.schema
     # Without the name of the schema, which may contain anything.
-    wanted = re.findall(
-        r"CREATE TRIGGER (\w+)", "\n".join(guards(database.engine.dialect.name, None, database.tables.prefix))
-    )
+    wanted = re.findall(r"CREATE TRIGGER (\w+)", "\n".join(guards(database.engine.dialect.name, None)))
     query = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
     if database.postgres:
         query = (

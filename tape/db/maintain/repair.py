@@ -29,7 +29,7 @@ def restore_guards(database: Database) -> list[str]:
             # A trigger that was only disabled is dropped as well, so that one repair covers both cases.
             for name in missing:
                 run_ddl(connection, f"DROP TRIGGER IF EXISTS {name} ON {at}{database.tables.entries.name}")
-        for ddl in guards(connection.dialect.name, schema, database.tables.prefix):
+        for ddl in guards(connection.dialect.name, schema):
             trigger = re.match(r"CREATE TRIGGER (\w+)", ddl)
             if trigger is None:
                 run_ddl(connection, ddl.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1))

@@ -15,6 +15,7 @@ from tape.db.engine.transaction import Database, Transaction
 from tape.db.feed.position import join_position
 from tape.db.search.index import Index, Indexed
 from tape.db.sql.rows.search import TextKept
+from tape.db.sql.searches import WORDS
 from tape.errors import StoreBusy, StoreFailed
 
 __all__ = ["IndexCheck"]
@@ -57,8 +58,8 @@ class IndexCheck:
         for position in positions:
             known[position] = 1
         unknown: set[int] = set()
-        name = f"{self._db.tables.words}_by_document"
-        tx.execute(f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab(main, {self._db.tables.words}, instance)")
+        name = f"{WORDS}_by_document"
+        tx.execute(f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab(main, {WORDS}, instance)")
         try:
             for word, position in tx.execute(f"SELECT term, doc FROM temp.{name}"):
                 if position <= last and known[position]:

@@ -187,12 +187,11 @@ class TapeCheck:
         if (head.status, head.reason, head.completed) != tape.status:
             self._drifted(tape.head, "the status does not match the entries")
         expected = rows_of(self._view, tape)
-        named = tx.statements.tables.named
         for table, statement in tx.statements.dump.items():
             stored = {_plain(values) for values in tx.all(statement, (tape.number,))}
             for values in sorted(stored ^ expected[table], key=repr):
                 which = "does not match the entries" if values in stored else "is missing"
-                self._drifted(seq_of(table, values), f"a row of {named(table)} {which}")
+                self._drifted(seq_of(table, values), f"a row of {table} {which}")
         self._check_citations()
         self._compare_facts()
 

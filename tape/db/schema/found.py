@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from tape.core.amounts import count
 from tape.db.schema.guards import in_schema
-from tape.db.schema.tables import PREFIX, Tables
+from tape.db.schema.tables import Tables
 from tape.errors import TablesTaken
 
 __all__ = ["Run", "foreign", "found_home", "found_version", "is_sharded", "taken_names"]
@@ -71,9 +71,8 @@ def foreign(run: Run, tables: Tables) -> str:
         engine = "SQLite"
     if not number:
         return f"a {engine} database without tables"
-    prefix = f", none with the prefix {tables.prefix!r}" if tables.prefix != PREFIX else " of another program"
     where = f" in schema {tables.schema!r}" if tables.schema is not None else ""
-    return f"a {engine} database with {count(number, 'table')}{where}{prefix}"
+    return f"a {engine} database with {count(number, 'table')}{where} of another program"
 
 
 def found_home(run: Run, tables: Tables) -> str:
@@ -99,9 +98,9 @@ def taken_names(run: Run, tables: Tables) -> list[str]:
     names = {table.name for table in own_tables} | {str(index.name) for table in own_tables for index in table.indexes}
     if not tables.postgres:
         rows = run("SELECT lower(name) FROM sqlite_master", ())
-        names.add(tables.words)
+        names.add("tape_words")
     else:
-        names.add(tables.named("tape_entries_guard"))
+        names.add("tape_entries_guard")
         # There a key makes an index of its name.
         keys = (sa.UniqueConstraint, sa.PrimaryKeyConstraint)
         constraints = (one for table in own_tables for one in table.constraints if isinstance(one, keys))

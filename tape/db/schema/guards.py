@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import sqlalchemy as sa
 
-from tape.db.schema.tables import PREFIX
-
-__all__ = ["guards", "in_schema", "renamed", "run_ddl"]
+__all__ = ["guards", "in_schema", "run_ddl"]
 
 _SQLITE_GUARDS = (
     # INSERT OR REPLACE deletes the row in its way without firing a delete trigger, so it has to be caught here.
@@ -76,19 +72,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION {at}tape_entries_guard()""",
     )
 
 
-def guards(dialect: str, schema: str | None, prefix: str = PREFIX) -> tuple[str, ...]:
+def guards(dialect: str, schema: str | None) -> tuple[str, ...]:
     """Return the triggers by which the database itself keeps entries immutable."""
-    usual = _SQLITE_GUARDS if dialect == "sqlite" else _postgresql_guards(schema)
-    return tuple(renamed(ddl, prefix) for ddl in usual)
-
-
-_NAME = re.compile(r'"(?:[^"]|"")*"|\btape_(?!id\b)')
-"""The beginning of a name of ours in SQL; or a quoted name, such as that of the schema, which stays as it is."""
-
-
-def renamed(ddl: str, prefix: str) -> str:
-    """Return a statement that is written with the usual names, for a store whose names begin with ``prefix``.
-
-    Every word that begins with ``tape_`` is such a name, but for the column ``tape_id``.
-    """
-    return ddl if prefix == PREFIX else _NAME.sub(lambda match: match[0] if match[0][0] == '"' else prefix, ddl)
+    return _SQLITE_GUARDS if dialect == "sqlite" else _postgresql_guards(schema)

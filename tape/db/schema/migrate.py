@@ -12,24 +12,22 @@ import os
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy import event
 
 from tape.db.engine.connect import Unreachable, address, cannot_open, damaged
 from tape.db.engine.failures import READ_ONLY_STATES
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
 from tape.db.schema.found import Run, foreign, found_version, is_sharded, taken_names
-from tape.db.schema.guards import guards, renamed, run_ddl
-from tape.db.schema.tables import PREFIX, REVISION, Tables
+from tape.db.schema.guards import guards, run_ddl
+from tape.db.schema.tables import REVISION, Tables
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
 __all__ = ["allow_guards", "begin_changing", "migrate", "require", "schema_version", "scripts"]
 
-KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
+KNOWN = ("0001",)
 """Every revision this release can upgrade from, oldest first."""
 
 LOCK = lock_key("\0schema")
@@ -92,7 +90,7 @@ def migrate(database: Database) -> str | None:
             if revision is None:
                 _create(connection, database)
             else:
-                upgrade(connection, database.tables.schema, REVISION, database.tables.prefix)
+                upgrade(connection, database.tables.schema, REVISION)
             connection.commit()
     except sa.exc.DBAPIError as error:
         code = getattr(error.orig, "sqlite_errorcode", 0) or 0
@@ -178,7 +176,7 @@ def _create(connection: sa.Connection, database: Database) -> None:
     _check_free(connection.exec_driver_sql, tables)
     allow_guards(connection, tables.schema)
     tables.metadata.create_all(connection, checkfirst=False)
-    for ddl in guards(connection.dialect.name, tables.schema, tables.prefix):
+    for ddl in guards(connection.dialect.name, tables.schema):
         run_ddl(connection, ddl)
     connection.execute(sa.insert(tables.epoch).values(base=0))
     connection.execute(sa.insert(tables.version).values(version_num=REVISION))
@@ -197,25 +195,14 @@ def allow_guards(connection: sa.Connection, schema: str | None) -> None:
         connection.exec_driver_sql("SET LOCAL citus.enable_unsafe_triggers = on")
 
 
-def upgrade(connection: sa.Connection, schema: str | None, to: str, prefix: str = PREFIX) -> None:
-    """Run the Alembic revisions up to ``to`` inside the transaction that is open on ``connection``.
-
-    Revisions are written with the usual names. For a store with others their statements are renamed on the way.
-    """
+def upgrade(connection: sa.Connection, schema: str | None, to: str) -> None:
+    """Run the Alembic revisions up to ``to`` inside the transaction that is open on ``connection``."""
     from alembic.config import Config
 
     from alembic import command
 
     config = Config()
     config.set_main_option("script_location", str(scripts()))
-    config.attributes |= {"connection": connection, "schema": schema, "version_table": f"{prefix}version"}
-
-    def rename(_: object, __: object, statement: str, parameters: Any, *___: object) -> tuple[str, Any]:
-        return renamed(statement, prefix), parameters
-
+    config.attributes |= {"connection": connection, "schema": schema}
     allow_guards(connection, schema)
-    event.listen(connection, "before_cursor_execute", rename, retval=True)
-    try:
-        command.upgrade(config, to)
-    finally:
-        event.remove(connection, "before_cursor_execute", rename)
+    command.upgrade(config, to)

@@ -1,8 +1,5 @@
 """The tables. All are named ``tape_*``, so that they can live beside an application's own.
 
-A store may have another prefix. What is declared here, in the guards and in the revisions has its usual name, and gets
-the store's own when it is made.
-
 ``tape_entries`` is the truth and is guarded by triggers. ``tape_tapes`` is what rarely changes of a tape,
 ``tape_heads`` what every append changes. All other tables are the view: rows that the projector derives and
 ``rebuild`` can make again.
@@ -19,11 +16,14 @@ import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
 from tape.core.entries.payloads import KINDS
-from tape.db.schema.lazy import HOME, PREFIX, Named, rowid_table, table
+from tape.db.schema.lazy import Lazy, rowid_table, table
 
-__all__ = ["HOME", "PREFIX", "REVISION", "Tables"]
+__all__ = ["HOME", "REVISION", "Tables"]
 
-REVISION = "0012"
+HOME = "public"
+"""The PostgreSQL schema of a store that names none, unless the search path of the connection has another."""
+
+REVISION = "0001"
 """The Alembic revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
@@ -81,17 +81,14 @@ def _words() -> list[SchemaItem]:
     ]
 
 
-class Tables(Named):
-    """The tables of one store, in the given PostgreSQL schema if there is one, with names that begin as it says."""
+class Tables(Lazy):
+    """The tables of one store, in the given PostgreSQL schema if there is one."""
 
-    def __init__(self, dialect: str, schema: str | None = None, prefix: str = PREFIX, home: str = HOME) -> None:
-        super().__init__(schema, prefix, home)
+    def __init__(self, dialect: str, schema: str | None = None, home: str = HOME) -> None:
+        super().__init__(schema)
+        self.lock_space = home if schema is None else schema
+        """Keeps the locks and notifications of this store apart from those of others in the same database."""
         self.postgres = dialect == "postgresql"
-
-    @property
-    def words(self) -> str:
-        """The name of the table that has the words of the search index on SQLite; see ``tape.db.sql.searches``."""
-        return self.named("tape_words")
 
     @property
     def metadata(self) -> sa.MetaData:

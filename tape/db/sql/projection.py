@@ -176,12 +176,12 @@ class Projection(Compiler):
 
     @derived
     def dump(self) -> dict[str, Statement[Any]]:
-        """All rows of a tape in each table of the view, by the table's usual name."""
+        """All rows of a tape in each table of the view, by the table's name."""
         statements: dict[str, Statement[Any]] = {}
         for table in self.tables.view:
             columns = [column for column in table.c if column.name != "tape_id"]
             rows = sa.select(*columns).where(table.c.tape_id == param("t"))
-            statements[self.tables.usual(table)] = Statement(f"dump_{table.name}", rows, self.dialect, ["t"])
+            statements[table.name] = Statement(f"dump_{table.name}", rows, self.dialect, ["t"])
         return statements
 
     @derived

@@ -17,7 +17,10 @@ from tape.db.sql.compiler import ZERO, Param, Statement, derived, param, query, 
 from tape.db.sql.feeds import Feeds
 from tape.db.sql.rows.search import FoundRow, IndexedBody, IndexedText, TextKept, TextRow
 
-__all__ = ["LARGE", "Searches"]
+__all__ = ["LARGE", "WORDS", "Searches"]
+
+WORDS = "tape_words"
+"""The full-text table of the search index on SQLite."""
 
 LARGE = 65_536
 """Bytes from which on a payload is read by itself and not with its page: a page of such would fill the memory."""
@@ -153,11 +156,11 @@ class Searches(Feeds):
                 .limit(most)
                 .offset(ZERO)
             )
-        rowid: sa.ColumnClause[int] = sa.literal_column(f"{self.tables.words}.rowid")
+        rowid: sa.ColumnClause[int] = sa.literal_column(f"{WORDS}.rowid")
         rows = (
             sa.select(rowid.label("id"))
-            .select_from(sa.table(self.tables.words))
-            .where(sa.literal_column(self.tables.words).op("MATCH")(query), rowid < p)
+            .select_from(sa.table(WORDS))
+            .where(sa.literal_column(WORDS).op("MATCH")(query), rowid < p)
             .order_by(rowid.desc())
             .limit(most)
             .offset(ZERO)
@@ -179,7 +182,7 @@ class Searches(Feeds):
 
     @property
     def _words(self) -> Any:
-        return sa.table(self.tables.words, sa.column("rowid"), sa.column("words"), sa.column(self.tables.words))
+        return sa.table(WORDS, sa.column("rowid"), sa.column("words"), sa.column(WORDS))
 
     @statement
     def insert_words(self, position: Param, text: Param) -> Any:
@@ -190,7 +193,7 @@ class Searches(Feeds):
     def drop_words(self, position: Param, text: Param) -> Any:
         """On SQLite: a row is deleted from a contentless table by passing its words again."""
         delete: sa.ColumnClause[str] = sa.literal_column("'delete'")
-        return sa.insert(self._words).values({self.tables.words: delete, "rowid": position, "words": text})
+        return sa.insert(self._words).values({WORDS: delete, "rowid": position, "words": text})
 
     @query(IndexedText)
     def texts_of(self, t: Param, after: Param, most: Param) -> Any:
@@ -254,9 +257,7 @@ class Searches(Feeds):
     def make_words(self) -> list[str]:
         """On SQLite, create the table of words."""
         options = "words, content='', detail=none, columnsize=0, tokenize='ascii'"
-        return (
-            [] if self.postgres else [f"CREATE VIRTUAL TABLE IF NOT EXISTS {self.tables.words} USING fts5({options})"]
-        )
+        return [] if self.postgres else [f"CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING fts5({options})"]
 
     @derived
     def remake_index(self) -> list[str]:
@@ -268,7 +269,7 @@ class Searches(Feeds):
             *(CreateIndex(index) for index in sorted(texts.indexes, key=lambda index: str(index.name))),
         ]
         return [
-            *([] if self.postgres else [f"DROP TABLE IF EXISTS {self.tables.words}"]),
+            *([] if self.postgres else [f"DROP TABLE IF EXISTS {WORDS}"]),
             *(str(ddl.compile(dialect=self.dialect)) for ddl in remake),
             *self.make_words,
         ]

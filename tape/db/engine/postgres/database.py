@@ -21,7 +21,7 @@ from tape.db.engine.sharing import Gate, Named, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, inherited_connections, lock_key
 from tape.db.engine.wakeup import watch_postgres
 from tape.db.schema.found import found_home
-from tape.db.schema.tables import HOME, PREFIX
+from tape.db.schema.tables import HOME
 from tape.errors import ReadOnly, StoreBusy, StoreFailed
 
 __all__ = ["PostgresDatabase", "ReadOnlyPostgres"]
@@ -37,12 +37,10 @@ class PostgresDatabase(Database):
 
     postgres = True
 
-    def __init__(
-        self, engine: sa.Engine, session: Session, schema: str | None, timeout: float, prefix: str = PREFIX
-    ) -> None:
+    def __init__(self, engine: sa.Engine, session: Session, schema: str | None, timeout: float) -> None:
         import psycopg
 
-        super().__init__(engine, schema, timeout, prefix)
+        super().__init__(engine, schema, timeout)
         self._session = session
         self.driver_error = psycopg.Error
         self._announce_after = 0.0
