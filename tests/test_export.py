@@ -458,10 +458,9 @@ class TestDamage:
                 seal: Any = chain.link
                 before = seal(
                     before,
-                    chain.digest(bytes(fields["payload"])),
+                    chain.commit(bytes.fromhex(raw.salt), bytes(fields["payload"]), raw.meta_bytes),
                     "a",
                     *(fields[name] for name in ("seq", "kind", "key", "actor", "source")),
-                    raw.meta_bytes,
                     *(fields[name] for name in ("stamp", "version")),
                     raw.place,
                 )

@@ -378,7 +378,7 @@ LIES: dict[str, tuple[list[p.Payload], list[Any]]] = {
     "a merge into nobody": ([p.Merge(tape="f", seq=1, hash="0" * 64, strategy="link")], [AT]),
     "a discard by nobody": ([p.Discard(tape="f", seq=1, hash="0" * 64)], [AT]),
     "a hash that is none": ([p.Merge(tape="f", seq=1, hash="x", strategy="link", into=True)], [AT]),
-    "an erasure of nothing": ([p.Erase(digest="0" * 64)], [AT]),
+    "an erasure of nothing": ([p.Erase(commitment="0" * 64)], [AT]),
 }
 KEYS: dict[str, tuple[p.Payload, str]] = {
     "a message": (p.Event(name="x"), "~m:o"),

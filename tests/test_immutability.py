@@ -64,6 +64,7 @@ COLUMNS = (
     "source_seq",
     "payload",
     "meta",
+    "salt",
     "stamp",
     "version",
     "hash",
@@ -71,6 +72,7 @@ COLUMNS = (
     "lane",
     "ordinal",
     "xid",
+    "commitment",
 )
 
 
@@ -127,8 +129,12 @@ class TestEntries:
             intruder.run("UPDATE tape_entries SET seq = seq + 1000")
 
 
+CONTENT = ("payload", "meta", "salt")
+ERASE = "UPDATE tape_entries SET payload = NULL, meta = NULL, salt = NULL, commitment = ?"
+
+
 class TestErasure:
-    """The one change that is permitted: a payload taken away once an erase entry names it."""
+    """The one change that is permitted: the content of an entry is removed once an erase entry names it."""
 
     @pytest.fixture
     def erasing(self, standing: Backend, chat: tape.Tape) -> Iterator[Intruder]:
@@ -140,38 +146,41 @@ class TestErasure:
         yield made
         made.close()
 
-    def test_e6_an_erased_payload_may_go(self, erasing: Intruder) -> None:
-        """The payload of an entry that an erase entry names can be set to nothing, and not brought back."""
-        change = "UPDATE tape_entries SET payload = ? WHERE tape_id = ? AND seq = 2"
+    def test_e6_an_erased_content_may_go(self, erasing: Intruder) -> None:
+        """Payload, meta and salt of a named entry are replaced by the commitment, and cannot come back."""
+        where = "WHERE tape_id = ? AND seq = 2"
+        for kept in ("payload", "salt"):
+            with pytest.raises(REFUSED):
+                erasing.run(f"{ERASE.replace(f'{kept} = NULL', f'{kept} = {kept}')} {where}", b"c" * 32, erasing.number)
         with pytest.raises(REFUSED):
-            erasing.run(change, b"{}", erasing.number)
-        erasing.run(change, None, erasing.number)
-        assert erasing.entry(erasing.number, 2)["payload"] is None
+            erasing.run(f"{ERASE} {where}", None, erasing.number)
+        erasing.run(f"{ERASE} {where}", b"c" * 32, erasing.number)
+        row = erasing.entry(erasing.number, 2)
+        assert [row[name] for name in (*CONTENT, "commitment")] == [None, None, None, b"c" * 32]
+        for column in (*CONTENT, "commitment"):
+            with pytest.raises(REFUSED):
+                erasing.run(f"UPDATE tape_entries SET {column} = ? {where}", b"x", erasing.number)
         with pytest.raises(REFUSED):
-            erasing.run(change, erasing.row["payload"], erasing.number)
+            erasing.run(f"{ERASE} {where}", b"d" * 32, erasing.number)
 
-    @pytest.mark.parametrize("column", [name for name in COLUMNS if name != "payload"])
+    @pytest.mark.parametrize("column", [name for name in COLUMNS if name not in (*CONTENT, "commitment")])
     def test_e6_nothing_else_changes_with_it(self, erasing: Intruder, column: str) -> None:
         """An erasure that changes any other column on the way is refused."""
         value = erasing.row[column]
         changed = (value or 0) + 7 if isinstance(value, int) or column == "source_seq" else "x"
-        if column in ("meta", "hash"):
+        if column == "hash":
             changed = b"x"
         if column == "kind":
             changed = "event"
         with pytest.raises(REFUSED):
-            erasing.run(
-                f"UPDATE tape_entries SET payload = NULL, {column} = ? WHERE tape_id = ? AND seq = 2",
-                changed,
-                erasing.number,
-            )
+            erasing.run(f"{ERASE}, {column} = ? WHERE tape_id = ? AND seq = 2", b"c" * 32, changed, erasing.number)
         assert erasing.entry(erasing.number, 2) == erasing.row
 
-    def test_e6_other_payloads_stay(self, erasing: Intruder) -> None:
-        """A payload that no erase entry of its own tape names cannot be taken away."""
+    def test_e6_other_entries_stay(self, erasing: Intruder) -> None:
+        """The content of an entry that no erase entry of its own tape names cannot be removed."""
         for where in (f"tape_id = {erasing.number} AND seq = 3", f"tape_id <> {erasing.number} AND seq = 2"):
             with pytest.raises(REFUSED):
-                erasing.run(f"UPDATE tape_entries SET payload = NULL WHERE {where}")
+                erasing.run(f"{ERASE} WHERE {where}", b"c" * 32)
 
 
 class TestPurge:

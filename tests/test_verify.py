@@ -30,6 +30,7 @@ ENTRY_COLUMNS = (
     "source_seq",
     "payload",
     "meta",
+    "salt",
     "stamp",
     "version",
     "hash",
@@ -37,8 +38,8 @@ ENTRY_COLUMNS = (
     "lane",
     "ordinal",
 )
-FEED_COLUMNS = ("position", "xid")
-"""Where an entry stands in the feed: given by the database, no part of the entry, different after an import."""
+FEED_COLUMNS = ("position", "xid", "commitment")
+"""Columns that no hash covers: the place in the feed, and the commitment of an erased entry."""
 
 TAPES = (*history.TAPES, *history.FORKS)
 VIEW = {table.name: [column.name for column in table.c] for table in Tables("sqlite").view}
@@ -116,14 +117,13 @@ def rehash(tamperer: Tamperer, name: str, since: int) -> None:
         source = None if row["source_seq"] is None else (row["source_tape"], row["source_seq"])
         before = chain.link(
             before,
-            chain.digest(row["payload"]),
+            chain.commit(row["salt"], row["payload"], row["meta"]),
             name,
             seq,
             row["kind"],
             row["key"],
             row["actor"],
             source,
-            row["meta"],
             row["stamp"],
             row["version"],
             Place(row["lane"], row["ordinal"]),
@@ -154,7 +154,7 @@ class TestEntries:
                 assert {(problem.tape, problem.seq) for problem in rich.verify().problems} >= {(name, seq)}
                 assert tamperer.update("tape_entries", {**row, column: changed}, {column: row[column]}) == 1
 
-    @pytest.mark.parametrize("column", ["payload", "meta", "hash"])
+    @pytest.mark.parametrize("column", ["payload", "meta", "salt", "hash"])
     def test_e7_a_flip_of_every_single_byte_is_named(self, healed: tuple[tape.Store, Tamperer], column: str) -> None:
         """It does not matter which byte of a payload, a meta or a hash was hit."""
         rich, tamperer = healed
@@ -178,20 +178,20 @@ class TestEntries:
         assert first(report) == ("chat", 4)
         assert report.erased == []
 
-    def test_e7_an_erased_payload_is_told_apart(self, rich: tape.Store, tamperer: Tamperer) -> None:
-        """A payload taken away under an erase entry with its digest leaves every hash valid and is told as erased."""
+    def test_e7_an_erased_entry_is_listed_as_erased(self, rich: tape.Store, tamperer: Tamperer) -> None:
+        """An entry whose content an erase entry accounts for keeps its commitment, and every hash stays valid."""
         number = tamperer.tape_id("plan")
         row, last = tamperer.entry(number, 3), tamperer.entry(number, 8)
-        digest = chain.digest(row["payload"])
-        payload = b'{"digest":"' + digest.hex().encode() + b'"}'
+        commitment = chain.commit(row["salt"], row["payload"], row["meta"])
+        payload = b'{"commitment":"' + commitment.hex().encode() + b'"}'
         place = Place(last["lane"], last["ordinal"])
         source: Any = (None, 3)
-        sealed = (chain.digest(payload), "plan", 9, "erase", "e", None, source, None, 9, 1, place)
+        sealed = (chain.commit(last["salt"], payload, None), "plan", 9, "erase", "e", None, source, 9, 1, place)
         hash = chain.link(last["hash"], *sealed)
         erase = {"seq": 9, "kind": "erase", "key": "e", "source_seq": 3, "payload": payload, "stamp": 9, "hash": hash}
         tamperer.insert("tape_entries", {**last, "actor": None, "meta": None, **erase})
         tamperer.run("UPDATE tape_heads SET seq = 9, hash = ? WHERE tape_id = ?", hash, number)
-        tamperer.update("tape_entries", row, {"payload": None})
+        tamperer.update("tape_entries", row, {"payload": None, "meta": None, "salt": None, "commitment": commitment})
         report = rich.verify("plan")
         assert [(problem.seq, problem.what) for problem in report.erased] == [(3, "erased")]
         assert report.problems == []

@@ -47,6 +47,7 @@ SQLITE = (
   source_seq INTEGER,
   payload BLOB,
   meta BLOB,
+  salt BLOB,
   stamp INTEGER NOT NULL,
   version INTEGER NOT NULL,
   hash BLOB NOT NULL,
@@ -118,6 +119,7 @@ SQLITE = (
   source_seq INTEGER,
   payload BLOB,
   meta BLOB,
+  salt BLOB,
   stamp INTEGER NOT NULL,
   version INTEGER NOT NULL,
   hash BLOB NOT NULL,
@@ -125,6 +127,7 @@ SQLITE = (
   lane INTEGER NOT NULL,
   ordinal INTEGER NOT NULL,
   xid INTEGER NOT NULL,
+  commitment BLOB,
   PRIMARY KEY (position),
   CONSTRAINT tape_entries_seq UNIQUE (tape_id, seq),
   CONSTRAINT tape_entries_key UNIQUE ("key", tape_id),
@@ -279,13 +282,14 @@ WHEN EXISTS (SELECT 1 FROM tape_entries WHERE tape_id = NEW.tape_id AND key = NE
 BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
     """CREATE TRIGGER tape_entries_no_update BEFORE UPDATE ON tape_entries
 WHEN NOT (
-  NEW.payload IS NULL AND OLD.payload IS NOT NULL
+  NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL AND NEW.commitment IS NOT NULL
+  AND OLD.payload IS NOT NULL AND OLD.commitment IS NULL
   AND EXISTS (SELECT 1 FROM tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
               AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
   AND NEW.position IS OLD.position AND NEW.tape_id IS OLD.tape_id AND NEW.seq IS OLD.seq
   AND NEW.kind IS OLD.kind AND NEW.key IS OLD.key AND NEW.actor IS OLD.actor
   AND NEW.source_tape IS OLD.source_tape AND NEW.source_seq IS OLD.source_seq
-  AND NEW.meta IS OLD.meta AND NEW.stamp IS OLD.stamp AND NEW.version IS OLD.version
+  AND NEW.stamp IS OLD.stamp AND NEW.version IS OLD.version
   AND NEW.hash IS OLD.hash AND NEW.head_tape IS OLD.head_tape AND NEW.lane IS OLD.lane
   AND NEW.ordinal IS OLD.ordinal AND NEW.xid IS OLD.xid)
 BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
@@ -333,6 +337,7 @@ POSTGRESQL = (
   source_seq BIGINT,
   payload BYTEA,
   meta BYTEA,
+  salt BYTEA,
   stamp BIGINT NOT NULL,
   version BIGINT NOT NULL,
   hash BYTEA NOT NULL,
@@ -404,6 +409,7 @@ POSTGRESQL = (
   source_seq BIGINT,
   payload BYTEA,
   meta BYTEA,
+  salt BYTEA,
   stamp BIGINT NOT NULL,
   version BIGINT NOT NULL,
   hash BYTEA NOT NULL,
@@ -411,6 +417,7 @@ POSTGRESQL = (
   lane BIGINT NOT NULL,
   ordinal BIGINT NOT NULL,
   xid BIGINT NOT NULL,
+  commitment BYTEA,
   CONSTRAINT tape_entries_seq PRIMARY KEY (tape_id, seq),
   CONSTRAINT tape_entries_key UNIQUE (key, tape_id),
   CONSTRAINT tape_entries_kind CHECK (kind IN ('open', 'append', 'revise', 'retract', 'restore', 'clear', 'anchor', 'handoff', 'compact', 'state', 'block', 'usage', 'event', 'fork', 'merge', 'discard', 'switch', 'status', 'label', 'erase'))
@@ -569,10 +576,12 @@ BEGIN
       RETURN OLD;
     END IF;
   ELSIF TG_OP = 'UPDATE' THEN
-    IF NEW.payload IS NULL AND OLD.payload IS NOT NULL
+    IF NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL AND NEW.commitment IS NOT NULL
+       AND OLD.payload IS NOT NULL AND OLD.commitment IS NULL
        AND EXISTS (SELECT 1 FROM @tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
                    AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
-       AND (to_jsonb(NEW) - 'payload') = (to_jsonb(OLD) - 'payload') THEN
+       AND to_jsonb(NEW) - ARRAY['payload', 'meta', 'salt', 'commitment']
+           = to_jsonb(OLD) - ARRAY['payload', 'meta', 'salt', 'commitment'] THEN
       RETURN NEW;
     END IF;
   END IF;

@@ -12,6 +12,7 @@ from typing import Any
 
 import tape
 from support.backends import Backend
+from support.forging import SALT
 from tape.core.entries import chain, payloads
 from tape.core.entries.payloads import Payload, Place
 
@@ -51,12 +52,11 @@ def record(backend: Backend, chat: tape.Tape, entries: Iterable[tuple[str, Paylo
             raw = payloads.encode(payload)
             before = chain.link(
                 before,
-                chain.digest(raw),
+                chain.commit(SALT, raw, None),
                 chat.id,
                 at,
                 payload.kind,
                 key,
-                None,
                 None,
                 None,
                 stamp,
@@ -66,7 +66,7 @@ def record(backend: Backend, chat: tape.Tape, entries: Iterable[tuple[str, Paylo
             last[:] = at, before
             if isinstance(payload, payloads.Event):
                 named.append((number, payload.name, at))
-            yield (number, at, payload.kind, key, raw, stamp, payload.version, before, 0, lane, ordinal, xid)
+            yield (number, at, payload.kind, key, raw, SALT, stamp, payload.version, before, 0, lane, ordinal, xid)
 
     connection.execute("BEGIN")
     names = ", ".join(COLUMNS)

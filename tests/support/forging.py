@@ -15,6 +15,7 @@ from tape.core.transfer import export_format
 Line = export_format.TapeLine | export_format.EntryLine
 Head = tuple[int, int, str | None]
 ROOT: Head = (0, 0, None)
+SALT = bytes(chain.SALT_SIZE)
 
 
 def forged(
@@ -38,11 +39,22 @@ def forged(
         at = heads[number] if heads else head
         place, meta = payloads.Place(*at), metas[number] if metas else None
         hash = chain.link(
-            hash, chain.digest(raw), tape, seq, entry.kind, key, None, None, meta, stamp, entry.version, place
+            hash, chain.commit(SALT, raw, meta), tape, seq, entry.kind, key, None, None, stamp, entry.version, place
         )
         found.append(
             export_format.EntryLine(
-                seq, entry.kind, key, None, None, stamp, entry.version, at, hash.hex(), Raw(meta or b"null"), Raw(raw)
+                seq,
+                entry.kind,
+                key,
+                None,
+                None,
+                stamp,
+                entry.version,
+                at,
+                hash.hex(),
+                SALT.hex(),
+                Raw(meta or b"null"),
+                Raw(raw),
             )
         )
     return [export_format.TapeLine(tape, len(entries), hash.hex(), export_format.FORMAT), *found]

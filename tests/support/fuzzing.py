@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Raw
 
 import tape
+from support.forging import SALT
 from tape.core.entries import chain
 from tape.core.entries.payloads import KINDS, Place
 from tape.core.transfer import export_format
@@ -453,11 +454,10 @@ class _Sealer:
         seal: Any = chain.link
         hash: bytes = seal(
             before,
-            chain.digest(payload),
+            chain.commit(SALT, payload, meta),
             name,
             seq,
             *(entry[field] for field in ("kind", "key", "actor", "source")),
-            meta,
             entry["stamp"],
             entry["version"],
             Place(*head),
@@ -465,7 +465,9 @@ class _Sealer:
         self._hashes[name].append(hash)
         fields = (seq, entry["kind"], entry["key"], entry["actor"], entry["source"], entry["stamp"], entry["version"])
         raw = Raw(b"null" if meta is None else meta)
-        self.lines[name].append(export_format.EntryLine(*fields, tuple(head), hash.hex(), raw, Raw(payload)))
+        self.lines[name].append(
+            export_format.EntryLine(*fields, tuple(head), hash.hex(), SALT.hex(), raw, Raw(payload))
+        )
 
 
 def sealed(family: Family, *, mend: bool = True) -> bytes:

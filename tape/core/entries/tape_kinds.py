@@ -165,8 +165,8 @@ class Label(Payload):
 
 
 class Erase(Payload):
-    """A payload taken away on purpose: the entry's seq is the source, and its digest keeps the chain whole."""
+    """The content of the entry at the source was removed on purpose; its commitment keeps the chain valid."""
 
     kind = "erase"
-    digest: str
+    commitment: str
     reason: str | None = None

@@ -1,7 +1,7 @@
 """The lines of an export: what is written for a tape and its entries, and how a file is checked line by line.
 
     {"tape":"chat","entries":2,"hash":"…","format":1}        one line per tape, ancestors before their forks
-    {"seq":1,"kind":"open",…,"hash":"…","meta":…,"payload":…}  one line per entry, in order
+    {"seq":1,"kind":"open",…,"hash":"…","salt":"…","meta":…,"payload":…}  one line per entry, in order
     {"tapes":1,"entries":2,"digest":"…"}                     the last line, with a digest of all before it
 
 Every hashed field is there and payload and meta are the stored bytes, so the hash chain can be checked from the file. A
@@ -61,6 +61,7 @@ class EntryLine(Struct, frozen=True, forbid_unknown_fields=True):
     version: Number
     head: tuple[Number, Number, str | None]
     hash: str
+    salt: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
     meta: Raw
     payload: Raw
 
@@ -203,7 +204,7 @@ class Checker:
         if entry.stamp < head.stamp:
             raise self.wrong("the entry is older than the one before it")
         if entry.stamp > LAST_STAMP:
-            raise self.wrong("the timestamp {entry.stamp} of the entry is out of range")
+            raise self.wrong(f"the timestamp {entry.stamp} of the entry is out of range")
         self._name(entry.key, "key")
         if entry.actor is not None:
             self._name(entry.actor, "actor")
@@ -213,14 +214,13 @@ class Checker:
         place, meta = entry.place, entry.meta_bytes
         hash = chain.link(
             head.hash,
-            chain.digest(raw),
+            chain.commit(bytes.fromhex(entry.salt), raw, meta),
             tape,
             entry.seq,
             entry.kind,
             entry.key,
             entry.actor,
             entry.source,
-            meta,
             entry.stamp,
             entry.version,
             place,
@@ -240,7 +240,7 @@ class Checker:
             self.head, self.ops = fold(head, entry.seq, hash, entry.stamp, place, payload)
             if not 0 <= self.head.messages <= entry.seq:
                 raise self.wrong(
-                    "the tape would have {self.head.messages} messages after {entry.seq} entries, which is impossible"
+                    f"the tape would have {self.head.messages} messages after {entry.seq} entries, which is impossible"
                 )
         except Corrupt as error:
             raise self.wrong(error.what) from None

@@ -403,7 +403,7 @@ def _clear(tape: KnownTape, after: Head, entry: p.Clear) -> None:
 
 
 def _erase(tape: KnownTape, after: Head, entry: p.Erase) -> None:
-    _hash(entry.digest)
+    _hash(entry.commitment)
 
 
 def _within(number: int, least: int = 0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +41,7 @@ class TapeCheck:
         self.tape = tape
         self.problems: list[Problem] = []
         self.erased: list[Problem] = []
-        """The entries whose payload was erased on purpose."""
+        """The entries that were erased on purpose."""
         self.entries = 0
         self.intact = True
         """Whether every entry is, so that the view can be compared with them."""
@@ -52,7 +51,7 @@ class TapeCheck:
         self._receipt = receipt
         self._view = View()
         self._cited: list[Citation] = []
-        self._erasures: dict[int, bytes] | None = None
+        self._erasures: set[int] | None = None
 
     def run(self, meter: Meter) -> None:
         """Check the entries and, if they are intact, all that is derived from them."""
@@ -101,22 +100,21 @@ class TapeCheck:
         self.entries += 1
         if seq != before + 1:
             self._broken(before + 1, f"entries {before + 1} to {seq - 1} are missing")
-        erased = self._erased_digest(seq) if raw is None else b""
+        erased = self._erased_commitment(row) if raw is None else b""
         source: Any = None if row.source_tape is None and row.source_seq is None else (row.source_tape, row.source_seq)
         place = self._recorded_place(row)
         try:
             hash = bytes(memoryview(row.hash))
-            digest = erased if raw is None else chain.digest(raw)
+            commitment = erased if raw is None else chain.commit(row.salt or b"", raw, row.meta)
             expected = chain.link(
                 hash_before,
-                digest,
+                commitment,
                 self.tape.name,
                 seq,
                 row.kind,
                 row.key,
                 row.actor,
                 source,
-                row.meta,
                 row.stamp,
                 row.version,
                 place,
@@ -151,30 +149,25 @@ class TapeCheck:
         except Corrupt:
             return Place(row.lane, row.ordinal, str(row.head_tape))
 
-    def _erased_digest(self, seq: int) -> bytes:
-        """Return the digest of a payload that is gone, as the erase entry records it; b"" when there is none."""
+    def _erased_commitment(self, row: EntryRow) -> bytes:
+        """Return the commitment of an erased entry; b"" for one whose content is missing without an erase entry."""
         self.intact = False
         if self._erasures is None:
             self._erasures = self._read_erasures()
-        digest = self._erasures.get(seq, b"")
-        if digest:
-            self.erased.append(Problem(self.tape.name, seq, "erased"))
-        else:
-            self._wrong(seq, "the payload is missing, and no erase entry accounts for it")
-        return digest
+        if row.commitment is None or row.seq not in self._erasures:
+            self._wrong(row.seq, "the payload is missing, and no erase entry accounts for it")
+            return b""
+        self.erased.append(Problem(self.tape.name, row.seq, "erased"))
+        return bytes(row.commitment)
 
-    def _read_erasures(self) -> dict[int, bytes]:
-        """Return the digests of erased payloads, by the seqs of their entries."""
-        digests: dict[int, bytes] = {}
-        for rows in self.tape.entries(self._tx):
-            for row in rows:
-                if row.kind == "erase" and row.payload is not None:
-                    # An erase entry that cannot be read is ignored here; the check of its hash reports it.
-                    with contextlib.suppress(Corrupt, ValueError):
-                        payload = decoded(row)
-                        if isinstance(payload, payloads.Erase):
-                            digests[row.source_seq or 0] = bytes.fromhex(payload.digest)
-        return digests
+    def _read_erasures(self) -> set[int]:
+        """Return the seqs of the entries that erase entries name."""
+        return {
+            row.source_seq or 0
+            for rows in self.tape.entries(self._tx)
+            for row in rows
+            if row.kind == "erase" and row.source_tape is None
+        }
 
     # -- the view
 

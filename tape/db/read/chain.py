@@ -70,21 +70,20 @@ def _checked(view: TapeView, tape: str, row: EntryRow, seq: int, before: bytes) 
     if row.seq != seq:
         raise Corrupt(tape, seq, "the entry is missing")
     if row.payload is None:
-        raise Corrupt(tape, seq, "the payload of the entry was erased")
+        raise Corrupt(tape, seq, "the content of the entry was erased")
     source = None if row.source_tape is None and row.source_seq is None else (row.source_tape, row.source_seq or 0)
     try:
         place = place_at(row.lane, row.ordinal, row.head_tape, view.ancestry)
-        digest = chain.digest(row.payload)
+        commitment = chain.commit(row.salt or b"", row.payload, row.meta)
         expected = chain.link(
             before,
-            digest,
+            commitment,
             tape,
             seq,
             row.kind,
             row.key,
             row.actor,
             source,
-            row.meta,
             row.stamp,
             row.version,
             place,

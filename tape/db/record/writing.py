@@ -6,6 +6,7 @@ is kept, and moves the head. A plan that asks the database something has it sent
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence, Set
 from itertools import groupby
@@ -347,18 +348,19 @@ class Writing:
         raw = payloads.encode(payload) if planned.plain else payloads.recordable(payload)
         seq = head.seq + 1
         actor, kind, version = call.actor, payload.kind, payload.version
-        digest = chain.digest(raw)
-        sealed = chain.link(head.hash, digest, self.tape, seq, kind, key, actor, source, meta, stamp, version, place)
+        salt = os.urandom(chain.SALT_SIZE)
+        commitment = chain.commit(salt, raw, meta)
+        sealed = chain.link(head.hash, commitment, self.tape, seq, kind, key, actor, source, stamp, version, place)
         self.head, ops = fold(head, seq, sealed, stamp, place, payload)
         tape_id, head_tape = self.tape_id, 0 if place.tape is None else tape_of(place, self.ancestry)
         tx = self.tx
-        body, hash = tx.blob(raw), tx.blob(sealed)
+        body, salt, hash = tx.blob(raw), tx.blob(salt), tx.blob(sealed)
         row: tuple[Any, ...]
         if actor is None and source is None and meta is None and not tx.postgres:
-            row = (tape_id, seq, kind, key, body, stamp, version, hash, head_tape, place.lane, place.ordinal)
+            row = (tape_id, seq, kind, key, body, salt, stamp, version, hash, head_tape, place.lane, place.ordinal)
         else:
             cited = source if source is not None else (None, None)
-            row = (tape_id, seq, kind, key, actor, *cited, body, meta, stamp, version, hash)
+            row = (tape_id, seq, kind, key, actor, *cited, body, meta, salt, stamp, version, hash)
             row += (head_tape, place.lane, place.ordinal)
         self._entries.append(row)
         self._ops += ops

@@ -13,16 +13,17 @@ WHEN EXISTS (SELECT 1 FROM tape_entries WHERE tape_id = NEW.tape_id AND key = NE
   OR EXISTS (SELECT 1 FROM tape_entries WHERE tape_id = NEW.tape_id AND seq = NEW.seq)
   OR EXISTS (SELECT 1 FROM tape_entries WHERE position = NEW.position)
 BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
-    # The one permitted change takes a payload away once an erase entry names its seq; nothing else may differ.
+    # The one permitted change removes the content of an entry once an erase entry names its seq.
     """CREATE TRIGGER tape_entries_no_update BEFORE UPDATE ON tape_entries
 WHEN NOT (
-  NEW.payload IS NULL AND OLD.payload IS NOT NULL
+  NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL AND NEW.commitment IS NOT NULL
+  AND OLD.payload IS NOT NULL AND OLD.commitment IS NULL
   AND EXISTS (SELECT 1 FROM tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
               AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
   AND NEW.position IS OLD.position AND NEW.tape_id IS OLD.tape_id AND NEW.seq IS OLD.seq
   AND NEW.kind IS OLD.kind AND NEW.key IS OLD.key AND NEW.actor IS OLD.actor
   AND NEW.source_tape IS OLD.source_tape AND NEW.source_seq IS OLD.source_seq
-  AND NEW.meta IS OLD.meta AND NEW.stamp IS OLD.stamp AND NEW.version IS OLD.version
+  AND NEW.stamp IS OLD.stamp AND NEW.version IS OLD.version
   AND NEW.hash IS OLD.hash AND NEW.head_tape IS OLD.head_tape AND NEW.lane IS OLD.lane
   AND NEW.ordinal IS OLD.ordinal AND NEW.xid IS OLD.xid)
 BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
@@ -56,10 +57,12 @@ BEGIN
       RETURN OLD;
     END IF;
   ELSIF TG_OP = 'UPDATE' THEN
-    IF NEW.payload IS NULL AND OLD.payload IS NOT NULL
+    IF NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL AND NEW.commitment IS NOT NULL
+       AND OLD.payload IS NOT NULL AND OLD.commitment IS NULL
        AND EXISTS (SELECT 1 FROM {at}tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
                    AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
-       AND (to_jsonb(NEW) - 'payload') = (to_jsonb(OLD) - 'payload') THEN
+       AND to_jsonb(NEW) - ARRAY['payload', 'meta', 'salt', 'commitment']
+           = to_jsonb(OLD) - ARRAY['payload', 'meta', 'salt', 'commitment'] THEN
       RETURN NEW;
     END IF;
   END IF;

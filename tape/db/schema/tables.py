@@ -51,6 +51,7 @@ def _recorded() -> list[sa.Column[Any]]:
         _number("source_seq", null=True),
         sa.Column("payload", sa.LargeBinary),
         sa.Column("meta", sa.LargeBinary),
+        sa.Column("salt", sa.LargeBinary),
         _number("stamp"),
         _number("version"),
         sa.Column("hash", sa.LargeBinary, nullable=False),
@@ -187,6 +188,8 @@ class Tables(Lazy):
             _number("seq"),
             *_recorded(),
             _number("xid"),
+            # Of an erased entry: what its hash covers instead of salt, payload and meta.
+            sa.Column("commitment", sa.LargeBinary),
             (sa.PrimaryKeyConstraint if postgres else sa.UniqueConstraint)("tape_id", "seq", name="tape_entries_seq"),
             # Not the tape first: so it also tells on which tapes a message is. And a plan that PostgreSQL makes while
             # tapes are short, and then keeps, could take either index to find an entry by its seq; with the tape first

@@ -229,7 +229,7 @@ class Compiler:
     def _entry(self) -> list[Any]:
         """Every column of an entry, in the order in which rows are read."""
         e = self.tables.entries.c
-        return [e.position, *(e[name] for name in ENTRY_COLUMNS), e.xid]
+        return [e.position, *(e[name] for name in ENTRY_COLUMNS), e.xid, e.commitment]
 
     def _insert(
         self,

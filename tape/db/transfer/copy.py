@@ -62,6 +62,7 @@ class Copy(Writing):
                 source_seq,
                 bytes(line.payload),
                 line.meta_bytes,
+                bytes.fromhex(line.salt),
                 line.stamp,
                 line.version,
                 hash,

@@ -135,16 +135,16 @@ class Exporter:
             raise Corrupt(part.tape, row.seq, error.what) from error
         source = None if row.source_seq is None else (row.source_tape, row.source_seq)
         raw, meta = bytes(row.payload), None if row.meta is None else bytes(row.meta)
+        salt = bytes(row.salt or b"")
         sealed = chain.link(
             before,
-            chain.digest(raw),
+            chain.commit(salt, raw, meta),
             part.tape,
             row.seq,
             row.kind,
             row.key,
             row.actor,
             source,
-            meta,
             row.stamp,
             row.version,
             place,
@@ -162,6 +162,7 @@ class Exporter:
             row.version,
             (place.lane, place.ordinal, place.tape),
             sealed.hex(),
+            salt.hex(),
             Raw(b"null" if meta is None else meta),
             Raw(raw),
         )

@@ -20,6 +20,7 @@ class EntryRow(NamedTuple):
     source_seq: int | None
     payload: bytes | None
     meta: bytes | None
+    salt: bytes | None
     stamp: int
     version: int
     hash: bytes
@@ -27,10 +28,12 @@ class EntryRow(NamedTuple):
     lane: int
     ordinal: int
     xid: int
+    commitment: bytes | None
+    """Of an erased entry: what its hash covers instead of salt, payload and meta."""
 
 
-ENTRY_COLUMNS = EntryRow._fields[1:-1]
-"""What is written of an entry; the database gives it its position and its transaction."""
+ENTRY_COLUMNS = EntryRow._fields[1:-2]
+"""The columns that a writer fills; the database adds the position and the transaction."""
 BARE_COLUMNS = tuple(name for name in ENTRY_COLUMNS if name not in ("actor", "source_tape", "source_seq", "meta"))
 """What every entry has. SQLite's driver takes longer to bind a NULL than a number, so most are written without."""
 
