@@ -9,6 +9,7 @@ strictness, no retries.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 import time
@@ -27,9 +28,9 @@ Receipt = tuple[int, str, str]
 
 _HEAD = "SELECT seq, hash, lane, ordinal, messages FROM {at}tape_heads WHERE tape_id = {p}"
 _ENTRY = (
-    'INSERT INTO {at}tape_entries (tape_id, seq, kind, "key", actor, source_tape, source_seq, payload, meta, stamp, '
-    "version, hash, head_tape, lane, ordinal, xid) VALUES ({p}, {p}, 'append', {p}, NULL, NULL, NULL, {p}, NULL, {p}, "
-    "1, {p}, 0, {p}, {p}, {xid})"
+    'INSERT INTO {at}tape_entries (tape_id, seq, kind, "key", actor, source_tape, source_seq, payload, meta, salt, '
+    "stamp, version, hash, head_tape, lane, ordinal, xid) VALUES ({p}, {p}, 'append', {p}, NULL, NULL, NULL, {p}, "
+    "NULL, {p}, {p}, 1, {p}, 0, {p}, {p}, {xid})"
 )
 _ROW = "INSERT INTO {at}tape_live (tape_id, lane, ordinal, placed, since, body) VALUES ({p}, {p}, {p}, {p}, {p}, {p})"
 _MOVE = (
@@ -81,8 +82,9 @@ class Raw:
         seq, before, lane, ordinal, messages = execute(self.head, (tape_id,)).fetchone()
         seq += 1
         ordinal += 1
-        sealed = _seal(self.name, before, payload, seq, key, stamp, lane, ordinal)
-        execute(self.entry, (tape_id, seq, key, payload, stamp, sealed, lane, ordinal))
+        salt = os.urandom(16)
+        sealed = _seal(self.name, before, salt, payload, seq, key, stamp, lane, ordinal)
+        execute(self.entry, (tape_id, seq, key, payload, salt, stamp, sealed, lane, ordinal))
         execute(self.row, (tape_id, lane, ordinal, seq, seq, seq))
         execute(self.move, (seq, sealed, stamp, lane, ordinal, messages + 1, stamp, tape_id))
         execute("COMMIT")
@@ -101,8 +103,9 @@ class Raw:
             payload = _payload(message)
             seq += 1
             ordinal += 1
-            sealed = _seal(name, sealed, payload, seq, key, stamp, lane, ordinal)
-            entries.append((tape_id, seq, key, payload, stamp, sealed, lane, ordinal))
+            salt = os.urandom(16)
+            sealed = _seal(name, sealed, salt, payload, seq, key, stamp, lane, ordinal)
+            entries.append((tape_id, seq, key, payload, salt, stamp, sealed, lane, ordinal))
             rows.append((tape_id, lane, ordinal, seq, seq, seq))
             receipts.append((seq, message_id, sealed.hex()))
         cursor.executemany(self.entry, entries)
@@ -122,10 +125,12 @@ def _payload(message: dict[str, Any]) -> bytes:
     return _encode({"message": message, "generated": True, "tokens": tokens}).encode()
 
 
-def _seal(name: str, before: bytes, payload: bytes, seq: int, key: str, stamp: int, lane: int, ordinal: int) -> bytes:
-    header = f'["{name}",{seq},"append","{key}",null,null,{stamp},1,0,{lane},{ordinal}]\n'
-    digest = blake2b(payload, digest_size=32).digest()
-    return blake2b(before + digest + header.encode(), digest_size=32).digest()
+def _seal(
+    name: str, before: bytes, salt: bytes, payload: bytes, seq: int, key: str, stamp: int, lane: int, ordinal: int
+) -> bytes:
+    header = f'["{name}",{seq},"append","{key}",null,null,{stamp},1,0,{lane},{ordinal}]'
+    commitment = blake2b(salt + len(payload).to_bytes(8, "big") + payload, digest_size=32).digest()
+    return blake2b(before + commitment + header.encode(), digest_size=32).digest()
 
 
 class RawSqlite(Raw):

@@ -14,7 +14,7 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -318,7 +318,7 @@ def _adk(place: Place) -> Iterator[Peer]:
         for message in messages:
             await append(message)
 
-    def last(limit: int | None) -> Awaitable[Any]:
+    def last(limit: int | None) -> Any:
         return service.get_session(**names, config=GetSessionConfig(num_recent_events=limit))
 
     session = place.run(service.create_session(**names))
