@@ -62,7 +62,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.ImportFailed, DAMAGED, "nothing was imported; if the file is damaged, export the tape again"),
         (tape.SchemaTooNew, SCHEMA, None),
         (tape.SchemaTooOld, SCHEMA, None),
-        (tape.StoreBusy, UNAVAILABLE, "another process is writing: try again later"),
+        (tape.StoreBusy, UNAVAILABLE, "another process is writing; try again later"),
         (tape.CommitUnknown, UNAVAILABLE, "check the tape first; a retry is safe only with the same --key"),
         (Unreachable, UNAVAILABLE, "check the address and the credentials, and that the server is running"),
         (LeftoverLog, FAILED, None),
@@ -71,7 +71,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.ReadOnly, FAILED, "check the permissions of the file and its folder, or of the PostgreSQL role"),
         (tape.TablesTaken, FAILED, "use other table names with --prefix, or on PostgreSQL another --schema"),
         (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
-        (tape.HeadMoved, FAILED, "someone else wrote first: read the tape, then decide whether to retry"),
+        (tape.HeadMoved, FAILED, "read the tape again, then decide whether to retry"),
         (tape.ProvenanceConflict, FAILED, "use a new --key for new content"),
         (tape.MergeConflict, FAILED, "choose a side with --on-conflict ours or --on-conflict theirs"),
         (tape.TapeInUse, FAILED, "purge those tapes first, or add --forks or --when-free"),
@@ -81,12 +81,12 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
 
 def words(error: tape.TapeError) -> str:
     """Return the message of a library's error for the one line that the command prints."""
-    if isinstance(error, tape.TapeHidden):
-        # The library names its own call, unhide().
-        return f"tape {error.tape!r} is hidden" + (f" ({error.reason})" if error.reason else "")
     if isinstance(error, tape.InvalidEntry) and error.field == "tape":
         # The line begins with the name of the command, which is the same word.
         return error.why
+    if judge(error)[1] is not None:
+        # The library's advice names arguments of its calls. The hint says the same with the options of the command.
+        return str(error).removesuffix(f"; {error._advice}")
     return str(error)
 
 

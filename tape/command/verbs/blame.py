@@ -103,7 +103,7 @@ def _lines(explanation: tape.Explanation) -> Iterator[Line]:
     if explanation.against is None:
         yield "no earlier context was recorded to compare with"
     elif explanation.difference is None:
-        yield f"it starts with the whole request recorded at {explanation.against}"
+        yield f"the context starts with all of the request recorded at {explanation.against}"
     else:
         yield from _moved(explanation.against, explanation.difference)
 
