@@ -153,8 +153,10 @@ class TestWriting:
         for command, line in (
             (
                 ["merge", "c", "f"],
-                "both 'c' and its child 'f' changed message 'a'; "
-                "choose a side with --on-conflict ours or --on-conflict theirs\n",
+                (
+                    "both 'c' and its child 'f' changed message 'a'; "
+                    "choose a side with --on-conflict ours or --on-conflict theirs\n"
+                ),
             ),
             (
                 ["append", "c", "x", "--expected-head", "1"],

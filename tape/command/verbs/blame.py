@@ -123,7 +123,7 @@ def _moved(against: int, moved: tape.Difference) -> Iterator[Line]:
     by = f" by {flat(moved.actor)}" if moved.actor else ""
     entry = [(f"{_address(moved.tape, moved.seq)} ", "seq")] if moved.seq is not None else []
     yield [
-        (f"differs at byte {moved.offset} ", "head"),
+        (f"the context differs at byte {moved.offset} ", "head"),
         f"from the request recorded at {against}: ",
         *entry,
         (f"{moved.cause}{by}", "kind"),
