@@ -234,6 +234,11 @@ class TestBadInput:
                 2,
                 "'actor' is not a field of the message; use --actor",
             ),
+            (
+                ["merge", "chat", "hotels", "--fields", '{"child": 1}'],
+                2,
+                "'child' is not a field of the message; name the",
+            ),
             (["merge", "hotels", "chat"], 2, "tape: 'chat' is not a fork"),
             (["discard", "chat"], 2, "tape: 'chat' is not a fork"),
             (["discard", "hotels"], 1, "merged"),

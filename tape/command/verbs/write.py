@@ -208,9 +208,8 @@ def merge(
     more = json_object(fields, "--fields") or {}
     clash = sorted({"child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
     if clash:
-        raise Failure(
-            f"--fields: {clash[0]!r} is not a field of the message", f"use --{clash[0].replace('_', '-')}", USAGE
-        )
+        hint = "name the fork as FORK" if clash[0] == "child" else f"use --{clash[0].replace('_', '-')}"
+        raise Failure(f"--fields: {clash[0]!r} is not a field of the message", hint, USAGE)
     with session.open() as store:
         receipt = session.find(store, tape_).merge(
             session.find(store, child), strategy=strategy, on_conflict=on_conflict, summary=summary, **options, **more
