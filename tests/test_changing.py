@@ -196,13 +196,13 @@ class TestMoving:
         done = tape_command("-s", str(tmp_path / "o.db"), "import", "-", stdin=sent.out)
         assert done.lines == ["imported 5 entries of 2 tapes"]
 
-    def test_a_file_that_is_there_is_kept(self, shell: Shell, tmp_path: Path) -> None:
+    def test_an_existing_file_is_kept(self, shell: Shell, tmp_path: Path) -> None:
         """export and backup replace a file only with --force."""
         file = tmp_path / "there"
         file.write_text("mine")
         for command in (["export", "chat", str(file)], ["backup", str(file)]):
             done = shell(*command)
-            assert (done.code, done.err) == (1, f"tape: {str(file)!r} is there already; add --force to replace it\n")
+            assert (done.code, done.err) == (1, f"tape: {str(file)!r} already exists; add --force to overwrite it\n")
         assert file.read_text() == "mine"
         assert shell("export", "chat", str(file), "--force").lines == ["exported 13 entries of 1 tape"]
 

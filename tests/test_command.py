@@ -243,7 +243,7 @@ class TestBadInput:
             (["discard", "chat"], 2, "tape: 'chat' is not a fork"),
             (["discard", "hotels"], 1, "merged"),
             (["export", "chat", "-", "--json"], 2, "goes to stdout"),
-            (["export", "chat", "/no/such/folder/x"], 3, "the folder of"),
+            (["export", "chat", "/no/such/folder/x"], 3, "the folder of '/no/such/folder/x' does not exist"),
             (["import", "/no/such/file"], 3, "cannot read"),
             (["import", ".", "-"], 2, "import that file on its own"),
             (["follow", "--after", "-1"], 2, "--after"),
