@@ -171,8 +171,8 @@ class TestHidden:
         assert store.import_(io.BytesIO(long)).entries == entries
         assert store.verify().problems == []
 
-    def test_s14_the_id_is_taken_in_the_meantime(self, backend: Backend, long: bytes) -> None:
-        """A tape of that id that someone else makes meanwhile stays as it is, and the import is refused."""
+    def test_s14_another_writer_takes_the_id_during_the_import(self, backend: Backend, long: bytes) -> None:
+        """The import fails if another writer creates a tape with its id meanwhile, and that tape stays unchanged."""
         store, other = backend.open(), backend.open()
         with pytest.raises(tape.ImportFailed, match="a different entry is stored at this seq"):
             store.import_(io.BytesIO(long), progress=once(0.9, lambda: other.create("chat")))

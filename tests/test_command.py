@@ -17,6 +17,7 @@ from support.shell import Done, Shell, family, tape_command
 
 import tape
 from tape.command.app import run
+from tape.command.exit_codes import judge, words
 from tape.command.registry import SECTIONS, declared
 from tape.core.entries.payloads import KINDS
 
@@ -149,8 +150,8 @@ class TestBadInput:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["app.db", "empty.db"]
 
     @pytest.mark.parametrize("command", [["ls"], ["doctor"], ["migrate"], ["append", "x", "y", "--create"]])
-    def test_a_file_that_is_no_database(self, command: list[str], tmp_path: Path) -> None:
-        """Something else under the store's name is damage, and stays as it is."""
+    def test_a_file_that_is_not_a_database(self, command: list[str], tmp_path: Path) -> None:
+        """Another file at the path of the store is reported as damage, and stays unchanged."""
         file = tmp_path / "notes.txt"
         file.write_bytes(b"these are notes, not a database" * 100)
         done = tape_command("--store", str(file), *command)
@@ -175,7 +176,7 @@ class TestBadInput:
         ],
     )
     def test_a_wrong_url(self, url: str, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A URL that leads nowhere is one line, and never tells the password."""
+        """A wrong URL prints one line, which never contains the password."""
         monkeypatch.chdir(tmp_path)
         done = tape_command("--store", url, "ls")
         assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
@@ -184,8 +185,8 @@ class TestBadInput:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("command", [["ls"], ["append", "c", "Hello", "--create"], ["migrate", "--create"]])
-    def test_a_link_to_nothing(self, command: list[str], tmp_path: Path) -> None:
-        """A link whose file is gone is no store, and none is made behind it."""
+    def test_a_broken_link(self, command: list[str], tmp_path: Path) -> None:
+        """A link to a missing file is not a store, and no command creates a store through it."""
         (tmp_path / "link.db").symlink_to(tmp_path / "gone.db")
         done = tape_command("--store", str(tmp_path / "link.db"), *command)
         assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
@@ -298,8 +299,10 @@ class TestBadInput:
         ],
         ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
     )
-    def test_one_line_a_code_and_nothing_changed(self, command: list[str], code: int, says: str, known: Shell) -> None:
-        """Whatever is wrong: one line on stderr, nothing on stdout, an exit code that tells what it was."""
+    def test_wrong_input_is_one_line_and_changes_nothing(
+        self, command: list[str], code: int, says: str, known: Shell
+    ) -> None:
+        """Wrong input prints one line on stderr and nothing on stdout, and the exit code names the kind of error."""
         before = known.state()
         done = known(*command)
         assert (done.code, done.out, done.err.count("\n")) == (code, "", 1), done.err
@@ -498,6 +501,26 @@ def test_the_command_is_a_thin_face() -> None:
     sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tape" / "command").rglob("*.py")}
     assert len(sources) > 10
     assert [name for name, source in sources.items() if forbidden.search(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (tape.StoreBusy(5.0), "the store was busy for 5.0 s"),
+        (tape.TablesTaken(["tape_entries"]), "tables of another program have the store's names (tape_entries)"),
+        (tape.TapeInUse("c", ["f"]), "tape 'c' is used by 'f'"),
+        (tape.TapeHidden("c", "a; b"), "tape 'c' is hidden (a; b)"),
+        (
+            tape.CommitUnknown("c", "k"),
+            "it is unknown whether the entry with key 'k' of tape 'c' was recorded",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_the_hint_replaces_the_advice_of_the_library(error: tape.TapeError, message: str) -> None:
+    """Where the command has a hint with its own options, it leaves out the advice for callers of the library."""
+    assert str(error).startswith(f"{message}; ")
+    assert (words(error), judge(error)[1] is None) == (message, False)
 
 
 def test_run_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,10 +208,10 @@ class TestUnnoticed:
         ],
         ids=["missing", "depth", "lane", "origin", "added"],
     )
-    def test_a_wrong_row_of_the_search_index_is_named(
+    def test_a_wrong_row_of_the_search_index_is_reported(
         self, hurt: tuple[tape.Store, Tamperer], change: str, says: str
     ) -> None:
-        """A text that is missing, elsewhere or too many is found, of one tape too, and a rebuild of all mends it."""
+        """A missing, misplaced or additional text is reported, also for a single tape, and rebuild() repairs it."""
         store, tamperer = hurt
         tamperer.run(change.format(tamperer.tape_id("plan")))
         for report in (store.verify(), store.verify("plan")):
@@ -222,10 +222,10 @@ class TestUnnoticed:
         assert store.verify().problems == []
 
     @pytest.mark.parametrize("change", ["missing", "added", "changed"])
-    def test_wrong_words_of_the_search_index_are_named(
+    def test_wrong_words_of_the_search_index_are_reported(
         self, hurt: tuple[tape.Store, Tamperer], backend: Backend, change: str
     ) -> None:
-        """Words that are missing, too many or others are found by cutting the texts into words again."""
+        """Missing, additional and changed words are reported, and rebuild() repairs them."""
         store, tamperer = hurt
         number = tamperer.tape_id("plan")
         [(position,)] = tamperer.run("SELECT position FROM tape_texts WHERE tape_id = ? AND seq = 2", number)

@@ -59,8 +59,8 @@ class TestHealthy:
         assert fresh(*told["mend"].split()[1:]).code == 0
         assert findings(fresh("doctor", "--quick", "--json"))["purges"]["level"] == "ok"
 
-    def test_everything_is_looked_at(self, fresh: Shell) -> None:
-        """A sound store has a line for each check, exit code 0, and nothing of the store is changed."""
+    def test_every_check_reports(self, fresh: Shell) -> None:
+        """A healthy store gets one line for each check and exit code 0, and the store is not changed."""
         family(fresh.backend.open())
         fresh("doctor")
         before = contents(fresh.backend)
@@ -79,7 +79,7 @@ class TestHealthy:
         assert {name for name, rows in contents(fresh.backend).items() if rows != before[name]} <= {"tape_checks"}
 
     def test_as_text(self, lite: Shell) -> None:
-        """For people it is a line for each finding, and one more where there is something to fix."""
+        """As text, each finding is one line, followed by a line that says how to fix it."""
         lines = lite("doctor").lines
         assert lines[0] == f"ok      schema       revision {REVISION}"
         for line in lines:
