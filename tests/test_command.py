@@ -240,6 +240,8 @@ class TestBadInput:
                 2,
                 "'child' is not a field of the message; name the",
             ),
+            (["merge", "chat", "hotels", "--fields", '{"self": 1}'], 2, "'self' is not a field of the message; choose"),
+            (["fork", "chat", "--id", "hotels", "--at", "1"], 1, "tape 'hotels' already exists; choose another id"),
             (["merge", "hotels", "chat"], 2, "tape: 'chat' is not a fork"),
             (["discard", "chat"], 2, "tape: 'chat' is not a fork"),
             (["discard", "hotels"], 1, "merged"),
@@ -509,6 +511,8 @@ def test_the_command_is_a_thin_face() -> None:
         (tape.StoreBusy(5.0), "the store was busy for 5.0 s"),
         (tape.TablesTaken(["tape_entries"]), "tables of another program have the store's names (tape_entries)"),
         (tape.TapeInUse("c", ["f"]), "tape 'c' is used by 'f'"),
+        (tape.TapeExists("c", purged=True), "tape 'c' was purged"),
+        (tape.TapeExists("c", hidden=True), "tape 'c' already exists, but is hidden"),
         (tape.TapeHidden("c", "a; b"), "tape 'c' is hidden (a; b)"),
         (
             tape.CommitUnknown("c", "k"),

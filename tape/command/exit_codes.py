@@ -74,6 +74,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.HeadMoved, FAILED, "read the tape again, then decide whether to retry"),
         (tape.ProvenanceConflict, FAILED, "use a new --key for new content"),
         (tape.MergeConflict, FAILED, "choose a side with --on-conflict ours or --on-conflict theirs"),
+        (tape.TapeExists, FAILED, "choose another id"),
         (tape.TapeInUse, FAILED, "purge those tapes first, or add --forks or --when-free"),
         (tape.BudgetExceeded, FAILED, "raise --budget"),
     ]

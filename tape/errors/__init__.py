@@ -130,10 +130,12 @@ class TapeExists(TapeError):
     """
 
     def __init__(self, tape: str, *, purged: bool = False, hidden: bool = False) -> None:
-        what = "already exists, but is hidden; unhide() shows it again" if hidden else "already exists"
+        what = "already exists"
         if purged:
-            what = "was purged; pass reuse=True to use the id again"
-        super().__init__(f"tape {tape!r} {what}")
+            what, self._advice = "was purged", "pass reuse=True to use the id again"
+        elif hidden:
+            what, self._advice = "already exists, but is hidden", "unhide() shows it again"
+        super().__init__(f"tape {tape!r} {what}" + (f"; {self._advice}" if self._advice else ""))
         self.tape = tape
         self.purged = purged
         self.hidden = hidden

@@ -206,9 +206,10 @@ def merge(
     check_choice(strategy, _STRATEGIES, "--strategy")
     check_choice(on_conflict, _SIDES, "--on-conflict")
     more = json_object(fields, "--fields") or {}
-    clash = sorted({"child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
+    clash = sorted({"self", "child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
     if clash:
-        hint = "name the fork as FORK" if clash[0] == "child" else f"use --{clash[0].replace('_', '-')}"
+        hint = f"use --{clash[0].replace('_', '-')}"
+        hint = {"child": "name the fork as FORK", "self": "choose another name"}.get(clash[0], hint)
         raise Failure(f"--fields: {clash[0]!r} is not a field of the message", hint, USAGE)
     with session.open() as store:
         receipt = session.find(store, tape_).merge(
