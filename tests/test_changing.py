@@ -196,6 +196,16 @@ class TestMoving:
         done = tape_command("-s", str(tmp_path / "o.db"), "import", "-", stdin=sent.out)
         assert done.lines == ["imported 5 entries of 2 tapes"]
 
+    def test_an_export_of_a_purged_tape_needs_reuse(self, lite: Shell) -> None:
+        """The error names the option of the command, and with it the import succeeds."""
+        lite.backend.open().create("c")
+        sent = lite("export", "c", "-").out
+        assert lite("purge", "c", "--yes").code == 0
+        refused = lite("import", "-", stdin=sent)
+        hint = "nothing was imported; add --reuse to use the id again"
+        assert (refused.code, refused.err) == (4, f"tape: line 1: tape 'c' was purged; {hint}\n")
+        assert lite("import", "-", "--reuse", stdin=sent).lines == ["imported 1 entry of 1 tape"]
+
     def test_an_existing_file_is_kept(self, shell: Shell, tmp_path: Path) -> None:
         """export and backup overwrite a file only with --force."""
         file = tmp_path / "there"

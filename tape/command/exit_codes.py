@@ -51,6 +51,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
     """Return the exit code and hint of each error. A class comes before its base class."""
     # Imported here because it loads SQLAlchemy, which is loaded already when a store raised an error.
     from tape.db.engine.connect import LeftoverLog, Unreachable, Unwritable
+    from tape.db.transfer.importer import PurgedId
 
     return [
         (tape.InvalidEntry, USAGE, None),
@@ -59,6 +60,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
         (tape.UnknownEntry, NOT_FOUND, "see: tape log TAPE"),
         (tape.Corrupt, DAMAGED, "see: tape verify TAPE"),
+        (PurgedId, DAMAGED, "nothing was imported; add --reuse to use the id again"),
         (tape.ImportFailed, DAMAGED, "nothing was imported; if the file is damaged, export the tape again"),
         (tape.SchemaTooNew, SCHEMA, None),
         (tape.SchemaTooOld, SCHEMA, None),
