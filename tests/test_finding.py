@@ -245,7 +245,7 @@ class TestEntries:
         """A place on an ancestor bounds only a list that has the ancestor in it; one on a stranger bounds none."""
         *_, grandchild = family
         for wanted in ({"after": ("root", 2)}, {"before": ("sibling", 1), "inherited": True}):
-            with pytest.raises(tape.InvalidEntry, match="not among"):
+            with pytest.raises(tape.InvalidEntry, match="tape '(root|sibling)' is not one of the listed tapes"):
                 list(grandchild.entries(**wanted))
 
 

@@ -329,7 +329,7 @@ ACROSS: dict[str, Call] = {
     "tapes": lambda s: {info.id for info in s.tapes()},
     "doctor": lambda s: (
         {"mine", "my-fork"}
-        if any(found.check == "chain" and found.what.endswith("of 2 tapes") for found in s.doctor())
+        if any(found.check == "chain" and found.what.endswith("on 2 tapes verified") for found in s.doctor())
         else s.doctor()
     ),
     "retain": lambda s: set(s.retain(older_than=LATER).tapes),

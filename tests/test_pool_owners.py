@@ -192,7 +192,7 @@ class TestOwners:
             lambda: other.create(record),
             lambda: other.import_(io.BytesIO(file.getvalue())),
         ):
-            with pytest.raises(tape.InvalidEntry, match="pool's own records"):
+            with pytest.raises(tape.InvalidEntry, match="reserved for the records of a pool"):
                 call()
         around = databases.backends["north"].open(owner="owner3")
         around.create(record).end("moved to south")

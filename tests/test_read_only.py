@@ -499,7 +499,7 @@ class TestFiles:
                         assert reader.ask() == f"{number} ['tail'] True True"
                 assert reader.ask() == f"{number} ['tail'] True True"
 
-    def test_a_log_without_its_memory_is_told(self, locked: Path) -> None:
+    def test_a_log_without_its_shm_file_is_an_error(self, locked: Path) -> None:
         """Commits that are in a log alone are never left out silently: they are read, or it is an error."""
         path = locked / "store.db"
         with tape.open(path) as store:
@@ -509,7 +509,7 @@ class TestFiles:
             for end in ("", "-wal"):
                 shutil.copy(f"{path}{end}", f"{folder / 'store.db'}{end}")
         folder.chmod(0o555)
-        told = r"StoreFailed.*-wal' holds commits.*copy both"
+        told = r"StoreFailed.*-wal' holds commits.*copy both files"
         with closing(Asked(folder / "store.db")) as reader, pytest.raises(AssertionError, match=told):
             reader.ask()
         folder.chmod(0o755)

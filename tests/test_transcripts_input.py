@@ -306,7 +306,7 @@ class TestRefusal:
             assert entry.meta["tape.raw"] == half
             assert import_transcript(store, "claude-code", file)[0].added == 0
             file.write_text('{"role": "user", "content": "\\ud83d"}\n')
-            with pytest.raises(tape.ImportFailed, match="half of a character"):
+            with pytest.raises(tape.ImportFailed, match="a lone surrogate"):
                 import_transcript(store, "openai", file, strict=True)
             item = '{"type": "response_item", "payload": {"type": "message", "role": "user", "content": "\\udc00"}}\n'
             file.write_text('{"type": "session_meta", "payload": {"id": "c"}}\n' + item)

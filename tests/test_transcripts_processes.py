@@ -126,7 +126,7 @@ class TestTheSameTapes:
         )
         files = {Path(file.path).name: file for file in import_paths(store, [folder])}
         assert [problem.line for problem in files["s3.jsonl"].problems] == [8]
-        assert "differs from what was imported before" in files["s3.jsonl"].problems[0].reason
+        assert "differs from the record that was imported as seq 2 of tape 's3'" in files["s3.jsonl"].problems[0].reason
         assert [done.added for done in files["s3.jsonl"].tapes] == [20]
         assert sum(len(file.problems) for file in files.values()) == 1
         assert store.verify().ok

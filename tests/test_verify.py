@@ -408,7 +408,7 @@ class TestView:
         added = {column: more(value) for column, value in row.items() if value is not None}
         tamperer.insert(table, {**added, "tape_id": tamperer.tape_id(where)})
         found = [problem.what for problem in rich.verify(where).problems]
-        assert found == [f"a row of {table} is not what the entries give"]
+        assert found == [f"a row of {table} does not match the entries"]
         rich.rebuild(where)
         assert rich.verify(name).ok
         assert dump(tamperer, name) == live
@@ -435,7 +435,7 @@ class TestView:
         head = rich.get("chat").info().head
         tamperer.run("DELETE FROM tape_heads WHERE tape_id = ?", tamperer.tape_id("chat"))
         found = [(problem.tape, problem.seq, problem.what) for problem in rich.verify().problems]
-        assert ("chat", 1, f"the head is missing, the entries end at {head}") in found
+        assert ("chat", 1, f"the head is missing, but the entries end at seq {head}") in found
         assert rich.rebuild() == len(TAPES)
         assert rich.verify().problems == []
         assert {name: dump(tamperer, name) for name in TAPES} == live

@@ -21,7 +21,7 @@ Space PgDn   scroll the pane down       PgUp         scroll the pane up
 e E          next, previous error       r R          next, previous revision
 a A          next, previous anchor      /            search for text
 m M          next, previous match       g :          go to a seq, an anchor or a message
-s v c d      show entry, view, context or diff beside the list; Tab shows the next of them
+s v c d      show entry, view, context or diff in the pane; Tab switches between them
 h ?          show this help             q            quit"""
 
 _ALIKE = {

@@ -172,7 +172,7 @@ class LoadBlock(Intent, kw_only=True):
             tokens = sum(self.counter(text) for text in texts if text)
             if tokens > self.max_tokens:
                 why = (
-                    f"needs {tokens} tokens with the loaded documents, but block {self.label!r} holds {self.max_tokens}"
+                    f"needs {tokens} tokens with the loaded documents, but block {self.label!r} holds at most {self.max_tokens}"
                 )
                 raise InvalidEntry("text", f"{why}; unload a document first")
         return Planned(payload, head.place)

@@ -115,9 +115,9 @@ def connect_to_read(path: str, timeout: float, **options: Any) -> ReadingConnect
 def _explained(error: sqlite3.Error, standing: Standing) -> Exception:
     """Return why a file cannot be read, where SQLite only tells that it cannot."""
     if standing.written and not os.path.exists(f"{standing.path}-shm"):
-        why = "SQLite reads it only with a -shm beside it, and none can be made there"
         return StoreFailed(
-            f"{f'{standing.path}-wal'!r} holds commits that are not in the file yet, and {why}: copy both"
+            f"{f'{standing.path}-wal'!r} holds commits that are not in the database file yet. SQLite needs a -shm file "
+            "to read them, and cannot create it in this folder; copy both files to a folder that you can write to"
         )
     return error
 
