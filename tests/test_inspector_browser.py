@@ -177,7 +177,7 @@ class TestPages:
         assert page.get_by_text("Good. Book it.").count() == 1
 
     def test_from_the_call_into_the_subagent_and_back(self, reading: Visit) -> None:
-        """A fork stands where it was made; it leads into the fork, which leads back to the parent at that point."""
+        """A fork is shown where it was made; its link opens the fork, and a link there leads back to that point."""
         page = reading.go("/t/trip")
         order = page.locator(".messages > article").evaluate_all(
             "all => all.map((each) => each.className.split(' ')[1])"
@@ -230,7 +230,7 @@ class TestPages:
         assert page.get_by_text("What the model would see").count() == 1
 
     def test_two_points_side_by_side_with_words_marked(self, reading: Visit) -> None:
-        """What only one side has is marked there, and equal messages are counted."""
+        """Words that only one side has are marked there, and unchanged messages are counted."""
         page = reading.go("/diff")
         page.get_by_label("From").fill("trip@15")
         page.get_by_label("To", exact=True).fill("trip@16")
@@ -241,7 +241,7 @@ class TestPages:
         assert page.get_by_text("3 unchanged messages").count() == 1
 
     def test_the_store_is_checked_live(self, reading: Visit) -> None:
-        """The health page runs the checks and lists what they find as they go."""
+        """The health page runs the checks and lists each finding as soon as it is known."""
         page = reading.go("/health")
         page.get_by_role("button", name="Check now").click()
         page.wait_for_function("() => document.querySelector('#says').textContent.startsWith('Checked: ')")
@@ -373,7 +373,7 @@ class TestEveryone:
         assert found == {}
 
     def test_aria_snapshots(self, browser: Any, plain: Site) -> None:
-        """What a screen reader is told of each page is as it was approved; TAPE_TEST_UPDATE=1 approves anew."""
+        """The accessibility tree of each page is the kept one; TAPE_TEST_UPDATE=1 writes it again."""
         wrong = []
         with Visit(browser, plain, refused=404) as visit:
             for name, address in PAGES.items():

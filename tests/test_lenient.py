@@ -204,7 +204,7 @@ class TestAnything:
 
 
 class TestValues:
-    """What becomes what, and what is told of it."""
+    """How each value is converted, and how the report names it."""
 
     @pytest.mark.parametrize(
         ("value", "clean", "told"),
@@ -241,8 +241,8 @@ class TestValues:
         ],
         ids=lambda value: ascii(value)[:30] if isinstance(value, list) else "",
     )
-    def test_what_becomes_of_it(self, value: Any, clean: Any, told: list[str]) -> None:
-        """Each kind of value that JSON has not."""
+    def test_each_value_is_converted_and_reported(self, value: Any, clean: Any, told: list[str]) -> None:
+        """Each kind of value that JSON does not have becomes a JSON value, and the report names its place."""
         assert tape.lenient(value) == (clean, told)
 
     def test_a_word_of_an_enum_of_words_is_a_word(self) -> None:
@@ -251,7 +251,7 @@ class TestValues:
         assert (clean["a"], type(clean["a"]), replaced) == ("yes", str, ["b is nan"])
 
     def test_no_value_is_lost_to_a_key(self) -> None:
-        """Keys that become equal stay apart."""
+        """Keys that become equal are numbered by primes, and the report names the duplicate."""
         halves = {f"x{chr(half)}": number for number, half in enumerate((0xD800, 0xDC00))}
         clean, replaced = tape.lenient({"1": "a", 1: "b", **halves})
         assert clean == {"1": "a", "1'": "b", f"x{FFFD}": 0, f"x{FFFD}'": 1}
@@ -359,7 +359,7 @@ class TestToStrict:
             ([10**5_000], [hex(10**5_000)]),
         ],
     )
-    def test_what_becomes_of_it(self, value: Any, made: Any) -> None:
+    def test_each_value_is_converted_and_reported(self, value: Any, made: Any) -> None:
         """What is kept as a text is that of Python's json, and nothing is that need not be."""
         assert tape.to_strict(value) == made
 

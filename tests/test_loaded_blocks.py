@@ -183,10 +183,10 @@ class TestPrompt:
 
 
 class TestLimits:
-    """The limit of the block holds for all that is loaded at one time."""
+    """The limit of the block applies to all loaded documents together."""
 
     def test_too_much_is_refused(self, chat: tape.Tape, manuals: Manuals) -> None:
-        """Alone or with what is there; after an unload there is room."""
+        """A document over the limit, alone or with the loaded ones, is refused; after an unload it fits."""
         head = chat.info().head
         with pytest.raises(tape.InvalidEntry, match="holds at most 60"):
             chat.load_block("skills", "long")
@@ -557,7 +557,7 @@ class TestDeclaring:
         assert list(tmp_path.iterdir()) == []
 
     def test_an_async_provider_is_refused(self, tmp_path: Path) -> None:
-        """At open; and where only the answer shows it, in words, and without a warning of something never awaited."""
+        """At open; or at the call, if only its result is awaitable, and no coroutine is left never awaited."""
 
         class Awaited(Plain):
             async def load(self, key: str) -> str:  # type: ignore[override]
@@ -596,8 +596,8 @@ class TestDeclaring:
         with pytest.raises(tape.InvalidEntry, match="clashes with the documents of block 'a'"):
             tape.open(tmp_path / "x.db", blocks=blocks)
 
-    def test_a_program_does_not_write_it(self, chat: tape.Tape) -> None:
-        """Neither the list nor a document."""
+    def test_a_block_with_a_provider_is_not_written(self, chat: tape.Tape) -> None:
+        """Writes to its list or to a document are refused, and documents are not loaded into other blocks."""
         head = chat.info().head
         for label in ("skills", "skills/pdf"):
             for write in (chat.set_block, chat.append_block):

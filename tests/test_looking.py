@@ -299,7 +299,7 @@ class TestReading:
         ]
 
     def test_diff_of_two_runs(self, fresh: Shell) -> None:
-        """Tapes that are no family are compared by what they say: where they part, and what only one of them has."""
+        """Unrelated tapes are compared by content: where they diverge, and which messages only one of them has."""
 
         def run(id: str, city: str, result: str, answer: str) -> None:
             call = {"id": f"call-{id}", "type": "function", "function": {"name": "weather", "arguments": city}}

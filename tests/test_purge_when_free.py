@@ -420,7 +420,7 @@ class TestElsewhere:
         assert {row.owner for row in store._db.read(lambda tx: tx.all(tx.statements.tombstone, ("a",)))} == {"ann"}
 
     def test_s9_the_command(self, fresh: Shell) -> None:
-        """``--when-free`` says what was hidden and why; the last purge says what went along."""
+        """``--when-free`` reports what it hid and why; the last purge reports the tapes that it purged as well."""
         store = fresh.backend.open()
         chain(store)
         assert fresh("purge", "a", "--when-free").err == (

@@ -230,9 +230,8 @@ class TestDemo:
         path = str(folder / "demo.db")
         done = demo(path)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == (
-            f"FAILED: cannot open the store {path!r}: the folder {str(folder)!r} does not exist; create the folder first\n"
-        )
+        problem = f"the folder {str(folder)!r} does not exist; create the folder first"
+        assert done.stderr == f"FAILED: cannot open the store {path!r}: {problem}\n"
 
     def test_refuses_what_it_does_not_know(self) -> None:
         """An unknown option gives the usage and status 1."""
@@ -248,7 +247,7 @@ class TestDemo:
         os.close(writer)
         assert (done.returncode, done.stderr) == (0, b"")
 
-    def test_a_claim_that_does_not_hold_ends_it(
+    def test_a_false_claim_ends_the_demo(
         self, store: tape.Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """A step whose claim is false ends the demo with the claim as its message."""

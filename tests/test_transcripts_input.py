@@ -293,7 +293,7 @@ class TestRefusal:
             assert store.verify().ok
         assert min(outcomes.values()) > 10
 
-    def test_half_a_character(self, tmp_path: Path) -> None:
+    def test_a_lone_surrogate(self, tmp_path: Path) -> None:
         """A log whose program cut a character in half is imported, with the line as it was; elsewhere it is refused."""
         half = '{"type": "user", "uuid": "u1", "sessionId": "s", "message": {"role": "user", "content": "cut \\ud83d"}}'
         file = tmp_path / "half.jsonl"

@@ -118,8 +118,8 @@ class TestTheSameTapes:
         assert [(done.added, done.known) for file in files for done in file.tapes] == [(1, 20)] * 10
         assert len(started) == 2
 
-    def test_a_step_that_is_refused(self, backend: Backend, folder: Path) -> None:
-        """Composed elsewhere, it is read again from the file, and kept beside the others."""
+    def test_a_refused_record(self, backend: Backend, folder: Path) -> None:
+        """A record that a process prepared and the store refuses is reported with its line; the others are imported."""
         store = backend.open()
         store.create("s3", meta={"imported": {"format": "claude-code"}}).append(
             {"role": "user", "content": "Mine"}, id="s3-7", key="claude-code:s3-7"
