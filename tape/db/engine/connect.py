@@ -29,6 +29,7 @@ __all__ = [
     "LeftoverLog",
     "Session",
     "Unreachable",
+    "UnreadableLog",
     "Unwritable",
     "address",
     "cannot_open",
@@ -64,6 +65,10 @@ class Unreachable(StoreFailed):
 
 class LeftoverLog(StoreFailed):
     """The log of a store that was not closed lies where another file is to be. A retry does not help."""
+
+
+class UnreadableLog(StoreFailed):
+    """The log of a store holds commits that SQLite cannot read where the file is. A retry does not help."""
 
 
 class Unwritable(StoreFailed):
