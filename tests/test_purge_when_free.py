@@ -420,10 +420,12 @@ class TestElsewhere:
         assert {row.owner for row in store._db.read(lambda tx: tx.all(tx.statements.tombstone, ("a",)))} == {"ann"}
 
     def test_s9_the_command(self, fresh: Shell) -> None:
-        """``--when-free`` says what was hidden and why; the last purge says what went along."""
+        """``--when-free`` reports what it hid and why; the last purge reports the tapes that it purged as well."""
         store = fresh.backend.open()
         chain(store)
-        assert fresh("purge", "a", "--when-free").err == "tape: this cannot be undone; add --yes\n"
+        assert fresh("purge", "a", "--when-free").err == (
+            "tape: a purge cannot be undone, and there is no terminal to confirm it on; add --yes\n"
+        )
         done = fresh("purge", "a", "--when-free", "--yes")
         assert (done.code, done.out) == (0, "hidden a: tape 'b' inherits from it\n")
         assert done.err == "purged 0 tapes, 0 entries\n"

@@ -210,7 +210,7 @@ class TestAsync:
                     async def with_the_outer(nested: tape.AsyncStore) -> None:
                         await nested.tape("a").append(role="user", content="two")
                         for call in (inside.tape("a").messages, inside.tape("a").clear, inside.list):
-                            with pytest.raises(tape.StoreFailed, match="from inside"):
+                            with pytest.raises(tape.StoreFailed, match="inside a transaction"):
                                 await call()
 
                     await inside.transaction(with_the_outer)
@@ -295,7 +295,7 @@ class TestRefusals:
                         lambda: asyncio.create_task(store.create("b")),
                     ]
                     for call in calls:
-                        with pytest.raises(tape.StoreFailed, match="from inside"):
+                        with pytest.raises(tape.StoreFailed, match="inside a transaction"):
                             await call()
                     assert await store.tape("a").messages() == []
 
@@ -314,7 +314,7 @@ class TestRefusals:
 
                 async def fn(inside: tape.AsyncStore) -> None:
                     await inside.tape("a").append(role="user", content="x")
-                    with pytest.raises(tape.StoreFailed, match="from inside"):
+                    with pytest.raises(tape.StoreFailed, match="inside a transaction"):
                         await store.tape("a").messages()
 
                 await store.transaction(fn)

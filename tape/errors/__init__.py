@@ -248,9 +248,9 @@ class SummaryMoved(TapeError):
     """
 
     def __init__(self, tape: str, expected: tuple[str, int] | int | None, current: Any) -> None:
-        newest = "there is none" if current is None else f"it is the one at seq {current.seq} of tape {current.tape!r}"
+        newest = "no summary" if current is None else f"the summary at seq {current.seq} of tape {current.tape!r}"
         super().__init__(
-            f"the newest summary of tape {tape!r} is not the expected {shown(expected)}: {newest}; decide again with it"
+            f"tape {tape!r} has {newest}, not the expected {shown(expected)}; look at `current` and decide again"
         )
         self.tape = tape
         self.expected = expected

@@ -57,7 +57,7 @@ def blame(
         ),
     ] = "chat",
 ) -> None:
-    """Show which entry each part of a context comes from, what is left out, and what changed."""
+    """Show which entry each part of a context comes from, which parts are left out, and what changed."""
     check_choice(api, _APIS, "--api")
     if recorded is not None and any(option is not None for option in (at, budget, branch)):
         raise Failure("--recorded shows the recorded context unchanged", "leave out --at, --budget and --branch", USAGE)
