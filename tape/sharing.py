@@ -110,7 +110,7 @@ class _Writes:
         StoreFailed from inside one of them, or from inside another write of this thread that they may wait for.
         """
         if self._threads and (threading.get_ident() in self._threads.values() or database.inside):
-            raise StoreFailed("the store was closed from inside a write")
+            raise StoreFailed("the store cannot be closed inside a write or a transaction; close it afterwards")
         self.closed = True
         try:
             with self._ended:

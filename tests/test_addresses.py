@@ -43,9 +43,9 @@ class TestTapes:
         """A tape is found by its id, how that begins or ends, its name, or a part of it; a parent before its forks."""
         assert find_tape(many, named).id == id
 
-    def test_several_that_are_no_family_are_told_apart(self, many: tape.Store) -> None:
-        """Where two could be meant, both are named; what cannot be meant is not found."""
-        with pytest.raises(Failure, match=r"2 tapes go by '01': 01cd-second, 01ab-first"):
+    def test_an_ambiguous_prefix_is_refused(self, many: tape.Store) -> None:
+        """The error for a prefix of two unrelated tapes names both; one that matches none is not found."""
+        with pytest.raises(Failure, match=r"^'01' matches 2 tapes: 01cd-second, 01ab-first$"):
             find_tape(many, "01")
         with pytest.raises(tape.TapeNotFound):
             find_tape(many, "nobody")
@@ -159,16 +159,16 @@ class TestCommands:
         assert shell("diff", "chat").code == 2
         assert shell("cat", "chat@7", "--at", "8").code == 2
 
-    def test_a_fork_that_was_there_says_so(self, shell: Shell) -> None:
-        """A fork that comes back is told from a new one, beside the data."""
+    def test_a_fork_that_already_exists_is_noted(self, shell: Shell) -> None:
+        """A repeated fork returns the same tape, and a note says that it already existed."""
         before = shell("fork", "chat@8", "--id", "what-if")
         again = shell("fork", "chat@8", "--id", "what-if")
         assert (before.out, before.err) == (again.out, "") == ("what-if\n", "")
-        assert again.err == "the fork was there already, with 1 entry\n"
+        assert again.err == "the fork already existed, with 1 entry\n"
 
     def test_help(self) -> None:
         """help shows what --help does, of one command or of all."""
         assert tape_command("help", "log").out == tape_command("log", "--help").out
         assert tape_command("help").out.split() == tape_command("--help").out.split()
         done = tape_command("help", "nonsense")
-        assert (done.code, done.err) == (2, "tape: 'nonsense' is no command; see: tape help\n")
+        assert (done.code, done.err) == (2, "tape: unknown command 'nonsense'; see: tape help\n")

@@ -171,10 +171,10 @@ class TestHidden:
         assert store.import_(io.BytesIO(long)).entries == entries
         assert store.verify().problems == []
 
-    def test_s14_the_id_is_taken_in_the_meantime(self, backend: Backend, long: bytes) -> None:
-        """A tape of that id that someone else makes meanwhile stays as it is, and the import is refused."""
+    def test_s14_another_writer_takes_the_id_during_the_import(self, backend: Backend, long: bytes) -> None:
+        """The import fails if another writer creates a tape with its id meanwhile, and that tape stays unchanged."""
         store, other = backend.open(), backend.open()
-        with pytest.raises(tape.ImportFailed, match="another entry is stored"):
+        with pytest.raises(tape.ImportFailed, match="a different entry is stored at this seq"):
             store.import_(io.BytesIO(long), progress=once(0.9, lambda: other.create("chat")))
         assert (other.get("chat").info().head, left_over(backend)) == (1, (0, 0))
 
@@ -256,7 +256,7 @@ class TestHidden:
     def test_s4_a_scoped_store_takes_only_its_own(self, backend: Backend, long: bytes) -> None:
         """Another owner's tapes are refused before anything is written."""
         before = contents(backend) if backend.open() else {}
-        with pytest.raises(tape.ImportFailed, match="does not belong"):
+        with pytest.raises(tape.ImportFailed, match="the tape belongs to another owner than 'bob'"):
             backend.open(owner="bob").import_(io.BytesIO(long))
         assert contents(backend) == before
         assert backend.open(owner="ann").import_(io.BytesIO(long)).entries > COUNT

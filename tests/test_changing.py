@@ -37,7 +37,7 @@ class TestWriting:
         done = fresh("append", "c", "Hello", "--key", "k1", "--actor", "ann", "--meta", '{"run": 7}', "--json").json
         assert (done["seq"], done["key"], done["duplicate"]) == (2, "k1", False)
         again = fresh("append", "c", "Hello", "--key", "k1")
-        assert again.lines == [f"c:2 {done['message_id']} (recorded before)"]
+        assert again.lines == [f"c:2 {done['message_id']} (already recorded)"]
         entry = fresh("show", "c", "2", "--json").json
         assert (entry["actor"], entry["meta"], entry["payload"]["message"]) == (
             "ann",
@@ -70,7 +70,7 @@ class TestWriting:
         assert (bad.code, list(tmp_path.iterdir())) == (2, [])
         assert tape_command("-s", str(file), "append", "c", "Hello", "--create").code == 0
         assert [path.name for path in tmp_path.iterdir()] == ["new.db"]
-        assert tape_command("-s", str(file), "verify").out == "2 entries of 1 tape: nothing wrong\n"
+        assert tape_command("-s", str(file), "verify").out == "2 entries of 1 tape: no problems\n"
 
     def test_append_creates_no_store_beside_a_log_that_was_left(self, tmp_path: Path) -> None:
         """What was acknowledged is never lost to the log of a store that is gone: nothing is created over it."""
@@ -130,7 +130,7 @@ class TestWriting:
         assert (made["id"], made["parent"], made["forked_at"]) == ("g", "c", 3)
         fresh("append", "f", "y", "--role", "assistant")
         assert fresh("merge", "c", "f").lines[0].endswith(" 1 message")
-        assert fresh("merge", "c", "try").lines[0].endswith(" nothing new")
+        assert fresh("merge", "c", "try").lines[0].endswith(" already up to date")
         fresh("append", "f", "z", "--role", "assistant")
         receipt = fresh(
             "merge", "c", "f", "--strategy", "squash", "--summary", "S", "--fields", '{"role": "user"}', "--json"
@@ -153,16 +153,19 @@ class TestWriting:
         for command, line in (
             (
                 ["merge", "c", "f"],
-                "both 'c' and its child 'f' changed message 'a'; choose with --on-conflict ours or theirs",
+                (
+                    "both 'c' and its child 'f' changed message 'a'; "
+                    "choose a side with --on-conflict ours or --on-conflict theirs\n"
+                ),
             ),
             (
                 ["append", "c", "x", "--expected-head", "1"],
-                "tape 'c' is at seq 5, not 1; read the tape again, then decide",
+                "tape 'c' is at seq 5, not at the expected seq 1; read the tape again, then decide whether to retry\n",
             ),
             (["append", "done", "x"], "tape 'done' is completed"),
             (
                 ["append", "c", "other", "--key", "k"],
-                "key 'k' of tape 'c' holds other content since seq 5; use another",
+                "key 'k' of tape 'c' was already used for other content (seq 5); use a new --key for new content\n",
             ),
         ):
             done = fresh(*command)
@@ -193,13 +196,23 @@ class TestMoving:
         done = tape_command("-s", str(tmp_path / "o.db"), "import", "-", stdin=sent.out)
         assert done.lines == ["imported 5 entries of 2 tapes"]
 
-    def test_a_file_that_is_there_is_kept(self, shell: Shell, tmp_path: Path) -> None:
-        """export and backup replace a file only with --force."""
+    def test_an_export_of_a_purged_tape_needs_reuse(self, lite: Shell) -> None:
+        """The error names the option of the command, and with it the import succeeds."""
+        lite.backend.open().create("c")
+        sent = lite("export", "c", "-").out
+        assert lite("purge", "c", "--yes").code == 0
+        refused = lite("import", "-", stdin=sent)
+        hint = "nothing was imported; add --reuse to use the id again"
+        assert (refused.code, refused.err) == (4, f"tape: line 1: tape 'c' was purged; {hint}\n")
+        assert lite("import", "-", "--reuse", stdin=sent).lines == ["imported 1 entry of 1 tape"]
+
+    def test_an_existing_file_is_kept(self, shell: Shell, tmp_path: Path) -> None:
+        """export and backup overwrite a file only with --force."""
         file = tmp_path / "there"
         file.write_text("mine")
         for command in (["export", "chat", str(file)], ["backup", str(file)]):
             done = shell(*command)
-            assert (done.code, done.err) == (1, f"tape: {str(file)!r} is there already; add --force to replace it\n")
+            assert (done.code, done.err) == (1, f"tape: {str(file)!r} already exists; add --force to overwrite it\n")
         assert file.read_text() == "mine"
         assert shell("export", "chat", str(file), "--force").lines == ["exported 13 entries of 1 tape"]
 
@@ -252,10 +265,10 @@ class TestMoving:
         assert done.json == {"file": str(file), "bytes": file.stat().st_size}
         assert tape_command("-s", str(file), "log", "chat", "--graph").out == shell("log", "chat", "--graph").out
 
-    def test_the_formats_are_those_that_can_be_read(self) -> None:
+    def test_the_help_names_every_format(self) -> None:
         """The help of import names every format there is an importer for, and no other."""
         shown = " ".join(tape_command("import", "--help").out.replace("│", " ").split())
-        assert f"Whose transcript it is: {', '.join(FORMATS)} [default: as it looks]." in shown
+        assert f"The transcript format: {', '.join(FORMATS)} [default: detected]." in shown
 
     @pytest.mark.parametrize("file", sorted(TRANSCRIPTS.iterdir()), ids=lambda file: file.name)
     def test_a_transcript_becomes_a_tape_in_one_command(self, tmp_path: Path, file: Path) -> None:
@@ -283,21 +296,27 @@ class TestMoving:
         assert f"line {lines}" in broken.err
         assert take("--from", "codex", str(TRANSCRIPTS / "anthropic.json")).code == 4
         unknown = take("--from", "word", str(file))
-        assert (unknown.code, unknown.err) == (2, f"tape: --from: 'word' is unknown; one of {', '.join(FORMATS)}\n")
+        assert (unknown.code, unknown.err) == (
+            2,
+            f"tape: --from: invalid value 'word'; choose one of: {', '.join(FORMATS)}\n",
+        )
         nowhere = take("--from", "codex", "nowhere")
         assert (nowhere.code, nowhere.err) == (3, "tape: cannot read 'nowhere': No such file or directory\n")
         assert take("--tape", "t", "--reuse", str(file)).code == 2
         assert not store.exists()
 
-    def test_a_transcript_comes_from_anything_that_can_be_read(self, tmp_path: Path) -> None:
-        """Stdin and a pipe are read, into the tape that is named; a folder, and no name, are refused."""
+    def test_a_transcript_is_read_from_stdin_and_pipes(self, tmp_path: Path) -> None:
+        """Stdin and a pipe are imported into the named tape; a device, and stdin without --tape, are refused."""
         whole, store = (TRANSCRIPTS / "openai-messages.jsonl").read_bytes(), tmp_path / "new.db"
 
         def take(*arguments: str, stdin: bytes = b"") -> Done:
             return tape_command("-s", str(store), "import", "--from", "openai", *arguments, stdin=stdin)
 
         nameless = take("-", stdin=whole)
-        assert (nameless.code, nameless.err) == (2, "tape: stdin has no name for a tape; name one with --tape\n")
+        assert (nameless.code, nameless.err) == (
+            2,
+            "tape: stdin does not give the tape a name; name the tape with --tape\n",
+        )
         assert take("-", "--tape", "t", "--reuse", stdin=whole).code == 2
         assert take("/dev/null").code == 2
         assert not store.exists()
@@ -309,24 +328,25 @@ class TestMoving:
         thread.join()
         assert [(one["tape"], one["added"]) for one in first + again] == [("t", first[0]["added"]), ("t", 0)]
 
-    def test_a_refused_transcript_tells_the_right_next_step(self, tmp_path: Path) -> None:
-        """Nobody is told to export a transcript again: its format may be another, or its tape."""
+    def test_a_refused_transcript_names_the_next_step(self, tmp_path: Path) -> None:
+        """The hint names the format that was tried and the option that chooses another."""
         store, file = str(tmp_path / "new.db"), tmp_path / "talk.json"
         file.write_text("{")
         done = tape_command("-s", store, "import", "--from", "openai", str(file))
-        assert (done.code, done.err.endswith("; nothing was imported; is it a transcript of openai?\n")) == (4, True)
+        hint = "nothing was imported; check that the format of the file is openai, or choose another --from"
+        assert (done.code, done.err.endswith(f"; {hint}\n")) == (4, True), done.err
 
 
-class TestTending:
+class TestMaintaining:
     def test_verify(self, fresh: Shell) -> None:
-        """verify tells how much was sound."""
+        """verify prints how many entries it checked."""
         fresh.backend.open().create("c", messages=[{"role": "user", "content": "x"}])
-        assert fresh("verify").lines == ["2 entries of 1 tape: nothing wrong"]
+        assert fresh("verify").lines == ["2 entries of 1 tape: no problems"]
         found = fresh("verify", "c", "--json").json
         assert found == {"ok": True, "tapes": 1, "entries": 2, "problems": [], "erased": []}
 
     def test_verify_against_a_receipt(self, lite: Shell) -> None:
-        """A kept receipt that no longer holds is damage."""
+        """A receipt that does not match the store is damage; a mistyped hash is a usage error."""
         receipt = lite.backend.open().create("c").append(role="user", content="x")
         assert lite("verify", "c", "--seq", "2", "--hash", receipt.hash).code == 0
         assert lite("verify", "c", "--seq", "2", "--hash", "0" * 64).code == 4
@@ -334,17 +354,17 @@ class TestTending:
         assert lite("verify", "--seq", "2", "--hash", receipt.hash).code == 2
         for mistyped in (receipt.hash[:-1], receipt.hash + "0", "g" * 64, ""):
             done = lite("verify", "c", "--seq", "2", "--hash", mistyped)
-            assert (done.code, done.out, "is no hash" in done.err) == (2, "", True)
+            assert (done.code, done.out, f"--hash: {mistyped!r} is not a hash" in done.err) == (2, "", True)
 
-    def test_damage_to_the_view_is_mended_by_rebuild(self, fresh: Shell) -> None:
-        """verify exits with 4 and names the command; after it all is well."""
+    def test_rebuild_repairs_a_damaged_view(self, fresh: Shell) -> None:
+        """verify exits with 4 and names the command that repairs the view; afterwards it reports no problems."""
         fresh.backend.open().create("c", messages=[{"role": "user", "content": "x"}])
         raw = fresh.backend.raw()
         raw.execute("DELETE FROM tape_live")
         raw.close()
         done = fresh("verify")
         assert done.code == 4
-        assert done.err.startswith("the entries are sound: mend the view with: tape rebuild --store ")
+        assert done.err.startswith("the entries are intact; repair the rest with: tape rebuild --store ")
         assert done.out.splitlines()[0] == "c:2 a row of tape_live is missing"
         problems = json.loads(fresh("verify", "--json").out)["problems"]
         assert problems == [{"tape": "c", "seq": 2, "what": "a row of tape_live is missing", "mend": "rebuild"}]
@@ -362,14 +382,19 @@ class TestTending:
         assert (done.code, "restore" in done.err) == (4, True)
         assert json.loads(fresh("verify", "--json").out)["problems"][0]["mend"] == "restore"
 
-    def test_purge_asks(self, fresh: Shell) -> None:
-        """Without a terminal purge needs --yes, and an id in full; with forks they go, too."""
+    def test_purge_asks_for_confirmation(self, fresh: Shell) -> None:
+        """Without a terminal, purge needs --yes and a full id; with --forks it purges the forks, too."""
         family(fresh.backend.open())
         before = contents(fresh.backend)
-        assert fresh("purge", "spare").err == "tape: this cannot be undone; add --yes\n"
+        assert (
+            fresh("purge", "spare").err
+            == "tape: a purge cannot be undone, and there is no terminal to confirm it on; add --yes\n"
+        )
+        users = "'hotels', 'trains', 'spare'"
         for words in (["purge", "chat"], ["purge", "chat", "--yes"]):
             used = fresh(*words)
-            assert (used.code, used.err.endswith("purge those first, or add --forks or --when-free\n")) == (1, True)
+            hint = "purge those tapes first, or add --forks or --when-free"
+            assert (used.code, used.err) == (1, f"tape: tape 'chat' is used by {users}; {hint}\n")
         assert fresh("purge", "Lisbon", "--yes").code == 3
         assert contents(fresh.backend) == before
         assert sorted(fresh("purge", "chat", "--forks", "--yes", "--json").json["tapes"]) == [
@@ -380,8 +405,8 @@ class TestTending:
         ]
         assert fresh("ls", "--json").json["tapes"] == []
 
-    def test_a_hidden_tape_is_never_mistaken(self, fresh: Shell) -> None:
-        """Another whose id begins like it is not taken in its place, and a purge of it asks like any other."""
+    def test_a_hidden_tape_is_not_mistaken_for_another(self, fresh: Shell) -> None:
+        """No tape with the same id prefix takes its place, and purging it needs confirmation, too."""
         store = fresh.backend.open()
         store.create("plan", messages=[{"role": "user", "content": "x"}]).fork("plan-2")
         assert fresh("hide", "plan", "--reason", "tidied", "--key", "k", "--json").json["seq"] == 4
@@ -390,7 +415,10 @@ class TestTending:
         for words in (["cat", "plan"], ["discard", "plan"], ["append", "plan", "x"], ["hide", "plan"]):
             done = fresh(*words)
             assert (done.code, "is hidden (tidied)" in done.err) == (3, True), words
-        assert fresh("purge", "plan", "--forks").err == "tape: this cannot be undone; add --yes\n"
+        assert (
+            fresh("purge", "plan", "--forks").err
+            == "tape: a purge cannot be undone, and there is no terminal to confirm it on; add --yes\n"
+        )
         assert contents(fresh.backend) == before
         assert [one["hidden_reason"] for one in fresh("ls", "--hidden", "--json").json["tapes"]] == ["tidied"]
         assert fresh("unhide", "plan", "--json").json["seq"] == 5
@@ -413,8 +441,8 @@ class TestTending:
         }
         assert [one["id"] for one in fresh("ls", "--json").json["tapes"]] == ["new"]
 
-    def test_migrate_tells_of_missing_guards(self, fresh: Shell) -> None:
-        """--check names the guards that are gone and exits with 5; migrate puts them back, and then all is well."""
+    def test_migrate_restores_missing_guards(self, fresh: Shell) -> None:
+        """--check names the missing guards and exits with 5; migrate restores them, and --check then exits with 0."""
         assert fresh("migrate", "--check", "--json").json["guards"] == []
         raw = fresh.backend.raw()
         names = guard_names(fresh)[1:2]
@@ -422,21 +450,21 @@ class TestTending:
             raw.execute(f"DROP TRIGGER {name}" + (" ON tape_entries" if fresh.backend.postgres else ""))
         raw.close()
         done = fresh("migrate", "--check")
-        assert (done.code, done.out.splitlines()[-1]) == (5, f"missing {', '.join(names)}")
+        assert (done.code, done.out.splitlines()[-1]) == (5, f"missing guards: {', '.join(names)}")
         found = fresh("migrate", "--check", "--json")
         assert (found.code, json.loads(found.out)["guards"], json.loads(found.out)["done"]) == (5, names, False)
-        assert fresh("migrate").lines[-1] == f"put back {', '.join(names)}"
+        assert fresh("migrate").lines[-1] == f"restored guards: {', '.join(names)}"
         assert fresh("migrate", "--check").code == 0
 
     @pytest.mark.blank
     def test_migrate(self, backend: Backend) -> None:
-        """migrate creates only when asked, and tells what is to be done."""
+        """migrate creates a store only with --create, and reports a schema that is up to date."""
         shell = Shell(backend)
         assert shell("migrate").code == 3
         assert shell("migrate", "--create", "--check").code == 5
         assert shell("ls").code == 3
         assert shell("migrate", "--create", "--json").json["found"] is None
-        assert shell("migrate").lines == [f"schema {REVISION} is that of this release"]
+        assert shell("migrate").lines == [f"schema {REVISION} is up to date"]
         assert shell("ls", "--json").json["tapes"] == []
 
     def test_migrate_puts_guards_back(self, backend: Backend) -> None:

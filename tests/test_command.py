@@ -17,6 +17,7 @@ from support.shell import Done, Shell, family, tape_command
 
 import tape
 from tape.command.app import run
+from tape.command.exit_codes import judge, words
 from tape.command.registry import SECTIONS, declared
 from tape.core.entries.payloads import KINDS
 
@@ -149,13 +150,13 @@ class TestBadInput:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["app.db", "empty.db"]
 
     @pytest.mark.parametrize("command", [["ls"], ["doctor"], ["migrate"], ["append", "x", "y", "--create"]])
-    def test_a_file_that_is_no_database(self, command: list[str], tmp_path: Path) -> None:
-        """Something else under the store's name is damage, and stays as it is."""
+    def test_a_file_that_is_not_a_database(self, command: list[str], tmp_path: Path) -> None:
+        """Another file at the path of the store is reported as damage, and stays unchanged."""
         file = tmp_path / "notes.txt"
         file.write_bytes(b"these are notes, not a database" * 100)
         done = tape_command("--store", str(file), *command)
         assert (done.code, file.read_bytes()[:9]) == (4, b"these are")
-        assert "not a database" in done.out + done.err
+        assert "is not a SQLite database, or its first page is damaged" in done.out + done.err
         assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
     @pytest.mark.parametrize(
@@ -164,18 +165,18 @@ class TestBadInput:
             ("mysql://host/db", 2, "use SQLite or PostgreSQL"),
             ("://", 2, "url"),
             ("postgres://nobody:secret@host/db", 2, "write it as postgresql://"),
-            ("sqlite:///x.db?mode=ro", 2, "SQLite takes no 'mode' here"),
+            ("sqlite:///x.db?mode=ro", 2, "SQLite URLs take no parameters such as 'mode'; remove '?' and all after it"),
             ("post gres://nobody:secret@host/db", 2, "url"),
             ("postgresql://nobody:secret@127.0.0.1:1/none?connect_timeout=2", 6, "cannot connect"),
             (":memory:", 3, "there is no store"),
             (".", 2, "is a folder; name a file in it"),
             ("/dev/null", 2, "is not a file"),
-            ("no/such.db", 3, "nor its folder; create the folder first"),
+            ("no/such.db", 3, "/no' does not exist; create the folder first"),
             ("", 3, "there is no store at 'tape.db'"),
         ],
     )
     def test_a_wrong_url(self, url: str, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A URL that leads nowhere is one line, and never tells the password."""
+        """A wrong URL prints one line, which never contains the password."""
         monkeypatch.chdir(tmp_path)
         done = tape_command("--store", url, "ls")
         assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
@@ -184,12 +185,12 @@ class TestBadInput:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("command", [["ls"], ["append", "c", "Hello", "--create"], ["migrate", "--create"]])
-    def test_a_link_to_nothing(self, command: list[str], tmp_path: Path) -> None:
-        """A link whose file is gone is no store, and none is made behind it."""
+    def test_a_broken_link(self, command: list[str], tmp_path: Path) -> None:
+        """A link to a missing file is not a store, and no command creates a store through it."""
         (tmp_path / "link.db").symlink_to(tmp_path / "gone.db")
         done = tape_command("--store", str(tmp_path / "link.db"), *command)
         assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
-        assert "which is not there; mend the link, or remove it" in done.err
+        assert "; repair the link, or remove it" in done.err
         assert [path.name for path in tmp_path.iterdir()] == ["link.db"]
 
     @pytest.mark.parametrize(
@@ -198,65 +199,100 @@ class TestBadInput:
             (["info", "nobody"], 3, "there is no tape 'nobody'; see: tape ls"),
             (["log", "nobody"], 3, "there is no tape 'nobody'"),
             (["diff", "chat@2", "nobody@3"], 3, "there is no tape 'nobody'"),
-            (["diff", "chat@", "chat"], 2, "names no point"),
-            (["show", "chat", "99"], 3, "tape 'chat' has no seq 99: it ends at 13; see: tape log chat"),
+            (["diff", "chat@", "chat"], 2, "'chat@' has nothing after the @; write it as TAPE@SEQ"),
+            (["show", "chat", "99"], 3, "tape 'chat' has no seq 99: its last entry is 13; see: tape log chat"),
             (["show", "chat", "0"], 2, "SEQ"),
             (["cat", "chat", "--at", "99"], 3, "has no seq 99"),
             (["cat", "chat", "--at", "nowhere"], 3, "has no anchor or message 'nowhere'"),
-            (["cat", "chat", "--at", "2026-99-99"], 2, "is no date"),
-            (["cat", "chat", "--branch", "nothing"], 3, "message 'nothing' is unknown"),
-            (["replay", "chat", "--from", "9", "--to", "3"], 2, "--from 9 is behind --to 3"),
+            (["cat", "chat", "--at", "2026-99-99"], 2, "'2026-99-99' is not a valid date"),
+            (["cat", "chat", "--branch", "nothing"], 3, "tape 'chat' has no message 'nothing'; see: tape cat chat"),
+            (["replay", "chat", "--from", "9", "--to", "3"], 2, "--from 9 comes after --to 3; swap them"),
             (["replay", "chat", "--to", "99"], 3, "has no seq 99"),
-            (["replay", "chat", "--step", "--json"], 2, "--step talks to a person"),
+            (["replay", "chat", "--step", "--json"], 2, "--step is interactive and cannot print JSON"),
             (["fork", "chat", "--at", "99"], 3, "has no seq 99"),
-            (["log", "chat", "--kind", "noise"], 2, "'noise' is not a kind of entry"),
-            (["log", "chat", "--since", "soon"], 2, "--since: 'soon' is no moment"),
-            (["retain", "--older-than", "old"], 2, "is no span of time"),
-            (["retain", "--older-than", "999999999w"], 2, "longer than time"),
-            (["log", "chat", "--since", "999999999d"], 2, "before the calendar begins"),
+            (["log", "chat", "--kind", "noise"], 2, "--kind: unknown kind 'noise'; choose one of: open, append, "),
+            (["log", "chat", "--since", "soon"], 2, "--since: 'soon' is not a date or a duration"),
+            (["retain", "--older-than", "old"], 2, "'old' is not a duration"),
+            (["retain", "--older-than", "999999999w"], 2, "'999999999w' is too long a duration"),
+            (["log", "chat", "--since", "999999999d"], 2, "'999999999d' ago is before the year 1"),
             (["ls", "--order", "size"], 2, "order"),
             (["ls", "--cursor", "x"], 2, "cursor"),
             (["context", "chat", "--budget", "1"], 1, "raise --budget"),
-            (["context", "chat", "--format", "xml"], 2, "one of openai, anthropic, text"),
+            (
+                ["context", "chat", "--format", "xml"],
+                2,
+                "--format: invalid value 'xml'; choose one of: openai, anthropic, text",
+            ),
             (["context", "chat", "--recorded", "2"], 2, "seq"),
-            (["append", "chat"], 2, "give the text, or --message"),
-            (["append", "chat", "--message", "{"], 2, "--message: not JSON"),
-            (["append", "chat", "--message", "[1]"], 2, "must be a JSON object"),
-            (["append", "chat", "x", "--meta", "NaN"], 2, "must be a JSON object"),
-            (["retract", "chat", "nothing"], 3, "message 'nothing' is unknown"),
-            (["merge", "chat", "hotels", "--strategy", "rebase"], 2, "one of replay, squash, link"),
-            (["merge", "chat", "hotels", "--fields", '{"actor": 1}'], 2, "cannot have 'actor' here"),
-            (["merge", "hotels", "chat"], 2, "tape: 'chat' was never forked"),
-            (["discard", "chat"], 2, "was never forked"),
+            (["append", "chat"], 2, "append needs either TEXT or --message"),
+            (["append", "chat", "--message", "{"], 2, "--message: invalid JSON"),
+            (["append", "chat", "--message", "[1]"], 2, "--message: the JSON must be an object"),
+            (["append", "chat", "x", "--meta", "NaN"], 2, "--meta: the JSON must be an object"),
+            (["retract", "chat", "nothing"], 3, "tape 'chat' has no message 'nothing'; see: tape cat chat"),
+            (["merge", "chat", "hotels", "--strategy", "rebase"], 2, "choose one of: replay, squash, link"),
+            (
+                ["merge", "chat", "hotels", "--fields", '{"actor": 1}'],
+                2,
+                "'actor' is not a field of the message; use --actor",
+            ),
+            (
+                ["merge", "chat", "hotels", "--fields", '{"child": 1}'],
+                2,
+                "'child' is not a field of the message; name the",
+            ),
+            (["merge", "chat", "hotels", "--fields", '{"self": 1}'], 2, "'self' is not a field of the message; choose"),
+            (["fork", "chat", "--id", "hotels", "--at", "1"], 1, "tape 'hotels' already exists; choose another id"),
+            (["merge", "hotels", "chat"], 2, "tape: 'chat' is not a fork"),
+            (["discard", "chat"], 2, "tape: 'chat' is not a fork"),
             (["discard", "hotels"], 1, "merged"),
             (["export", "chat", "-", "--json"], 2, "goes to stdout"),
-            (["export", "chat", "/no/such/folder/x"], 3, "the folder of"),
+            (["export", "chat", "/no/such/folder/x"], 3, "the folder of '/no/such/folder/x' does not exist"),
             (["import", "/no/such/file"], 3, "cannot read"),
-            (["import", ".", "-"], 2, "import it by itself"),
+            (["import", ".", "-"], 2, "import that file on its own"),
             (["follow", "--after", "-1"], 2, "--after"),
-            (["follow", "--after", "9" * 30, "--timeout", "0"], 2, "is no number that can be used"),
-            (["follow", "--timeout", "inf", "--all", "-n", "1"], 2, "is no number that can be used"),
-            (["show", "chat", str(2**63)], 2, "is no number that can be used"),
-            (["log", "chat", "-n", "1" + "0" * 4000], 2, "is no number that can be used"),
-            (["search", "x", "-n", str(2**63)], 2, "is no number that can be used"),
-            (["append", "chat", "x", "--expected-head", str(2**64)], 2, "is no number that can be used"),
-            (["append", "chat", "x", "--meta", '{"a": ' * 100_000], 2, "--meta: nested too deeply"),
+            (
+                ["follow", "--after", "9" * 30, "--timeout", "0"],
+                2,
+                "--after: 999999999999999999999999999999 is out of range",
+            ),
+            (
+                ["follow", "--timeout", "inf", "--all", "-n", "1"],
+                2,
+                "--timeout: inf is out of range; use at most 9223372036854775807",
+            ),
+            (["show", "chat", str(2**63)], 2, "SEQ: 9223372036854775808 is out of range"),
+            (["log", "chat", "-n", "1" + "0" * 4000], 2, "--limit: 10000000000000000000... is out of range"),
+            (["search", "x", "-n", str(2**63)], 2, "--limit: 9223372036854775808 is out of range"),
+            (
+                ["append", "chat", "x", "--expected-head", str(2**64)],
+                2,
+                "--expected-head: 18446744073709551616 is out of range",
+            ),
+            (["append", "chat", "x", "--meta", '{"a": ' * 100_000], 2, "--meta: the JSON is nested too deeply"),
             (["append", "chat", "--message", '{"a": ' * 900 + "1" + "}" * 900], 2, ""),
-            (["context", "chat", "--recorded", "2", "--format", "openai"], 2, "leave out every other option"),
-            (["context", "chat", "--recorded", "2", "--manifest"], 2, "leave out every other option"),
-            (["context", "chat", "--recorded", "2", "--at", "3"], 2, "leave out every other option"),
+            (["context", "chat", "--recorded", "2", "--format", "openai"], 2, "leave out all other options but --json"),
+            (["context", "chat", "--recorded", "2", "--manifest"], 2, "leave out all other options but --json"),
+            (["context", "chat", "--recorded", "2", "--at", "3"], 2, "leave out all other options but --json"),
             (["context", "chat", "--manifest", "--format", "openai"], 2, "leave out one of them"),
             (["replay", "chat", "--at", "3", "--from", "2"], 2, "leave it out, or add --step"),
             (["tree", "chat", "--forks", "--at", "3"], 2, "leave out --at"),
-            (["follow", "--all", "--after", "3", "--timeout", "0"], 2, "leave out --after"),
-            (["ls", "--status", "bogus"], 2, "one of active, abandoned, completed, discarded, ended"),
-            (["retain", "--older-than", "1d", "--status", "bogus"], 2, "'bogus' is unknown"),
-            (["rerun", "chat", "--agent", "nothing"], 2, "--agent: 'nothing' names no function"),
-            (["bisect", "chat", "1", "--agent", "json:loads", "--check", "nothing"], 2, "--check: 'nothing' names no"),
+            (["follow", "--all", "--after", "3", "--timeout", "0"], 2, "--all and --after cannot be combined"),
+            (["ls", "--status", "bogus"], 2, "choose one of: active, abandoned, completed, discarded, ended"),
+            (
+                ["retain", "--older-than", "1d", "--status", "bogus"],
+                2,
+                "--status: invalid value 'bogus'; choose one of: active, ",
+            ),
+            (["rerun", "chat", "--agent", "nothing"], 2, "--agent: 'nothing' does not name a function"),
+            (
+                ["bisect", "chat", "1", "--agent", "json:loads", "--check", "nothing"],
+                2,
+                "--check: 'nothing' does not name a function",
+            ),
             (
                 ["bisect", "chat", "1", "--agent", "json:loads", "--check", "json:no"],
                 3,
-                "--check: module 'json' has no",
+                "--check: cannot load 'json:no': module 'json' has no attribute 'no'; ",
             ),
             (["info", "..otel"], 3, "there is no tape '..otel'"),
             (["log"], 2, "Missing argument"),
@@ -265,8 +301,10 @@ class TestBadInput:
         ],
         ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
     )
-    def test_one_line_a_code_and_nothing_changed(self, command: list[str], code: int, says: str, known: Shell) -> None:
-        """Whatever is wrong: one line on stderr, nothing on stdout, an exit code that tells what it was."""
+    def test_wrong_input_is_one_line_and_changes_nothing(
+        self, command: list[str], code: int, says: str, known: Shell
+    ) -> None:
+        """Wrong input prints one line on stderr and nothing on stdout, and the exit code names the kind of error."""
         before = known.state()
         done = known(*command)
         assert (done.code, done.out, done.err.count("\n")) == (code, "", 1), done.err
@@ -288,7 +326,7 @@ class TestBadInput:
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, b"")
-        assert tape_command("-s", store, "verify").out == "2 entries of 1 tape: nothing wrong\n"
+        assert tape_command("-s", store, "verify").out == "2 entries of 1 tape: no problems\n"
 
     def test_no_name_forges_a_line(self, lite: Shell) -> None:
         """What somebody named stays on its line, and characters that break or turn one are shown as escapes."""
@@ -335,12 +373,12 @@ class TestBadInput:
         assert "Traceback" in debug.err
         assert debug.err.endswith(plain.err)
 
-    def test_what_nobody_expected_is_a_line_too(self, known: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A bug shows as one line that says how to report it."""
+    def test_an_unexpected_error_is_one_line(self, known: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A bug is reported in one line, which says how to report it."""
         monkeypatch.setattr(tape.Store, "stats", lambda self: 1 / 0)
         done = known("stats")
-        hint = "run it again with --debug and report what it prints"
-        assert (done.code, done.err) == (1, f"tape: unexpected: ZeroDivisionError: division by zero; {hint}\n")
+        hint = "run it again with --debug and report the traceback"
+        assert (done.code, done.err) == (1, f"tape: unexpected error: ZeroDivisionError: division by zero; {hint}\n")
 
     def test_an_interrupt_is_quiet(self, known: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ctrl-C ends with 130 and without a word."""
@@ -374,7 +412,7 @@ class TestEnvironment:
     def test_without_the_extra_it_says_how_to_get_it(self, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without typer or rich the command is one line and exit code 1."""
         monkeypatch.setitem(sys.modules, missing, None)
-        line = f"tape: {missing} is not installed: run: pip install 'tape-store[cli]'\n"
+        line = f"tape: the package {missing!r} is not installed; run: pip install 'tape-store[cli]'\n"
         assert tape_command("ls") == Done(1, "", line)
 
     def test_the_library_does_without_the_extra(self) -> None:
@@ -426,25 +464,25 @@ class TestEnvironment:
         assert complete("tape log h") == []
 
     def test_the_demo(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The demo tells its story in a file of its own, whatever store the environment names."""
+        """The demo writes to its own file, whatever store the environment names."""
         monkeypatch.setenv("TAPE_STORE", str(tmp_path / "real.db"))
         done = tape_command("demo", str(tmp_path / "demo.db"))
         assert done.code == 0
         assert "10. Verify" in done.out
         assert not (tmp_path / "real.db").exists()
         assert len(tape_command("-s", str(tmp_path / "demo.db"), "log", "Lisbon", "--graph").lines) == 16
-        assert f"look at it:  tape --store {tmp_path}/demo.db log {tape_of(tmp_path / 'demo.db')} --graph\n" in done.err
+        assert f"now try:  tape --store {tmp_path}/demo.db log {tape_of(tmp_path / 'demo.db')} --graph\n" in done.err
         assert tape_command("demo", str(tmp_path / "no" / "demo.db")).code == 3
 
-    def test_the_demo_is_told_in_a_new_file_only(self, tmp_path: Path, fresh: Shell) -> None:
-        """What is there already, a store or anything else, is not for the demo."""
+    def test_the_demo_needs_a_new_file(self, tmp_path: Path, fresh: Shell) -> None:
+        """The demo refuses a file or a store that already exists, and changes nothing."""
         (tmp_path / "notes.txt").write_text("mine")
         before = fresh.state()
         for place in (str(tmp_path / "notes.txt"), fresh.backend.address):
             schema = ["--schema", fresh.backend.schema] if fresh.backend.schema and "://" in place else []
             done = tape_command("demo", place, *schema)
             assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-            assert "is there already; name a new file for the demo" in done.err
+            assert "already exists; name a new file for the demo" in done.err
         assert (tape_command("demo", str(tmp_path)).code, tape_command("demo", ":memory:").code) == (2, 2)
         assert (fresh.state(), (tmp_path / "notes.txt").read_text()) == (before, "mine")
 
@@ -465,6 +503,28 @@ def test_the_command_is_a_thin_face() -> None:
     sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tape" / "command").rglob("*.py")}
     assert len(sources) > 10
     assert [name for name, source in sources.items() if forbidden.search(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (tape.StoreBusy(5.0), "the store was busy for 5.0 s"),
+        (tape.TablesTaken(["tape_entries"]), "tables of another program have the store's names (tape_entries)"),
+        (tape.TapeInUse("c", ["f"]), "tape 'c' is used by 'f'"),
+        (tape.TapeExists("c", purged=True), "tape 'c' was purged"),
+        (tape.TapeExists("c", hidden=True), "tape 'c' already exists, but is hidden"),
+        (tape.TapeHidden("c", "a; b"), "tape 'c' is hidden (a; b)"),
+        (
+            tape.CommitUnknown("c", "k"),
+            "it is unknown whether the entry with key 'k' of tape 'c' was recorded",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_the_hint_replaces_the_advice_of_the_library(error: tape.TapeError, message: str) -> None:
+    """Where the command has a hint with its own options, it leaves out the advice for callers of the library."""
+    assert str(error).startswith(f"{message}; ")
+    assert (words(error), judge(error)[1] is None) == (message, False)
 
 
 def test_run_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:

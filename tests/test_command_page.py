@@ -31,8 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestOutputs:
-    def test_the_page_prints_what_it_says(self, folder: Path) -> None:
-        """Every command of the page, in order, prints what stands below it."""
+    def test_the_page_shows_the_real_outputs(self, folder: Path) -> None:
+        """Every command of the page, in order, prints the output that the page shows below it."""
         found = list(commands(TEXT))
         assert len(found) > 50
         wrong = [f"$ {command}\n{how}" for command, said in found if (how := differs(said, shown(command, said)))]

@@ -131,7 +131,7 @@ class TestSetSummary:
         chat.retract("m2")
         assert shown(chat) == plain(0, 1, 3, 4, 5)
         why = [one.why for one in chat.context().manifest.excluded if one.first == receipt.seq]
-        assert why == ["a message it covers was retracted"]
+        assert why == ["a message that it covers was retracted"]
         assert [m.id for m in chat.at(receipt.seq).context().messages] == ["m0", f"~summary:{receipt.seq}", "m4", "m5"]
         chat.restore("m2")
         assert shown(chat) == ["m0", f"~summary:{receipt.seq}", "m4", "m5"]

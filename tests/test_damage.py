@@ -107,14 +107,19 @@ class TestUnnoticed:
         yield store, tamperer
         tamperer.close()
 
-    @pytest.mark.parametrize("name", ["plan", "chat", "under"])
-    def test_a_tape_whose_row_is_gone_is_named(self, hurt: tuple[tape.Store, Tamperer], name: str) -> None:
-        """Entries that belong to no tape are a problem of the store, with the number that is left of their tape."""
+    @pytest.mark.parametrize(
+        ("name", "table"), [("plan", "tape_lanes"), ("chat", "tape_lanes"), ("under", "tape_forks")]
+    )
+    def test_rows_of_a_missing_tape_are_reported(
+        self, hurt: tuple[tape.Store, Tamperer], name: str, table: str
+    ) -> None:
+        """Rows whose tape does not exist are reported under the number of the tape: entries, heads and derived rows."""
         store, tamperer = hurt
         number = tamperer.tape_id(name)
         tamperer.run("DELETE FROM tape_tapes WHERE tape = ?", name)
-        found = {problem.what.split()[0] for problem in store.verify().problems if problem.tape == f"~{number}"}
-        assert {"tape_entries", "tape_heads", "a"} <= found
+        whats = [problem.what for problem in store.verify().problems if problem.tape == f"~{number}"]
+        found = {what.split()[0] for what in whats if " has rows of a tape that does not exist (" in what}
+        assert {"tape_entries", "tape_heads", table} <= found
 
     @pytest.mark.parametrize("table", OWNED)
     def test_a_row_of_no_tape_is_named_in_any_table(self, hurt: tuple[tape.Store, Tamperer], table: str) -> None:
@@ -183,32 +188,44 @@ class TestUnnoticed:
     @pytest.mark.parametrize(
         ("change", "says"),
         [
-            ("DELETE FROM tape_texts WHERE tape_id = {} AND seq = 2", "lacks the text of the entry"),
-            ("UPDATE tape_texts SET ordinal = 77 WHERE tape_id = {} AND seq = 2", "holds another text than the entry"),
-            ("UPDATE tape_texts SET lane = 77 WHERE tape_id = {} AND seq = 2", "holds another text than the entry"),
-            ("UPDATE tape_texts SET origin = 77 WHERE tape_id = {} AND seq = 2", "holds another text than the entry"),
-            ("UPDATE tape_texts SET seq = 1 WHERE tape_id = {} AND seq = 2", "holds a text that is not on the tape"),
+            ("DELETE FROM tape_texts WHERE tape_id = {} AND seq = 2", "the search index lacks the text of the entry"),
+            (
+                "UPDATE tape_texts SET ordinal = 77 WHERE tape_id = {} AND seq = 2",
+                "the text in the search index differs from the entry",
+            ),
+            (
+                "UPDATE tape_texts SET lane = 77 WHERE tape_id = {} AND seq = 2",
+                "the text in the search index differs from the entry",
+            ),
+            (
+                "UPDATE tape_texts SET origin = 77 WHERE tape_id = {} AND seq = 2",
+                "the text in the search index differs from the entry",
+            ),
+            (
+                "UPDATE tape_texts SET seq = 1 WHERE tape_id = {} AND seq = 2",
+                "the search index has a text that is not on the tape",
+            ),
         ],
         ids=["missing", "depth", "lane", "origin", "added"],
     )
-    def test_a_wrong_row_of_the_search_index_is_named(
+    def test_a_wrong_row_of_the_search_index_is_reported(
         self, hurt: tuple[tape.Store, Tamperer], change: str, says: str
     ) -> None:
-        """A text that is missing, elsewhere or too many is found, of one tape too, and a rebuild of all mends it."""
+        """A missing, misplaced or additional text is reported, also for a single tape, and rebuild() repairs it."""
         store, tamperer = hurt
         tamperer.run(change.format(tamperer.tape_id("plan")))
         for report in (store.verify(), store.verify("plan")):
-            assert f"the search index {says}" in [problem.what for problem in report.problems]
+            assert says in [problem.what for problem in report.problems]
             assert {problem.tape for problem in report.problems} <= {"plan", ""}
         store.rebuild()
         store.search("trip")
         assert store.verify().problems == []
 
     @pytest.mark.parametrize("change", ["missing", "added", "changed"])
-    def test_wrong_words_of_the_search_index_are_named(
+    def test_wrong_words_of_the_search_index_are_reported(
         self, hurt: tuple[tape.Store, Tamperer], backend: Backend, change: str
     ) -> None:
-        """Words that are missing, too many or others are found by cutting the texts into words again."""
+        """Missing, additional and changed words are reported, and rebuild() repairs them."""
         store, tamperer = hurt
         number = tamperer.tape_id("plan")
         [(position,)] = tamperer.run("SELECT position FROM tape_texts WHERE tape_id = ? AND seq = 2", number)
@@ -224,7 +241,7 @@ class TestUnnoticed:
             if change != "missing":
                 tamperer.run("INSERT INTO tape_words(rowid, words) VALUES (?, 'bogus')", position)
         found = [(problem.tape, problem.seq, problem.what) for problem in store.verify().problems]
-        assert found == [("plan", 2, "the search index holds another text than the entry")]
+        assert found == [("plan", 2, "the text in the search index differs from the entry")]
         store.rebuild()
         assert store.verify().problems == []
 

@@ -59,8 +59,8 @@ class TestHealthy:
         assert fresh(*told["mend"].split()[1:]).code == 0
         assert findings(fresh("doctor", "--quick", "--json"))["purges"]["level"] == "ok"
 
-    def test_everything_is_looked_at(self, fresh: Shell) -> None:
-        """A sound store has a line for each check, exit code 0, and nothing of the store is changed."""
+    def test_every_check_reports(self, fresh: Shell) -> None:
+        """A healthy store gets one line for each check and exit code 0, and the store is not changed."""
         family(fresh.backend.open())
         fresh("doctor")
         before = contents(fresh.backend)
@@ -74,16 +74,16 @@ class TestHealthy:
         faulty = not fresh.backend.postgres and sqlite_loses_pages()
         assert levels == {name: "warning" if name == "engine" and faulty else "ok" for name in found}
         assert found["schema"]["what"] == f"revision {REVISION}"
-        assert found["chain"]["what"] == "22 entries of 4 tapes"
+        assert found["chain"]["what"] == "22 entries on 4 tapes verified"
         # Of all tables only the notes of the last verification may differ.
         assert {name for name, rows in contents(fresh.backend).items() if rows != before[name]} <= {"tape_checks"}
 
     def test_as_text(self, lite: Shell) -> None:
-        """For people it is a line for each finding, and one more where there is something to mend."""
+        """As text, each finding is one line, followed by a line that says how to fix it."""
         lines = lite("doctor").lines
         assert lines[0] == f"ok      schema       revision {REVISION}"
         for line in lines:
-            assert line.startswith(("ok ", "warning ", " " * 21 + "mend: "))
+            assert line.startswith(("ok ", "warning ", " " * 21 + "fix: "))
 
     def test_quick(self, lite: Shell) -> None:
         """--quick reads no tape."""
@@ -159,17 +159,17 @@ class TestDamage:
         done = tape_command("-s", str(tmp_path / "x"), "doctor", "--json")
         assert (done.code, findings(done)["schema"]["mend"]) == (4, "restore the file from a backup")
 
-    def test_problems_are_told_apart(self) -> None:
-        """Every problem that verify can name is either of the view, which rebuild mends, or of the entries."""
+    def test_every_problem_of_the_view_is_listed(self) -> None:
+        """These problems lie in the view, and a rebuild repairs them; all other problems lie in the entries."""
         source = (Path(tape.__file__).parent / "db" / "maintain" / "verify_tape.py").read_text(encoding="utf-8")
         texts = [line.split('"')[1] for line in source.splitlines() if "self._drifted(" in line and '"' in line]
         assert texts == [
-            "the head is missing, the entries end at {last}",
-            "the head is not what the entries give",
-            "the status is not what the entries give",
+            "the head is missing, but the entries end at seq {last}",
+            "the head does not match the entries",
+            "the status does not match the entries",
             "a row of {named(table)} {which}",
-            "name, labels or redirect are not what the entries give",
-            "whether the tape is hidden is not what the entries give",
+            "name, labels or redirect do not match the entries",
+            "the hidden flag does not match the entries",
         ]
 
     def test_a_problem_is_what_it_says(self) -> None:
@@ -225,7 +225,7 @@ class TestThresholds:
             store.get("c").append(role="user", content="y")
             monkeypatch.setattr("tape.command.verbs.doctor._PATIENCE", 0.1)
             held = tape_command("-s", file, "doctor", "--checkpoint", "--json")
-            assert held.err == "a reader keeps the write-ahead log: end it, then try again\n"
+            assert held.err == "a long read is using the write-ahead log; end it, then run this again\n"
             reader.close()
             done = findings(tape_command("-s", file, "doctor", "--checkpoint", "--json"))["log"]
             assert (done["level"], done["what"]) == ("ok", "write-ahead log of 0 B")
@@ -344,7 +344,7 @@ class TestThresholds:
         """One that was prepared has no process to end, so it is rolled back by its name."""
         found = examination.transaction_finding(Oldest(0, 90.0, "prepared", "db", "it's"))
         assert found.mend == """psql -d db -c "ROLLBACK PREPARED 'it''s'\""""
-        assert "the feed waits for it" in found.what
+        assert found.what == "transaction \"it's\" has been prepared in database 'db' for 90 s and blocks the feed"
 
     def test_a_short_transaction_is_fine(self) -> None:
         """A transaction of a few seconds is work, not a fault."""

@@ -483,8 +483,8 @@ class TestCommand:
         assert (told["difference"]["seq"], told["against"]) == (revised.seq, first)
         text = fresh("blame", "c", "--against", str(first), "--api", "anthropic").out
         assert f"c:{revised.seq} revise by ann" in text
-        assert "it begins with all of the request recorded at" in fresh("blame", "c").out
-        assert "no context was recorded before" in fresh("blame", "c", "--at", "2").out
+        assert f"the context starts with all of the request recorded at {second}\n" in fresh("blame", "c").out
+        assert "\nno earlier context was recorded to compare with\n" in fresh("blame", "c", "--at", "2").out
 
     def test_what_cannot_be_explained_is_refused(self, fresh: Shell) -> None:
         """With one line that says why."""

@@ -242,10 +242,10 @@ class TestEntries:
         assert caught.value.field == field
 
     def test_a_bound_on_a_tape_that_is_not_listed(self, family: list[tape.Tape]) -> None:
-        """A place on an ancestor bounds only a list that has the ancestor in it; one on a stranger bounds none."""
+        """A bound on a tape whose entries are not listed is refused: an ancestor without ``inherited``, a sibling."""
         *_, grandchild = family
         for wanted in ({"after": ("root", 2)}, {"before": ("sibling", 1), "inherited": True}):
-            with pytest.raises(tape.InvalidEntry, match="not among"):
+            with pytest.raises(tape.InvalidEntry, match=r"tape '(root|sibling)' is not one of the listed tapes"):
                 list(grandchild.entries(**wanted))
 
 

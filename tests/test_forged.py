@@ -42,8 +42,8 @@ class TestOwners:
             for head in (ROOT, (2, 3, "sec")):
                 fork = opening("ann", Layer("sec", asof, 0, False), hash=hash if asof else "")
                 why = refused(ann, forged("evil", fork, *rest, head=head)).why
-                there = f"the fork needs tape 'sec' up to seq {asof}, which is not there"
-                seen = f"the entry names seq {asof + 1}, which the tape does not see"
+                there = f"the fork needs tape 'sec' up to seq {asof}, which is neither in the file nor in the store"
+                seen = f"the entry refers to seq {asof + 1}, which the tape cannot see"
                 assert why in (there, seen)
         assert contents(backend) == kept
         assert ann.tape("evil").messages() == []
@@ -487,7 +487,7 @@ class TestForged:
             keys.append(line["key"])
         made = [forged(one, *parts[0], heads=parts[1], keys=parts[2]) for one, parts in tapes.items()]
         # The parent's hashes are as they were, so that the fork's first entry still fits.
-        assert "cites another seq" in refused(elsewhere, *made).why
+        assert "cites seq 2 of tape 'agree-fork' with a different hash" in refused(elsewhere, *made).why
 
     def test_a_file_that_changes_while_it_is_read_is_refused(self, backend: Backend) -> None:
         """The second reading must give what the first one checked, or nothing is imported."""

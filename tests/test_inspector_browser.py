@@ -177,13 +177,13 @@ class TestPages:
         assert page.get_by_text("Good. Book it.").count() == 1
 
     def test_from_the_call_into_the_subagent_and_back(self, reading: Visit) -> None:
-        """A fork stands where it was made; it leads into the fork, which leads back to the parent at that point."""
+        """A fork is shown where it was made; its link opens the fork, and a link there leads back to that point."""
         page = reading.go("/t/trip")
         order = page.locator(".messages > article").evaluate_all(
             "all => all.map((each) => each.className.split(' ')[1])"
         )
         assert order[:4] == ["user", "assistant", "tool", "fork"]
-        page.get_by_role("link", name="into the fork").first.click()
+        page.get_by_role("link", name="open the fork").first.click()
         reading.arrive("**/t/trip-hotels")
         assert page.get_by_text("The Tejo is the quietest").count() == 1
         page.get_by_role("link", name="fork of trip").click()
@@ -204,7 +204,7 @@ class TestPages:
         reading.arrive("**/e/trip/23")
         assert re.fullmatch("[0-9a-f]{64}", page.locator(".hash").inner_text())
         assert "booking service answered 503" in page.locator("pre.json").inner_text()
-        page.get_by_role("link", name="Entry before").click()
+        page.get_by_role("link", name="Previous entry").click()
         page.wait_for_url("**/e/trip/22")
 
     def test_the_graph_draws_forks_and_merges(self, reading: Visit) -> None:
@@ -230,7 +230,7 @@ class TestPages:
         assert page.get_by_text("What the model would see").count() == 1
 
     def test_two_points_side_by_side_with_words_marked(self, reading: Visit) -> None:
-        """What only one side has is marked there, and equal messages are counted."""
+        """Words that only one side has are marked there, and unchanged messages are counted."""
         page = reading.go("/diff")
         page.get_by_label("From").fill("trip@15")
         page.get_by_label("To", exact=True).fill("trip@16")
@@ -238,15 +238,15 @@ class TestPages:
         reading.arrive("**/diff?a=*")
         assert "Belém" in page.locator("ins").first.inner_text()
         assert "river" in page.locator("del").first.inner_text()
-        assert page.get_by_text("3 messages the same").count() == 1
+        assert page.get_by_text("3 unchanged messages").count() == 1
 
-    def test_the_store_is_examined_live(self, reading: Visit) -> None:
-        """The health page runs the checks and lists what they find as they go."""
+    def test_the_store_is_checked_live(self, reading: Visit) -> None:
+        """The health page runs the checks and lists each finding as soon as it is known."""
         page = reading.go("/health")
         page.get_by_role("button", name="Check now").click()
-        page.wait_for_function("() => document.querySelector('#says').textContent.startsWith('Examined: ')")
+        page.wait_for_function("() => document.querySelector('#says').textContent.startsWith('Checked: ')")
         assert page.locator(".findings li.ok").count() > 0
-        assert "entries of" in page.locator(".findings").inner_text()
+        assert "entries on" in page.locator(".findings").inner_text()
 
 
 @full("postgresql")
@@ -373,7 +373,7 @@ class TestEveryone:
         assert found == {}
 
     def test_aria_snapshots(self, browser: Any, plain: Site) -> None:
-        """What a screen reader is told of each page is as it was approved; TAPE_TEST_UPDATE=1 approves anew."""
+        """The accessibility tree of each page is the kept one; TAPE_TEST_UPDATE=1 writes it again."""
         wrong = []
         with Visit(browser, plain, refused=404) as visit:
             for name, address in PAGES.items():

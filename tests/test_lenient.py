@@ -204,16 +204,16 @@ class TestAnything:
 
 
 class TestValues:
-    """What becomes what, and what is told of it."""
+    """How each value is converted, and how the report names it."""
 
     @pytest.mark.parametrize(
         ("value", "clean", "told"),
         [
-            ({"a": "cut \ud83d"}, {"a": f"cut {FFFD}"}, ["a holds half of a character"]),
-            ("\udc00", FFFD, ["value holds half of a character"]),
-            ("\ud83d\ude00", "\U0001f600", ["value holds a character in two halves"]),
-            ("a\ude00\ud83d\ude00\ud83d", f"a{FFFD}\U0001f600{FFFD}", ["value holds half of a character"]),
-            ({"\ud83d\ude00": 1}, {"\U0001f600": 1}, ["\U0001f600 key holds a character in two halves"]),
+            ({"a": "cut \ud83d"}, {"a": f"cut {FFFD}"}, ["a holds a lone surrogate"]),
+            ("\udc00", FFFD, ["value holds a lone surrogate"]),
+            ("\ud83d\ude00", "\U0001f600", ["value holds a split surrogate pair"]),
+            ("a\ude00\ud83d\ude00\ud83d", f"a{FFFD}\U0001f600{FFFD}", ["value holds a lone surrogate"]),
+            ({"\ud83d\ude00": 1}, {"\U0001f600": 1}, ["\U0001f600 key holds a split surrogate pair"]),
             ([1.5, math.nan], [1.5, None], ["[1] is nan"]),
             ({"a": [math.inf, -math.inf]}, {"a": [None, None]}, ["a[0] is inf", "a[1] is -inf"]),
             ({"a": (1, (2,))}, {"a": [1, [2]]}, ["a is a tuple", "a[1] is a tuple"]),
@@ -226,7 +226,7 @@ class TestValues:
                 {"null": 0, "true": 1},
                 ["null is a key of type NoneType", "true is a key of type bool"],
             ),
-            ({"\ud800": 1}, {FFFD: 1}, [f"{FFFD} key holds half of a character"]),
+            ({"\ud800": 1}, {FFFD: 1}, [f"{FFFD} key holds a lone surrogate"]),
             ({"a": Data(1, (2,))}, {"a": {"a": 1, "b": [2]}}, ["a is a Data", "a.b is a tuple"]),
             ({"a": Struct(1)}, {"a": {"a": 1}}, ["a is a Struct"]),
             ({"a": Dumps(1)}, {"a": {"value": 1}}, ["a is a Dumps"]),
@@ -241,8 +241,8 @@ class TestValues:
         ],
         ids=lambda value: ascii(value)[:30] if isinstance(value, list) else "",
     )
-    def test_what_becomes_of_it(self, value: Any, clean: Any, told: list[str]) -> None:
-        """Each kind of value that JSON has not."""
+    def test_each_value_is_converted_and_reported(self, value: Any, clean: Any, told: list[str]) -> None:
+        """Each kind of value that JSON does not have becomes a JSON value, and the report names its place."""
         assert tape.lenient(value) == (clean, told)
 
     def test_a_word_of_an_enum_of_words_is_a_word(self) -> None:
@@ -251,11 +251,11 @@ class TestValues:
         assert (clean["a"], type(clean["a"]), replaced) == ("yes", str, ["b is nan"])
 
     def test_no_value_is_lost_to_a_key(self) -> None:
-        """Keys that become equal stay apart."""
+        """Keys that become equal are numbered by primes, and the report names the duplicate."""
         halves = {f"x{chr(half)}": number for number, half in enumerate((0xD800, 0xDC00))}
         clean, replaced = tape.lenient({"1": "a", 1: "b", **halves})
         assert clean == {"1": "a", "1'": "b", f"x{FFFD}": 0, f"x{FFFD}'": 1}
-        assert any("twice" in one for one in replaced)
+        assert any("is a duplicate key" in one for one in replaced)
         clean, _ = tape.lenient({"\ud83d\ude00": 1, "\U0001f600": 2, Key("\ud83d\ude00"): 3})
         assert clean == {"\U0001f600": 1, "\U0001f600'": 2, "\U0001f600''": 3}
 
@@ -303,7 +303,7 @@ class TestToStrict:
     @given(python_json)
     @settings(max_examples=size(200, 2_000), deadline=None)
     def test_what_python_can_write_as_json_comes_back(self, value: Any) -> None:
-        """Every NaN, infinity and half of a character, also in keys; also what looks like a kept value."""
+        """Every NaN, infinity and lone surrogate, also in keys; also what looks like a kept value."""
         made = tape.to_strict(value)
         strict.encode(made, "value")
         assert json.dumps(tape.from_strict(made)) == json.dumps(value)
@@ -359,7 +359,7 @@ class TestToStrict:
             ([10**5_000], [hex(10**5_000)]),
         ],
     )
-    def test_what_becomes_of_it(self, value: Any, made: Any) -> None:
+    def test_each_value_is_converted_and_reported(self, value: Any, made: Any) -> None:
         """What is kept as a text is that of Python's json, and nothing is that need not be."""
         assert tape.to_strict(value) == made
 

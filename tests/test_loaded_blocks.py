@@ -183,17 +183,17 @@ class TestPrompt:
 
 
 class TestLimits:
-    """The limit of the block holds for all that is loaded at one time."""
+    """The limit of the block applies to all loaded documents together."""
 
     def test_too_much_is_refused(self, chat: tape.Tape, manuals: Manuals) -> None:
-        """Alone or with what is there; after an unload there is room."""
+        """A document over the limit, alone or with the loaded ones, is refused; after an unload it fits."""
         head = chat.info().head
-        with pytest.raises(tape.InvalidEntry, match="holds 60"):
+        with pytest.raises(tape.InvalidEntry, match="holds at most 60"):
             chat.load_block("skills", "long")
         assert chat.info().head == head
         manuals.texts |= {"a": "word " * 40, "b": "word " * 40}
         chat.load_block("skills", "a")
-        with pytest.raises(tape.InvalidEntry, match="unload something first"):
+        with pytest.raises(tape.InvalidEntry, match="unload a document first"):
             chat.load_block("skills", "b")
         chat.load_block("skills", "a")
         chat.unload_block("skills", "a")
@@ -224,7 +224,7 @@ class TestLimits:
         two = backend.open(blocks=specs(manuals)).get("chat")
         assert keys(two) == []
         one.load_block("skills", "a")
-        with pytest.raises(tape.InvalidEntry, match="holds 60"):
+        with pytest.raises(tape.InvalidEntry, match="holds at most 60"):
             two.load_block("skills", "b")
         assert keys(one) == keys(two) == ["a"]
 
@@ -556,8 +556,8 @@ class TestDeclaring:
             tape.open(tmp_path / "x.db", blocks=[tape.BlockSpec("skills", provider=provider)])
         assert list(tmp_path.iterdir()) == []
 
-    def test_what_is_async_is_refused(self, tmp_path: Path) -> None:
-        """At open; and where only the answer shows it, in words, and without a warning of something never awaited."""
+    def test_an_async_provider_is_refused(self, tmp_path: Path) -> None:
+        """At open; or at the call, if only its result is awaitable, and no coroutine is left never awaited."""
 
         class Awaited(Plain):
             async def load(self, key: str) -> str:  # type: ignore[override]
@@ -567,16 +567,16 @@ class TestDeclaring:
             def load(self, key: str) -> Any:
                 return Awaited().load(key)
 
-        with pytest.raises(tape.InvalidEntry, match="load is async"):
+        with pytest.raises(tape.InvalidEntry, match=r"load\(\) must be a plain function, not async"):
             tape.open(tmp_path / "x.db", blocks=[tape.BlockSpec("skills", provider=Awaited())])
         with (
             tape.open(":memory:", blocks=[tape.BlockSpec("skills", provider=Hidden())]) as store,
-            pytest.raises(tape.InvalidEntry, match="load of the provider of 'skills' returned something to await"),
+            pytest.raises(tape.InvalidEntry, match=r"load\(\) of the provider of 'skills' returned an awaitable"),
         ):
             store.tape("chat").load_block("skills", "one")
 
-    def test_a_label_without_room_for_a_key_is_told(self) -> None:
-        """And what a provider lists wrongly names the block that it is of."""
+    def test_a_label_too_long_for_a_key_is_refused(self) -> None:
+        """An invalid document in a provider's list is reported with the name of its block."""
 
         class Wrong(Plain):
             def list(self) -> Any:
@@ -588,16 +588,16 @@ class TestDeclaring:
             with pytest.raises(tape.InvalidEntry, match="at most 238 characters") as caught:
                 chat.load_block("l" * 240, "one")
             assert caught.value.field == "label"
-            assert "provider of 'skills' lists what cannot be shown: document" in (chat.context().prompt or "")
+            assert "provider of 'skills' lists an invalid document: document" in (chat.context().prompt or "")
 
-    def test_a_label_that_could_be_a_document_is_refused(self, tmp_path: Path) -> None:
-        """Two blocks of which one could hold the other."""
+    def test_a_label_that_clashes_with_documents_is_refused(self, tmp_path: Path) -> None:
+        """A label may not begin with the label of a block that has a provider, and a slash."""
         blocks = [tape.BlockSpec("a", provider=Plain()), tape.BlockSpec("a/b")]
-        with pytest.raises(tape.InvalidEntry, match="could be a document"):
+        with pytest.raises(tape.InvalidEntry, match="clashes with the documents of block 'a'"):
             tape.open(tmp_path / "x.db", blocks=blocks)
 
-    def test_a_program_does_not_write_it(self, chat: tape.Tape) -> None:
-        """Neither the list nor a document."""
+    def test_a_block_with_a_provider_is_not_written(self, chat: tape.Tape) -> None:
+        """Writes to its list or to a document are refused, and documents are not loaded into other blocks."""
         head = chat.info().head
         for label in ("skills", "skills/pdf"):
             for write in (chat.set_block, chat.append_block):
@@ -605,7 +605,7 @@ class TestDeclaring:
                     write(label, "x")
             with pytest.raises(tape.InvalidEntry, match="unload_block"):
                 chat.remove_block(label)
-        with pytest.raises(tape.InvalidEntry, match="no block with a provider"):
+        with pytest.raises(tape.InvalidEntry, match="is not a block with a provider"):
             chat.load_block("memory", "pdf")
         assert chat.info().head == head
 

@@ -28,7 +28,7 @@ class TestFinding:
         first = shell("ls", "-n", "3", "--json").json
         rest = shell("ls", "-n", "3", "--cursor", first["cursor"], "--json").json
         assert [one["id"] for one in rest["tapes"]] == ["chat"]
-        assert shell("ls", "-n", "3").err.startswith(f"there are more: tape ls --cursor {first['cursor']} --store ")
+        assert shell("ls", "-n", "3").err.startswith(f"next page: tape ls --cursor {first['cursor']} --store ")
 
     def test_info(self, shell: Shell) -> None:
         """info tells status, family and anchor."""
@@ -50,16 +50,16 @@ class TestFinding:
         assert shell("info", "Lisbon", "--json").json["id"] == "chat"
         assert shell("info", "hote", "--json").json["id"] == "hotels"
 
-    def test_two_of_a_name_are_told_apart(self, lite: Shell) -> None:
+    def test_a_name_of_two_tapes_is_ambiguous(self, lite: Shell) -> None:
         """A name that two tapes have is refused with both ids."""
         store = lite.backend.open()
         for id in ("one", "two"):
             store.create(id, name="same")
         done = lite("info", "same")
-        assert (done.code, done.err) == (3, "tape: 2 tapes go by 'same': two, one; give the id, or more of it\n")
+        assert (done.code, done.err) == (3, "tape: 'same' matches 2 tapes: two, one; use a full id\n")
 
     def test_search(self, shell: Shell) -> None:
-        """search prints hits with their places; nothing found is no error."""
+        """search prints hits with their places; a search without matches succeeds."""
         hits = shell("search", "night train", "--json").json
         assert [(one["tape"], one["role"]) for one in hits] == [
             ("chat", "assistant"),
@@ -71,7 +71,7 @@ class TestFinding:
         ]
         assert shell("search", "night train").lines[-1] == "trains:2 assistant The «night» «train» has berths."
         none = shell("search", "zeppelin")
-        assert (none.code, none.out, none.err) == (0, "", "nothing found\n")
+        assert (none.code, none.out, none.err) == (0, "", "no matches\n")
 
     def test_anchors(self, shell: Shell) -> None:
         """anchors lists checkpoints with their summaries."""
@@ -289,17 +289,17 @@ class TestReading:
         """The stepper reads commands from a pipe as well."""
         done = shell("replay", "chat", "--step", "--at", "7", stdin="n\nd\n99\nq\n")
         assert done.lines == [
-            "replay chat from 1 to 13; h for help, q to leave",
+            "replay chat from 1 to 13; h for help, q to quit",
             "7 append user: By train, please.",
             "[7/13] 8 revise m -> user: By night train, please.",
             "    ~ 7 user: By {+night +}train, please.",
             "[8/13] ~ 7 user: By {+night +}train, please.",
-            "[8/13] there is no seq 99 between 1 and 13",
+            "[8/13] seq 99 is not between 1 and 13",
             "[8/13] ",
         ]
 
     def test_diff_of_two_runs(self, fresh: Shell) -> None:
-        """Tapes that are no family are compared by what they say: where they part, and what only one of them has."""
+        """Unrelated tapes are compared by content: where they diverge, and which messages only one of them has."""
 
         def run(id: str, city: str, result: str, answer: str) -> None:
             call = {"id": f"call-{id}", "type": "function", "function": {"name": "weather", "arguments": city}}
@@ -330,7 +330,7 @@ class TestReading:
         assert found["same_up_to"] == {"a": 3, "b": 3}
         assert [one["seq"] for one in found["added"]] == [one["seq"] for one in found["retracted"]] == [4, 5]
         same = fresh("diff", "worked", "again", "--exit-code")
-        assert (same.code, same.out, same.err) == (0, "", "no difference\n")
+        assert (same.code, same.out, same.err) == (0, "", "no differences\n")
         fresh("append", "other", "Hi", "--create")
         assert fresh("diff", "other", "worked").lines[2] == "different from the first message on"
 
@@ -347,7 +347,7 @@ class TestReading:
         forks = shell("diff", "hotels", "trains", "--json").json
         assert [one["message"]["content"] for one in forks["added"]] == ["The night train has berths."]
         same = shell("diff", "chat", "chat@13", "--exit-code")
-        assert (same.code, same.out, same.err) == (0, "", "no difference\n")
+        assert (same.code, same.out, same.err) == (0, "", "no differences\n")
         assert shell("diff", "chat@2", "chat", "--exit-code").code == 1
 
     def test_a_tape_with_an_at_sign(self, lite: Shell) -> None:

@@ -304,4 +304,4 @@ class TestWentOn:
         tamperer.close()
         target.rebuild("chat")
         (problem,) = target.verify().problems
-        assert (problem.tape, "cites another seq" in problem.what) == ("fork", True)
+        assert (problem.tape, "of tape 'chat' with a different hash" in problem.what) == ("fork", True)

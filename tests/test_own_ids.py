@@ -111,7 +111,7 @@ class TestAppending:
             ([item("a"), item("b")], [None, "a"], "ids[1]"),
         ):
             for write in (chat.extend, chat.replace_history):
-                with pytest.raises(tape.InvalidEntry, match="before it in the batch") as caught:
+                with pytest.raises(tape.InvalidEntry, match="an earlier message of the batch already") as caught:
                     write(given, ids=ids)
                 assert caught.value.field == field
                 assert ("pass ids=" in caught.value.why) == field.startswith("messages")
@@ -444,12 +444,13 @@ class TestStored:
         assert {entry.version for entry in chat.entries(kinds=["append"])} == {2}
 
     def test_a_message_without_any_id_is_refused_and_named(self, chat: tape.Tape) -> None:
-        """Neither in the payload nor in the key: no file can bring such an entry in, and no reader makes one up."""
+        """An entry without an id in its payload or its key is neither imported nor decoded."""
         entry = payloads.Append(message={"role": "user", "content": "x"}, aliased=True)
         lines = forging.forged("t", payloads.Open(), entry, heads=[(0, 0, None), (2, 1, None)], keys=["k0", "k1"])
-        with tape.open(":memory:") as store, pytest.raises(tape.ImportFailed, match="the id of the message"):
+        why = "neither the payload nor the key 'k1' contains the message id"
+        with tape.open(":memory:") as store, pytest.raises(tape.ImportFailed, match=why):
             store.import_(forging.file(lines))
-        with pytest.raises(tape.Corrupt, match="the id of the message"):
+        with pytest.raises(tape.Corrupt, match=why):
             payloads.body_of("append", 2, b'{"message":{}}', "k1")
         for bad in ("~m:", "~#abc", ""):
             with pytest.raises(tape.Corrupt):

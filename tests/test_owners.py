@@ -329,7 +329,7 @@ ACROSS: dict[str, Call] = {
     "tapes": lambda s: {info.id for info in s.tapes()},
     "doctor": lambda s: (
         {"mine", "my-fork"}
-        if any(found.check == "chain" and found.what.endswith("of 2 tapes") for found in s.doctor())
+        if any(found.check == "chain" and found.what.endswith("on 2 tapes verified") for found in s.doctor())
         else s.doctor()
     ),
     "retain": lambda s: set(s.retain(older_than=LATER).tapes),
@@ -416,8 +416,8 @@ class TestStores:
         seen.unchanged()
 
     @pytest.mark.parametrize("name", ACROSS)
-    def test_s4_calls_that_look_at_all(self, seen: Seen, name: str) -> None:
-        """Of calls that name no tape the answer is made of the owner's tapes alone."""
+    def test_s4_calls_without_a_tape_id(self, seen: Seen, name: str) -> None:
+        """Calls that take no tape id return only the owner's tapes."""
         assert ACROSS[name](seen.ann) == {"mine", "my-fork"}
         seen.unchanged()
 

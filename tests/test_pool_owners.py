@@ -178,8 +178,8 @@ class TestOwners:
         with pytest.raises(tape.InvalidEntry):
             tape.open_pool(**{"place": home, **options})
 
-    def test_s4_an_owner_cannot_say_where_another_s_tapes_are(self, databases: Databases, pool: tape.Pool) -> None:
-        """The ids of the pool's records are refused to owners, and one made around the pool says nothing."""
+    def test_s4_an_owner_cannot_move_another_owner_s_tapes(self, databases: Databases, pool: tape.Pool) -> None:
+        """Owners cannot write the records of the pool, and a record written around the pool has no effect."""
         pool.scoped("owner0").tape("chat").append(role="user", content="mine")
         record = owner_record("owner0")
         other = pool.scoped("owner3")
@@ -192,7 +192,7 @@ class TestOwners:
             lambda: other.create(record),
             lambda: other.import_(io.BytesIO(file.getvalue())),
         ):
-            with pytest.raises(tape.InvalidEntry, match="pool's own records"):
+            with pytest.raises(tape.InvalidEntry, match="reserved for the records of a pool"):
                 call()
         around = databases.backends["north"].open(owner="owner3")
         around.create(record).end("moved to south")

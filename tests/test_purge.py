@@ -465,7 +465,7 @@ class TestRetain:
         assert (told.tapes, told.kept) == (["t0", "young", "t3"], {})
         store.get("young").event("seen")
         told = store.retain(older_than=timedelta(days=5), status="active", dry_run=False)
-        assert (told.tapes, told.kept) == (["t3"], {"t0": "its fork 'young' is not to go"})
+        assert (told.tapes, told.kept) == (["t3"], {"t0": "its fork 'young' must be kept"})
         assert store.verify().problems == []
 
     def test_s10_linked_forks_stay_with_their_parent(self, store: tape.Store, clock: Clock) -> None:
@@ -498,7 +498,7 @@ class TestRetain:
 
         monkeypatch.setattr(Transaction, "one", counting)
         told = store.retain(older_than=timedelta(days=5))
-        assert told.kept == {f"c{n}": "its fork 'c39' is not to go" for n in range(39)}
+        assert told.kept == {f"c{n}": "its fork 'c39' must be kept" for n in range(39)}
         assert len(looked) < 3 * 40
 
     def test_s10_old_branches_of_a_family_that_stays_go(self, backend: Backend, clock: Clock) -> None:
@@ -515,7 +515,7 @@ class TestRetain:
         for dry_run in (True, False):
             told = store.retain(older_than=timedelta(days=5), dry_run=dry_run)
             assert sorted(told.tapes) == ["left/old", "left/old/deep", "left/young/old", "right", "right/deep"]
-            assert told.kept == dict.fromkeys(("root", "left"), "its fork 'left/young' is not to go")
+            assert told.kept == dict.fromkeys(("root", "left"), "its fork 'left/young' must be kept")
         assert sorted(info.id for info in store.list()) == ["left", "left/young", "root"]
         assert store.verify().problems == []
 

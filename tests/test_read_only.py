@@ -499,7 +499,7 @@ class TestFiles:
                         assert reader.ask() == f"{number} ['tail'] True True"
                 assert reader.ask() == f"{number} ['tail'] True True"
 
-    def test_a_log_without_its_memory_is_told(self, locked: Path) -> None:
+    def test_a_log_without_its_shm_file_is_an_error(self, locked: Path) -> None:
         """Commits that are in a log alone are never left out silently: they are read, or it is an error."""
         path = locked / "store.db"
         with tape.open(path) as store:
@@ -509,9 +509,19 @@ class TestFiles:
             for end in ("", "-wal"):
                 shutil.copy(f"{path}{end}", f"{folder / 'store.db'}{end}")
         folder.chmod(0o555)
-        told = r"StoreFailed.*-wal' holds commits.*copy both"
+        told = r"UnreadableLog.*-wal' holds commits.*copy both files"
         with closing(Asked(folder / "store.db")) as reader, pytest.raises(AssertionError, match=told):
             reader.ask()
+        whose = AS_NOBODY if os.geteuid() == 0 else []
+        done = subprocess.run(
+            [*whose, sys.executable, "-m", "tape.command", "--store", str(folder / "store.db"), "ls"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (6, "")
+        assert f"{str(folder / 'store.db-wal')!r} holds commits" in done.stderr
         folder.chmod(0o755)
         with tape.open(folder / "store.db", read_only=True) as store:
             assert len(store.get("chat").messages()) == 31

@@ -226,10 +226,12 @@ class TestDemo:
 
     def test_fails_with_a_message(self, tmp_path: Path) -> None:
         """A store that cannot be opened gives one line on stderr and status 1."""
-        done = demo(str(tmp_path / "missing" / "demo.db"))
+        folder = tmp_path / "missing"
+        path = str(folder / "demo.db")
+        done = demo(path)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("FAILED: the folder")
-        assert done.stderr.count("\n") == 1
+        problem = f"the folder {str(folder)!r} does not exist; create the folder first"
+        assert done.stderr == f"FAILED: cannot open the store {path!r}: {problem}\n"
 
     def test_refuses_what_it_does_not_know(self) -> None:
         """An unknown option gives the usage and status 1."""
@@ -245,14 +247,14 @@ class TestDemo:
         os.close(writer)
         assert (done.returncode, done.stderr) == (0, b"")
 
-    def test_a_claim_that_does_not_hold_ends_it(
+    def test_a_false_claim_ends_the_demo(
         self, store: tape.Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """A step whose claim is false ends the demo with the claim as its message."""
         monkeypatch.setattr(tape.Tape, "merge", lambda self, child: None)
         with pytest.raises(SystemExit) as ended:
             story(store)
-        assert ended.value.code == "FAILED: the parent shows 6"
+        assert ended.value.code == "FAILED: the parent shows 6 messages"
 
     def test_runs_on_every_backend(self, store: tape.Store, capsys: pytest.CaptureFixture[str]) -> None:
         """The demo tells the same story on SQLite and on PostgreSQL."""

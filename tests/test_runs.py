@@ -633,7 +633,7 @@ class TestStored:
         assert (caught.value.path, caught.value.recorded, caught.value.given) == ("/messages/0/id", "one", "two")
 
 
-def test_nothing_is_kept_of_a_run_that_is_over(chat: tape.Tape) -> None:
+def test_an_ended_run_refuses_calls_and_is_freed(chat: tape.Tape) -> None:
     """A run that ended refuses further calls, and no context variable holds on to it."""
     with tape.record(chat) as run:
         tool = run.tool(lambda: 1, name="t", effect="read")
@@ -641,5 +641,5 @@ def test_nothing_is_kept_of_a_run_that_is_over(chat: tape.Tape) -> None:
     with pytest.raises(tape.InvalidEntry, match="has ended"):
         tool()
     gc.collect()
-    with pytest.raises(tape.InvalidEntry, match="not begun"):
+    with pytest.raises(tape.InvalidEntry, match="has not started"):
         tape.record(chat).tool(lambda: 1)

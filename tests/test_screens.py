@@ -83,7 +83,7 @@ class TestStepper:
             assert terminal.style("Tuesday")[0] == "green"
             assert terminal.style("Monday") == ("red", False, True)
             terminal.type("v/drop_old\r")
-            terminal.wait("there is no other match that way")
+            terminal.wait("no other match in that direction")
             terminal.type("<m")
             terminal.wait("> 4 ")
             terminal.type("greview\r")

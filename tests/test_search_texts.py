@@ -277,7 +277,7 @@ class TestLargeTexts:
         assert store.search("zebra") == hits
         assert read == [3]
         assert [problem.what for problem in store.verify().problems] == [
-            "the search index holds another text than the entry"
+            "the text in the search index differs from the entry"
         ]
 
     def test_s8_texts_with_very_many_words_are_indexed_in_smaller_batches(self, store: tape.Store) -> None:

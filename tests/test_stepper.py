@@ -59,10 +59,10 @@ class TestMachine:
         shown = stepper.do(typed)
         assert (shown.what, bool(shown.text), stepper.seq) == ("say", True, 5)
 
-    def test_the_ends_are_told(self) -> None:
-        """Beyond the first and the last entry there is nothing."""
-        assert Stepper(1, 9, 9).do("n") == Shown("say", "this is the last entry")
-        assert Stepper(1, 9).do("b") == Shown("say", "this is the first entry")
+    def test_the_ends_are_reported(self) -> None:
+        """A step beyond the first or the last entry says so."""
+        assert Stepper(1, 9, 9).do("n") == Shown("say", "already at the last entry")
+        assert Stepper(1, 9).do("b") == Shown("say", "already at the first entry")
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.text(max_size=8) | st.integers(-20, 20).map(str)), st.integers(1, 5), st.integers(0, 10))
@@ -168,7 +168,7 @@ class TestColours:
         """In a terminal verify shows a bar, which it takes away; NO_COLOR leaves the text plain."""
         code, sent = in_terminal(store, "verify", NO_COLOR="1")
         assert (code, "verifying" in sent) == (0, True)
-        assert plain(sent).splitlines()[-1] == "22 entries of 4 tapes: nothing wrong"
+        assert plain(sent).splitlines()[-1] == "22 entries of 4 tapes: no problems"
         assert "\x1b[2K" in sent
 
     def test_purge_asks_a_person(self, store: str) -> None:

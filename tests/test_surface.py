@@ -281,6 +281,9 @@ class TestTwins:
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SUMMARY = tape.Summary(
+    text="so far", seq=3, first="m1", last="m2", covers=["m1", "m2"], stale=False, tape="t", span=(1, 2), lo=1, hi=2
+)
 
 FACTS: dict[str, tuple[Any, ...]] = {
     "InvalidEntry": ("field", "why"),
@@ -294,7 +297,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "ProvenanceConflict": ("t", "k", 3, "stored", "given"),
     "HeadMoved": ("t", 1, 2),
     "ViewMoved": ("t", 1, 2),
-    "SummaryMoved": ("t", None, {"seq": 3}),
+    "SummaryMoved": ("t", None, SUMMARY),
     "MergeConflict": ("t", "child", ["a", "b"]),
     "BudgetExceeded": (10, 20),
     "Corrupt": ("t", 3, "what"),

@@ -66,13 +66,13 @@ class TestPager:
             assert terminal.end() == 0
             assert terminal.screen[0].startswith(f"{paged}TAPE ")
 
-    def test_a_remark_comes_after_the_pager(self, story: str) -> None:
-        """What is said beside the data does not run into what the pager shows."""
+    def test_a_note_comes_after_the_pager(self, story: str) -> None:
+        """A note on stderr appears below the output of the pager, not inside it."""
         with Terminal("--store", story, "ls", "-n", "1", "--color", "never", PAGER="sed s/^../A:/") as terminal:
             assert terminal.end() == 0
             rows = [row for row in terminal.screen if row]
         assert [row[:2] for row in rows[:2]] == ["A:", "A:"]
-        assert rows[2].startswith("there are more: tape ls --cursor")
+        assert rows[2].startswith("next page: tape ls --cursor")
 
     def test_a_pipe_has_none(self, story: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Output to a program or a file is never paged."""
@@ -109,10 +109,10 @@ class TestColours:
             monkeypatch.setenv(name, value)
         assert ("\x1b[" in tape_command("--store", story, "ls", *option).out) is colours
 
-    def test_a_wrong_word(self, story: str) -> None:
-        """--color takes three words."""
+    def test_an_invalid_color(self, story: str) -> None:
+        """--color takes auto, always or never."""
         done = tape_command("--store", story, "--color", "red", "ls")
-        assert (done.code, done.err) == (2, "tape: --color: 'red' is unknown; one of auto, always, never\n")
+        assert (done.code, done.err) == (2, "tape: --color: invalid value 'red'; choose one of: auto, always, never\n")
 
 
 class TestWidths:
@@ -259,9 +259,9 @@ class TestLog:
         assert [entry["seq"] for entry in done.json] == seqs
 
     def test_a_wrong_expression(self, story: str) -> None:
-        """An expression that is none is one line."""
+        """An invalid regular expression gives one line on stderr."""
         done = tape_command("--store", story, "log", SESSION, "--grep", "(")
-        assert (done.code, done.err[:44]) == (2, "tape: --grep: '(' is no regular expression: ")
+        assert (done.code, done.err[:46]) == (2, "tape: --grep: invalid regular expression '(': ")
 
     def test_the_same_on_both_engines(self, shell: Shell) -> None:
         """What is chosen does not depend on the database."""

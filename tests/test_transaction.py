@@ -496,7 +496,7 @@ class TestRefusals:
         assert texts(store.tape("a")) == ["x"]
 
     def test_the_store_itself_inside(self, store: tape.Store) -> None:
-        """A function that writes with the store it closes over is told so at once, instead of waiting for itself."""
+        """A function that writes with the outer store gets an error at once, instead of waiting for itself."""
         for call in (
             lambda: store.tape("a").append(role="user", content="lost"),
             lambda: store.tape("b").extend([{"content": "lost"}]),
@@ -506,9 +506,7 @@ class TestRefusals:
 
             def fn(inside: tape.Store, call: Callable[[], Any] = call) -> None:
                 inside.tape("a").append(role="user", content="x")
-                with pytest.raises(
-                    tape.StoreFailed, match="call the store that the transaction passes to your function"
-                ):
+                with pytest.raises(tape.StoreFailed, match="use the store that the transaction passes"):
                     call()
 
             store.transaction(fn)
@@ -516,11 +514,11 @@ class TestRefusals:
         assert store.tape("b").info().head == 0
 
     def test_closing_inside(self, store: tape.Store) -> None:
-        """A function that closes the store is told that it cannot, and can go on."""
+        """A function that closes the store gets an error, and can go on."""
 
         def fn(inside: tape.Store) -> None:
             inside.tape("a").append(role="user", content="x")
-            with pytest.raises(tape.StoreFailed, match="closed from inside"):
+            with pytest.raises(tape.StoreFailed, match="cannot be closed inside a write or a transaction"):
                 store.close()
             inside.tape("a").append(role="user", content="y")
 

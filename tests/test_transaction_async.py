@@ -291,7 +291,7 @@ class TestRefusals:
                         lambda: asyncio.create_task(store.create("b")),
                     ]
                     for call in calls:
-                        with pytest.raises(tape.StoreFailed, match="from inside"):
+                        with pytest.raises(tape.StoreFailed, match="inside a transaction"):
                             await call()
                     assert await store.tape("a").messages() == []
 
@@ -310,7 +310,7 @@ class TestRefusals:
 
                 async def fn(inside: tape.AsyncStore) -> None:
                     await inside.tape("a").append(role="user", content="x")
-                    with pytest.raises(tape.StoreFailed, match="from inside"):
+                    with pytest.raises(tape.StoreFailed, match="inside a transaction"):
                         await store.tape("a").messages()
 
                 await store.transaction(fn)

@@ -293,7 +293,7 @@ class TestRefusal:
             assert store.verify().ok
         assert min(outcomes.values()) > 10
 
-    def test_half_a_character(self, tmp_path: Path) -> None:
+    def test_a_lone_surrogate(self, tmp_path: Path) -> None:
         """A log whose program cut a character in half is imported, with the line as it was; elsewhere it is refused."""
         half = '{"type": "user", "uuid": "u1", "sessionId": "s", "message": {"role": "user", "content": "cut \\ud83d"}}'
         file = tmp_path / "half.jsonl"
@@ -306,7 +306,7 @@ class TestRefusal:
             assert entry.meta["tape.raw"] == half
             assert import_transcript(store, "claude-code", file)[0].added == 0
             file.write_text('{"role": "user", "content": "\\ud83d"}\n')
-            with pytest.raises(tape.ImportFailed, match="half of a character"):
+            with pytest.raises(tape.ImportFailed, match="a lone surrogate"):
                 import_transcript(store, "openai", file, strict=True)
             item = '{"type": "response_item", "payload": {"type": "message", "role": "user", "content": "\\udc00"}}\n'
             file.write_text('{"type": "session_meta", "payload": {"id": "c"}}\n' + item)

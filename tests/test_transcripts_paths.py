@@ -143,14 +143,14 @@ class TestCommand:
         assert both.code == 4
         assert [len(one["problems"]) for one in json.loads(both.out)] == [0, 1]
 
-    def test_other_branches_are_told(self, lite: Shell, home: Path) -> None:
+    def test_other_branches_are_counted(self, lite: Shell, home: Path) -> None:
         """info and cat say how many messages are not on the path."""
         file = home / "s.jsonl"
         file.write_text(message("u1", None, "One") + message("u2", "u1", "Two") + message("u3", None, "Three"))
         lite("import", str(file))
         assert "3 in the view, 2 messages on 1 other branch, 1 root among them" in lite("info", "s").out
         assert lite("cat", "s").err == (
-            "2 messages on 1 other branch, 1 root among them; cat --branch MESSAGE prints one\n"
+            "2 messages on 1 other branch, 1 root among them; print one with --branch MESSAGE\n"
         )
 
 

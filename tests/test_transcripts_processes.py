@@ -118,15 +118,15 @@ class TestTheSameTapes:
         assert [(done.added, done.known) for file in files for done in file.tapes] == [(1, 20)] * 10
         assert len(started) == 2
 
-    def test_a_step_that_is_refused(self, backend: Backend, folder: Path) -> None:
-        """Composed elsewhere, it is read again from the file, and kept beside the others."""
+    def test_a_refused_record(self, backend: Backend, folder: Path) -> None:
+        """A record that a process prepared and the store refuses is reported with its line; the others are imported."""
         store = backend.open()
         store.create("s3", meta={"imported": {"format": "claude-code"}}).append(
             {"role": "user", "content": "Mine"}, id="s3-7", key="claude-code:s3-7"
         )
         files = {Path(file.path).name: file for file in import_paths(store, [folder])}
         assert [problem.line for problem in files["s3.jsonl"].problems] == [8]
-        assert "differs from what was imported before" in files["s3.jsonl"].problems[0].reason
+        assert "differs from the record that was imported as seq 2 of tape 's3'" in files["s3.jsonl"].problems[0].reason
         assert [done.added for done in files["s3.jsonl"].tapes] == [20]
         assert sum(len(file.problems) for file in files.values()) == 1
         assert store.verify().ok

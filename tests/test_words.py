@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def test_messages_have_no_odd_phrases() -> None:
         if text not in EXCEPTIONS and (hits := odd_phrases(text))
     }
     assert odd == {}
+
+
+def test_every_placeholder_is_filled() -> None:
+    """No string that is not an f-string contains a placeholder such as {name}; templates have several lines."""
+    unfilled = [
+        f"{source.relative_to(ROOT)}:{line}: {text}"
+        for source in sorted((ROOT / "tape").rglob("*.py"))
+        for line, text in messages(source)
+        if re.search(r"\{[a-z_][\w.]*\}", text) and " " in text and "\n" not in text
+    ]
+    assert unfilled == []
 
 
 def test_every_exception_is_needed() -> None:

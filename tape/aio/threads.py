@@ -82,8 +82,8 @@ class Workers(ABC):
         for transaction in inside.get():
             if transaction.of is self and not transaction.over:
                 raise StoreFailed(
-                    "this store was called from inside one of its own transactions; "
-                    "call the store that the transaction passes to your function"
+                    "a call was started inside a transaction of the same store; "
+                    "use the store that the transaction passes to your function"
                 )
 
 

@@ -95,9 +95,7 @@ def find_tape(store: tape.Store, named: str) -> tape.Tape:
             return store.get(roots[0].id)
         if roots:
             ids = ", ".join(info.id for info in roots[:3]) + (", ..." if len(roots) > 3 else "")
-            raise Failure(
-                f"{named!r} matches {count(len(roots), 'tape')}: {ids}", "use the full id, or more of it", NOT_FOUND
-            )
+            raise Failure(f"{named!r} matches {count(len(roots), 'tape')}: {ids}", "use a full id", NOT_FOUND)
     # It raises the error for an id that does not exist, or that is not valid.
     return store.get(named)
 

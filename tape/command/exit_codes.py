@@ -71,6 +71,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
     """Return the exit code and hint of each error. A class comes before its base class."""
     # Imported here because it loads SQLAlchemy, which is loaded already when a store raised an error.
     from tape.db.engine.connect import LeftoverLog, Unreachable, Unwritable
+    from tape.db.transfer.importer import PurgedId
 
     return [
         (tape.InvalidEntry, USAGE, None),
@@ -79,10 +80,11 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.UnknownMessage, NOT_FOUND, "see: tape cat TAPE"),
         (tape.UnknownEntry, NOT_FOUND, "see: tape log TAPE"),
         (tape.Corrupt, DAMAGED, "see: tape verify TAPE"),
+        (PurgedId, DAMAGED, "nothing was imported; add --reuse to use the id again"),
         (tape.ImportFailed, DAMAGED, "nothing was imported; if the file is damaged, export the tape again"),
         (tape.SchemaTooNew, SCHEMA, None),
         (tape.SchemaTooOld, SCHEMA, None),
-        (tape.StoreBusy, UNAVAILABLE, "another process is writing: try again later"),
+        (tape.StoreBusy, UNAVAILABLE, "another process is writing; try again later"),
         (tape.CommitUnknown, UNAVAILABLE, "check the tape first; a retry is safe only with the same --key"),
         (Unreachable, UNAVAILABLE, "check the address and the credentials, and that the server is running"),
         (LeftoverLog, FAILED, None),
@@ -91,9 +93,10 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.ReadOnly, FAILED, "check the permissions of the file and its folder, or of the PostgreSQL role"),
         (tape.TablesTaken, FAILED, "use another file, or on PostgreSQL another --schema"),
         (tape.StoreFailed, UNAVAILABLE, "see: tape doctor"),
-        (tape.HeadMoved, FAILED, "someone else wrote first: read the tape, then decide whether to retry"),
+        (tape.HeadMoved, FAILED, "read the tape again, then decide whether to retry"),
         (tape.ProvenanceConflict, FAILED, "use a new --key for new content"),
         (tape.MergeConflict, FAILED, "choose a side with --on-conflict ours or --on-conflict theirs"),
+        (tape.TapeExists, FAILED, "choose another id"),
         (tape.TapeInUse, FAILED, "purge those tapes first, or add --forks"),
         (tape.BudgetExceeded, FAILED, "raise --budget"),
     ]
@@ -101,12 +104,12 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
 
 def words(error: tape.TapeError) -> str:
     """Return the message of a library's error for the one line that the command prints."""
-    if isinstance(error, tape.TapeHidden):
-        # The library names its own call, unhide().
-        return f"tape {error.tape!r} is hidden" + (f" ({error.reason})" if error.reason else "")
     if isinstance(error, tape.InvalidEntry) and error.field == "tape":
         # The line begins with the name of the command, which is the same word.
         return error.why
+    if judge(error)[1] is not None:
+        # The library's advice names arguments of its calls. The hint says the same with the options of the command.
+        return str(error).removesuffix(f"; {error._advice}")
     return str(error)
 
 

@@ -220,12 +220,15 @@ _LARGEST = 2**63 - 1
 """The largest number that a database holds."""
 
 
-def _check_numbers(arguments: dict[str, Any]) -> None:
+def _check_numbers(context: typer.Context, arguments: dict[str, Any]) -> None:
     """Raise Failure for a number that no database can hold."""
-    for value in arguments.values():
+    for parameter in context.command.params:
+        value = arguments.get(parameter.name or "")
         if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+            written = parameter.opts[0]
+            title = written if written.startswith("-") else written.upper()
             shown = str(value) if len(str(value)) < 40 else f"{str(value)[:20]}..."
-            raise Failure(f"the number {shown} is out of range", f"use at most {_LARGEST}", USAGE)
+            raise Failure(f"{title}: {shown} is out of range", f"use at most {_LARGEST}", USAGE)
 
 
 def _carry_out(session: Session, run: Callable[[], None]) -> None:
@@ -280,7 +283,7 @@ def command(
             check_choice(picked["color"], COLORS, "--color")
             arguments.pop("debug", None)
             as_json = bool(arguments.pop("as_json", False))
-            _check_numbers(arguments)
+            _check_numbers(context, arguments)
             if writes:
                 options = {title: arguments.pop(title) for title in writes}
                 arguments["options"] = options | {"meta": json_object(options["meta"], "--meta")}

@@ -95,10 +95,10 @@ class Session:
             raise Failure(problem, "repair the link, or remove it", NOT_FOUND)
         if not path.exists() and not path.resolve().parent.is_dir():
             folder = str(path.resolve().parent)
-            why = "is not a folder" if os.path.lexists(folder) else "does not exist"
-            raise Failure(
-                f"there is no store at {self.shown!r}: {folder!r} {why}", "create the folder first", NOT_FOUND
-            )
+            problem = f"there is no store at {self.shown!r}"
+            if os.path.lexists(folder):
+                raise Failure(f"{problem}: {folder!r} is not a folder", "name another path", NOT_FOUND)
+            raise Failure(f"{problem}: the folder {folder!r} does not exist", "create the folder first", NOT_FOUND)
 
     def absent(self, state: StoreState, or_else: str = "") -> Failure:
         """Return the error that there is no store; its hint ends with what else can be done."""

@@ -113,9 +113,11 @@ class TapeHidden(TapeNotFound):
     ``store.tape(id).unhide()`` shows it again.
     """
 
+    _advice = "unhide() shows it again"
+
     def __init__(self, tape: str, reason: str | None = None) -> None:
         because = f" ({reason})" if reason else ""
-        TapeError.__init__(self, f"tape {tape!r} is hidden{because}; unhide() shows it again")
+        TapeError.__init__(self, f"tape {tape!r} is hidden{because}; {self._advice}")
         self.tape = tape
         self.reason = reason
 
@@ -128,10 +130,12 @@ class TapeExists(TapeError):
     """
 
     def __init__(self, tape: str, *, purged: bool = False, hidden: bool = False) -> None:
-        what = "already exists, but is hidden; unhide() shows it again" if hidden else "already exists"
+        what = "already exists"
         if purged:
-            what = "was purged; pass reuse=True to use the id again"
-        super().__init__(f"tape {tape!r} {what}")
+            what, self._advice = "was purged", "pass reuse=True to use the id again"
+        elif hidden:
+            what, self._advice = "already exists, but is hidden", "unhide() shows it again"
+        super().__init__(f"tape {tape!r} {what}" + (f"; {self._advice}" if self._advice else ""))
         self.tape = tape
         self.purged = purged
         self.hidden = hidden
@@ -144,9 +148,11 @@ class TapeInUse(TapeError):
     it, and the others keep what they inherit.
     """
 
+    _advice = "purge them first, or hide() this one instead"
+
     def __init__(self, tape: str, by: Sequence[str]) -> None:
         named = ", ".join(repr(name) for name in by[:5]) + (", …" if len(by) > 5 else "")
-        super().__init__(f"tape {tape!r} is used by {named}; purge them first, or hide() this one instead")
+        super().__init__(f"tape {tape!r} is used by {named}; {self._advice}")
         self.tape = tape
         self.by = list(by)
 
@@ -195,8 +201,10 @@ class UnknownEntry(TapeError):
 class ProvenanceConflict(TapeError):
     """The key was already used for other content. Use a new key for new content; a retry never helps."""
 
+    _advice = "use a new key"
+
     def __init__(self, tape: str, key: str, seq: int, stored: str, given: str) -> None:
-        super().__init__(f"key {key!r} of tape {tape!r} was already used for other content (seq {seq}); use a new key")
+        super().__init__(f"key {key!r} of tape {tape!r} was already used for other content (seq {seq}); {self._advice}")
         self.tape = tape
         self.key = key
         self.seq = seq
@@ -207,8 +215,10 @@ class ProvenanceConflict(TapeError):
 class HeadMoved(TapeError):
     """Another writer was first. Read again and decide; a blind retry defeats the condition."""
 
+    _advice = "read it again"
+
     def __init__(self, tape: str, expected: int, actual: int) -> None:
-        super().__init__(f"tape {tape!r} is at seq {actual}, not at the expected seq {expected}; read it again")
+        super().__init__(f"tape {tape!r} is at seq {actual}, not at the expected seq {expected}; {self._advice}")
         self.tape = tape
         self.expected = expected
         self.actual = actual
@@ -223,7 +233,7 @@ class ViewMoved(HeadMoved):
     def __init__(self, tape: str, expected: int, actual: int) -> None:
         TapeError.__init__(
             self,
-            f"the view of tape {tape!r} last changed at seq {actual}, not at the expected {expected}; read it again",
+            f"the view of tape {tape!r} last changed at seq {actual}, not at the expected {expected}; {self._advice}",
         )
         self.tape = tape
         self.expected = expected
@@ -237,9 +247,9 @@ class SummaryMoved(TapeError):
     """
 
     def __init__(self, tape: str, expected: tuple[str, int] | int | None, current: Any) -> None:
-        newest = "there is none" if current is None else f"it is the one at seq {current.seq} of tape {current.tape!r}"
+        newest = "no summary" if current is None else f"the summary at seq {current.seq} of tape {current.tape!r}"
         super().__init__(
-            f"the newest summary of tape {tape!r} is not the expected {shown(expected)}: {newest}; decide again with it"
+            f"tape {tape!r} has {newest}, not the expected {shown(expected)}; look at `current` and decide again"
         )
         self.tape = tape
         self.expected = expected
@@ -249,12 +259,12 @@ class SummaryMoved(TapeError):
 class MergeConflict(TapeError):
     """Both tapes changed the same inherited values; ``conflicts`` lists each. Pass ``on_conflict``."""
 
+    _advice = "pass on_conflict='ours' or 'theirs'"
+
     def __init__(self, tape: str, child: str, conflicts: Sequence[Any]) -> None:
         named = ", ".join(str(conflict) for conflict in conflicts[:5])
         more = f" and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
-        super().__init__(
-            f"both {tape!r} and its child {child!r} changed {named}{more}; pass on_conflict='ours' or 'theirs'"
-        )
+        super().__init__(f"both {tape!r} and its child {child!r} changed {named}{more}; {self._advice}")
         self.tape = tape
         self.child = child
         self.conflicts = list(conflicts)
@@ -323,8 +333,10 @@ class NotInTransaction(TapeError):
 class StoreBusy(TapeError):
     """Another writer held the database for longer than the timeout. A retry is safe."""
 
+    _advice = "try again"
+
     def __init__(self, waited: float) -> None:
-        super().__init__(f"the store was busy for {waited:.1f} s; try again")
+        super().__init__(f"the store was busy for {waited:.1f} s; {self._advice}")
         self.waited = waited
 
 
@@ -347,8 +359,8 @@ class TablesTaken(StoreFailed):
 
     def __init__(self, tables: Sequence[str], *, schemas: bool = False) -> None:
         named = ", ".join(tables[:5]) + (", …" if len(tables) > 5 else "")
-        instead = "open the store with another schema=" if schemas else "use another file for the store"
-        super().__init__(f"tables of another program have the store's names ({named}); {instead}")
+        self._advice = "open the store with another schema=" if schemas else "use another file for the store"
+        super().__init__(f"tables of another program have the store's names ({named}); {self._advice}")
         self.tables = list(tables)
         self.schemas = schemas
 
@@ -393,9 +405,11 @@ class LeaseLost(TapeError):
 class CommitUnknown(TapeError):
     """The reply to a commit was lost and the database could not be asked. Retry with the same ``key``."""
 
+    _advice = "retry with the same key"
+
     def __init__(self, tape: str, key: str) -> None:
         super().__init__(
-            f"it is unknown whether the entry with key {key!r} of tape {tape!r} was recorded; retry with the same key"
+            f"it is unknown whether the entry with key {key!r} of tape {tape!r} was recorded; {self._advice}"
         )
         self.tape = tape
         self.key = key

@@ -27,6 +27,9 @@ def _revive(cls: type[TapeError], message: str, facts: dict[str, Any]) -> TapeEr
 class TapeError(Exception):
     """Any error of this library. Nothing was written unless the class says otherwise."""
 
+    # What a caller of the library can do. It ends the message; the command puts the name of its own option there.
+    _advice = ""
+
     def __reduce__(self) -> tuple[Any, ...]:
         # The default rebuilds from ``args``, which holds only the text: an error that crosses a process
         # boundary would lose its facts or fail to load.

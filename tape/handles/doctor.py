@@ -38,7 +38,7 @@ _MOST = 5
 def schema_finding(state: StoreState) -> Finding:
     """Report why this release cannot work with what is at the address of a store."""
     if state.damaged is not None:
-        return Finding("schema", "error", state.damaged, "restore the file from a backup")
+        return Finding("schema", "error", f"the file {state.damaged}", "restore the file from a backup")
     if state.newer:
         problem = f"revision {state.revision} was made by a newer release; this release supports up to {REVISION}"
         return Finding("schema", "error", problem, "pip install --upgrade tape-store")

@@ -17,7 +17,7 @@ from tape.core.plan.intents import Intent
 from tape.core.records import Receipt
 from tape.db.record.writing import Call
 
-__all__ = ["Request", "composed", "misfit", "record_in_order", "recorded", "recorded_batch"]
+__all__ = ["Request", "composed", "record_in_order", "recorded", "recorded_batch"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

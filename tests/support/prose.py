@@ -9,8 +9,8 @@ from pathlib import Path
 
 __all__ = ["PHRASES", "messages", "odd_phrases", "page_prose"]
 
-# Regular expressions for turns of phrase that are rare in well-edited libraries. A hit is a symptom: rebuild the sentence
-# around a subject, an ordinary verb and an object. Another word in the same place is no cure.
+# Regular expressions for turns of phrase that are rare in well-edited libraries. A hit is a symptom: rebuild the
+# sentence around a subject, an ordinary verb and an object. Another word in the same place is no cure.
 PHRASES = (
     r"whoever",
     r"so many",
@@ -49,8 +49,8 @@ def page_prose(page: Path) -> str:
 def messages(source: Path) -> Iterator[tuple[int, str]]:
     """Give line and text of every string in a module that a user can meet.
 
-    These are all literals with a blank, f-strings as a whole, and the docstrings of commands, which are their help texts.
-    Other docstrings are prose for readers of the source.
+    These are all literals with a blank, f-strings as a whole, and the docstrings of commands, which are their help
+    texts. Other docstrings are prose for readers of the source.
     """
     tree = ast.parse(source.read_text(encoding="utf-8"))
     inside: set[ast.AST] = set()

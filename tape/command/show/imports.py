@@ -44,7 +44,7 @@ def import_one(session: Session, format: str, path: Path, into: str | None, *, s
             raise Failure(f"line {error.line}: {error.fact}", "choose another tape with --tape", DAMAGED) from error
         except tape.ImportFailed as error:
             # The hint of the other import is to export the tape again.
-            hint = f"nothing was imported; check that the file is a {format} transcript, or choose another --from"
+            hint = f"nothing was imported; check that the format of the file is {format}, or choose another --from"
             raise Failure(str(error), hint, DAMAGED) from error
     _report(session, str(path), problems)
     if session.out.as_json:

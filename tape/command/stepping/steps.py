@@ -21,7 +21,7 @@ Space PgDn   scroll the pane down       PgUp         scroll the pane up
 e E          next, previous error       r R          next, previous revision
 a A          next, previous anchor      /            search for text
 m M          next, previous match       g :          go to a seq, an anchor or a message
-s v c d      show entry, view, context or diff beside the list; Tab shows the next of them
+s v c d      show entry, view, context or diff in the pane; Tab switches between them
 h ?          show this help             q            quit"""
 
 _ALIKE = {
@@ -126,7 +126,7 @@ class Steps:
 
     def _arrive(self, seq: int | None, name: str) -> None:
         if seq is None or not self.first <= seq <= self.last:
-            self.said = f"no {name} in that direction"
+            self.said = f"no other {name} in that direction"
         else:
             self._move(seq)
 
@@ -152,7 +152,10 @@ class Steps:
         except (Failure, tape.TapeError) as error:
             self.said = str(error)
             return
-        self._arrive(seq, f"entry {where}")
+        if self.first <= seq <= self.last:
+            self._move(seq)
+        else:
+            self.said = f"seq {seq} is not between {self.first} and {self.last}"
 
     def _look_for(self, text: str) -> None:
         if text:

@@ -57,7 +57,7 @@ def blame(
         ),
     ] = "chat",
 ) -> None:
-    """Show which entry each part of a context comes from, what is left out, and what changed."""
+    """Show which entry each part of a context comes from, which parts are left out, and what changed."""
     check_choice(api, _APIS, "--api")
     if recorded is not None and any(option is not None for option in (at, budget, branch)):
         raise Failure("--recorded shows the recorded context unchanged", "leave out --at, --budget and --branch", USAGE)
@@ -103,7 +103,7 @@ def _lines(explanation: tape.Explanation) -> Iterator[Line]:
     if explanation.against is None:
         yield "no earlier context was recorded to compare with"
     elif explanation.difference is None:
-        yield f"it starts with the whole request recorded at {explanation.against}"
+        yield f"the context starts with all of the request recorded at {explanation.against}"
     else:
         yield from _moved(explanation.against, explanation.difference)
 
@@ -123,7 +123,7 @@ def _moved(against: int, moved: tape.Difference) -> Iterator[Line]:
     by = f" by {flat(moved.actor)}" if moved.actor else ""
     entry = [(f"{_address(moved.tape, moved.seq)} ", "seq")] if moved.seq is not None else []
     yield [
-        (f"differs at byte {moved.offset} ", "head"),
+        (f"the context differs at byte {moved.offset} ", "head"),
         f"from the request recorded at {against}: ",
         *entry,
         (f"{moved.cause}{by}", "kind"),

@@ -64,7 +64,7 @@ def ls(
     parent: Annotated[str | None, typer.Option(metavar="TAPE", help="Show only forks of this tape.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Show only tapes changed since then: 2h ago, 7d ago, or 2026-03-01."),
+        typer.Option(metavar="WHEN", help="Show only tapes changed since then: 2h (2 hours ago), 7d or 2026-03-01."),
     ] = None,
     order: Annotated[
         str,
@@ -214,7 +214,10 @@ def search(
     ] = None,
     role: Annotated[str | None, typer.Option(help="Filter by role.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Show only messages recorded since then: 2h ago, or 2026-03-01.")
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="Show only messages recorded since then: 2h (2 hours ago), 7d or 2026-03-01."
+        ),
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="Show only messages recorded up to then.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most N.")] = 20,
@@ -367,7 +370,8 @@ def stats(
         str | None, typer.Option("--tape", metavar="TAPE", help="With --by: count only this tape.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="With --by: count from then on: 2h ago, or 2026-03-01.")
+        str | None,
+        typer.Option(metavar="WHEN", help="With --by: count from then on: 2h (2 hours ago), 7d or 2026-03-01."),
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="With --by: count up to then.")] = None,
     prices: Annotated[

@@ -112,10 +112,12 @@ def log(
     errors: Annotated[bool, typer.Option("--errors", help="Show only failed tool results and failure events.")] = False,
     no_events: Annotated[bool, typer.Option("--no-events", help="Hide events.")] = False,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Show only entries since then: 2h ago, or 2026-03-01.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Show only entries since then: 2h (2 hours ago), 7d or 2026-03-01."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Show only entries up to then: 2h ago, or 2026-03-01.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Show only entries up to then: 2h (2 hours ago), 7d or 2026-03-01."),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show at most N entries.")] = None,
     reverse: Annotated[

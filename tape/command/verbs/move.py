@@ -40,9 +40,9 @@ def check_target(path: str, force: bool) -> Path:
     if target.is_dir():
         raise Failure(f"{path!r} is a folder", "name a file in it", USAGE)
     if target.exists() and not force:
-        raise Failure(f"{path!r} is there already", "add --force to replace it")
+        raise Failure(f"{path!r} already exists", "add --force to overwrite it")
     if not target.resolve().parent.is_dir():
-        raise Failure(f"the folder of {path!r} is not there", "create it first", NOT_FOUND)
+        raise Failure(f"the folder of {path!r} does not exist", "create it first", NOT_FOUND)
     return target
 
 

@@ -40,7 +40,7 @@ def mcp(
 ) -> None:
     """Serve the store to MCP clients, read-only unless --write is given.
 
-    With --http, every request needs a token: the one in $TAPE_MCP_TOKEN, or a new one that is printed.
+    With --http, every request needs the token in $TAPE_MCP_TOKEN. If it is not set, the command makes and prints one.
     """
     if events is not None and not (http and write):
         raise Failure("--events needs --http and --write", "add both", USAGE)

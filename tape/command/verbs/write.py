@@ -206,11 +206,11 @@ def merge(
     check_choice(strategy, _STRATEGIES, "--strategy")
     check_choice(on_conflict, _SIDES, "--on-conflict")
     more = json_object(fields, "--fields") or {}
-    clash = sorted({"child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
+    clash = sorted({"self", "child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
     if clash:
-        raise Failure(
-            f"--fields: {clash[0]!r} is not a field of the message", f"use --{clash[0].replace('_', '-')}", USAGE
-        )
+        hint = f"use --{clash[0].replace('_', '-')}"
+        hint = {"child": "name the fork as FORK", "self": "choose another name"}.get(clash[0], hint)
+        raise Failure(f"--fields: {clash[0]!r} is not a field of the message", hint, USAGE)
     with session.open() as store:
         receipt = session.find(store, tape_).merge(
             session.find(store, child), strategy=strategy, on_conflict=on_conflict, summary=summary, **options, **more

@@ -171,10 +171,9 @@ class LoadBlock(Intent, kw_only=True):
             texts = [block.text for block in held.values() if isinstance(block, payloads.Block) and block.loaded]
             tokens = sum(self.counter(text) for text in texts if text)
             if tokens > self.max_tokens:
-                why = (
-                    f"needs {tokens} tokens with the loaded documents, but block {self.label!r} holds {self.max_tokens}"
-                )
-                raise InvalidEntry("text", f"{why}; unload a document first")
+                limit = f"block {self.label!r} holds at most {self.max_tokens}"
+                why = f"needs {tokens} tokens with the loaded documents, but {limit}; unload a document first"
+                raise InvalidEntry("text", why)
         return Planned(payload, head.place)
 
 

@@ -246,7 +246,8 @@ class ChangeBlock(Intent, kw_only=True):
         if payload.max_tokens is not None and text is not None:
             tokens = self.counter(text)
             if tokens > payload.max_tokens:
-                raise InvalidEntry("text", f"has {tokens} tokens, but block {self.label!r} holds {payload.max_tokens}")
+                limit = f"block {self.label!r} holds at most {payload.max_tokens}"
+                raise InvalidEntry("text", f"has {tokens} tokens, but {limit}")
         return Planned(payload, head.place)
 
 

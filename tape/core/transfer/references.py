@@ -409,7 +409,7 @@ def _erase(tape: KnownTape, after: Head, entry: p.Erase) -> None:
 def _within(number: int, least: int = 0) -> None:
     """Check a number that is stored in a column, or that is a parameter of a statement."""
     if not least <= number <= strict.MAX_INT:
-        raise Unsound(f"{number} is out of range")
+        raise Unsound(f"the entry contains the number {number}, which is out of range")
 
 
 def _hash(value: str) -> None:

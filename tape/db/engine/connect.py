@@ -28,6 +28,7 @@ __all__ = [
     "LeftoverLog",
     "Session",
     "Unreachable",
+    "UnreadableLog",
     "Unwritable",
     "address",
     "cannot_open",
@@ -58,6 +59,10 @@ class Unreachable(StoreFailed):
 
 class LeftoverLog(StoreFailed):
     """The log of a store that was not closed lies where another file is to be. A retry does not help."""
+
+
+class UnreadableLog(StoreFailed):
+    """The log of a store holds commits that SQLite cannot read where the file is. A retry does not help."""
 
 
 class Unwritable(StoreFailed):
@@ -100,7 +105,7 @@ def cannot_open(url: sa.URL, error: BaseException | None) -> StoreFailed:
 
 
 def address(url: sa.URL) -> str:
-    """Return the address of a database for messages: a quoted path, or a URL without a password, wherever it had one."""
+    """Return the address of a database for messages: a quoted path, or a URL without its passwords."""
     if url.get_backend_name() == "sqlite":
         return repr(url.database or ":memory:")
     told = {name: value for name, value in url.query.items() if name in ("host", "port", "user", "dbname")}
@@ -219,8 +224,10 @@ def sqlite_engine(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
         except (OSError, RuntimeError) as error:
             raise StoreFailed(f"cannot open the store {url.database!r}: {error}") from error
         if not there:
-            why = "is not a folder" if os.path.lexists(folder) else "does not exist; create the folder first"
-            raise StoreFailed(f"cannot open the store {url.database!r}: {str(folder)!r} {why}")
+            why = f"the folder {str(folder)!r} does not exist; create the folder first"
+            if os.path.lexists(folder):
+                why = f"{str(folder)!r} is not a folder"
+            raise StoreFailed(f"cannot open the store {url.database!r}: {why}")
         check_orphan(url.database or "")
     # In memory every connection would be a database of its own.
     engine = sa.create_engine(url, connect_args=options, **({"poolclass": StaticPool} if memory else {}))

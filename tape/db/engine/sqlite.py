@@ -99,7 +99,7 @@ class SqliteDatabase(Database):
         if self._owned():
             raise StoreFailed(
                 "a write was started inside a transaction of the same store; "
-                "use the store that is passed to its function"
+                "use the store that the transaction passes to your function"
                 if self._transacting
                 else f"a write was started inside a {'write' if self._writing else 'read'} of the same store"
             )
@@ -371,7 +371,7 @@ class SqliteDatabase(Database):
     def close(self) -> None:
         """Close every connection; the last one to go folds the WAL into the file."""
         if self.inside:
-            raise StoreFailed("the store cannot be closed inside a write")
+            raise StoreFailed("the store cannot be closed inside a write or a transaction; close it afterwards")
         with self._lock:
             if self._closed:
                 return

@@ -13,7 +13,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from msgspec import Struct
 
-from tape.db.engine.connect import cannot_open, damaged, is_memory
+from tape.db.engine.connect import UnreadableLog, cannot_open, damaged, is_memory
 from tape.db.engine.guests import open_database
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Database
@@ -99,7 +99,7 @@ def _look_at_file(url: sa.URL, timeout: float) -> StoreState:
         cause = error.__cause__
         if (damage := damaged(cause)) is not None:
             return StoreState(True, damaged=damage)
-        if isinstance(error, TablesTaken):
+        if isinstance(error, TablesTaken | UnreadableLog):
             raise
         raise cannot_open(url, cause or error) from cause
     finally:

@@ -35,13 +35,22 @@ from tape.db.view.opening import head_row, open_view
 from tape.db.view.values import decoded
 from tape.errors import Corrupt, ImportFailed, InvalidEntry, StoreBusy, StoreFailed, TapeExists, TapeNotFound
 
-__all__ = ["Importer"]
+__all__ = ["Importer", "PurgedId"]
 
 _PAGE = 500
 _AT_ONCE = 2_000
 """How many entries are written in one transaction: that many hold up other writers for a fraction of a second."""
 _LONGEST = 256 * 1024 * 1024
 """The longest line that is read: more cannot be an entry, and must not fill the memory."""
+
+
+class PurgedId(ImportFailed):
+    """A tape with the id of an exported one was purged. ``reuse=True`` imports it all the same."""
+
+    _advice = "pass reuse=True to use the id again"
+
+    def __init__(self, line: int, tape: str) -> None:
+        super().__init__(line, f"tape {tape!r} was purged; {self._advice}")
 
 
 class _Stored(Struct):
@@ -150,7 +159,7 @@ class Importer:
         if row.tape_status == "purged":
             if reuse:
                 return _Stored(0, b"", line.entries)
-            raise checker.wrong(f"tape {line.tape!r} was purged; pass reuse=True to use the id again")
+            raise PurgedId(checker.line, line.tape)
         return _Stored(row.seq, bytes(row.hash), line.entries)
 
     def _hashes(self, tape: str, upto: int) -> Iterator[str]:

@@ -113,7 +113,7 @@ export function entry(page, main) {
     ["meta", raw.meta && h("pre", { tabindex: "0" }, JSON.stringify(raw.meta, null, 2))], ["unreadable", raw.unreadable]].filter(([, value]) => value !== null && value !== undefined && value !== "");
   const step = (seq, label, rel) => (seq >= 1 && seq <= page.head ? h("a", { href: source.href(`/e/${page.tape.ref}/${seq}`), rel, id: rel === "prev" ? "back" : "forth" }, label) : null);
   put(main, heading({ ...page, head: page.head }), h("p", { class: "steps" }, step(raw.seq - 1, "‹ Previous entry", "prev"), " ", step(raw.seq + 1, "Next entry ›", "next"), " ",
-    link(`/t/${page.tape.ref}@${raw.seq}`, "The tape as of here"), " ", link(`/t/${page.tape.ref}/context/${raw.seq}`, "What the model would see")),
+    link(`/t/${page.tape.ref}@${raw.seq}`, "The tape at this entry"), " ", link(`/t/${page.tape.ref}/context/${raw.seq}`, "What the model would see")),
   h("h2", {}, `Entry ${raw.seq}`), h("dl", { class: "facts-list" }, about.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
   page.message ? h("section", { "aria-labelledby": "says" }, h("h2", { id: "says-title" }, "What it says"), h("div", { class: `message ${speaker(page.message)}` }, h("div", { class: "body" }, parts(page.message, { ref: page.tape.ref, seq: raw.seq })))) : null,
   h("h2", {}, "Payload"), h("pre", { class: "json", tabindex: "0", "aria-label": "Payload as JSON" }, page.payload.text),

@@ -147,7 +147,7 @@ class PostgresDatabase(Database):
         if self._inside():
             raise StoreFailed(
                 "a write was started inside a transaction of the same store; "
-                "use the store that is passed to its function"
+                "use the store that the transaction passes to your function"
             )
 
     def _inside(self) -> bool:
@@ -239,7 +239,7 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         """Close every connection."""
         if self._inside():
-            raise StoreFailed("the store cannot be closed inside a write")
+            raise StoreFailed("the store cannot be closed inside a write or a transaction; close it afterwards")
         if not self._closed:
             self._closed = True
             self._connections.close()
