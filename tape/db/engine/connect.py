@@ -106,7 +106,7 @@ def cannot_open(url: sa.URL, error: BaseException | None) -> StoreFailed:
 
 
 def address(url: sa.URL) -> str:
-    """Return the address of a database for messages: a quoted path, or a URL without a password, wherever it had one."""
+    """Return the address of a database for messages: a quoted path, or a URL without its password."""
     if url.get_backend_name() == "sqlite":
         return repr(url.database or ":memory:")
     told = {name: value for name, value in url.query.items() if name in ("host", "port", "user", "dbname")}
