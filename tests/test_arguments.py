@@ -128,7 +128,8 @@ class TestFields:
 
     def test_a_squash_takes_keywords_or_a_message(self, chat: tape.Tape) -> None:
         """Keywords and a dict write the same message; a field of its own kind goes into the dict."""
-        for number, fields in enumerate(({"role": "tool", "tool_call_id": "c1"}, {"message": {"role": "tool", "x": 1}})):
+        ways = {"role": "tool", "tool_call_id": "c1"}, {"message": {"role": "tool", "x": 1}}
+        for number, fields in enumerate(ways):
             child = chat.fork(f"child-{number}")
             child.append(role="assistant", content="long work")
             given: Any = fields
