@@ -113,6 +113,10 @@ def address(url: sa.URL) -> str:
     return url.set(drivername="postgresql", query=told)._replace(password=None).render_as_string(hide_password=True)
 
 
+_DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
+"""The driver that works for each database."""
+
+
 def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
     """Return the database that a path, ``:memory:`` or URL names; raises InvalidEntry for anything else."""
     if isinstance(url, sa.URL):
@@ -132,12 +136,17 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
         else:
             parsed = sa.URL.create("sqlite", database=text)
     backend = parsed.get_backend_name()
-    if backend == "postgresql":
-        return parsed.set(drivername="postgresql+psycopg")
     if backend == "postgres":
         raise InvalidEntry("url", "'postgres' is not supported; write it as postgresql://")
-    if backend != "sqlite":
+    if backend not in _DRIVERS:
         raise InvalidEntry("url", f"{backend!r} is not supported; use SQLite or PostgreSQL")
+    driver = f"{backend}+{_DRIVERS[backend]}"
+    if parsed.drivername not in (backend, driver):
+        # Another driver may be another database, or reach the server in another way.
+        why = f"the driver of {parsed.drivername!r} is not supported; write {backend}:// or {driver}://"
+        raise InvalidEntry("url", why)
+    if backend == "postgresql":
+        return parsed.set(drivername=driver)
     if parsed.query:
         # Taken silently, a mode or a cache that was asked for would not hold.
         raise InvalidEntry(
@@ -152,7 +161,7 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
         raise InvalidEntry("url", "the path must not contain lone surrogates") from error
     if "\0" in path:
         raise InvalidEntry("url", "the path must not contain NUL")
-    return parsed.set(drivername="sqlite+pysqlite")
+    return parsed.set(drivername=driver)
 
 
 def schema_name(schema: Any) -> str:
