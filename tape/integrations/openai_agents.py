@@ -1,7 +1,7 @@
 """OpenAI Agents SDK: a ``Session`` on a tape, with a budget for what the model is shown, and runs that can be paused.
 
-A session is a tape of the same id (in the store of an owner, of an id of the owner's own). An item is a message whose own
-``id`` stays data: the SDK uses ids again. What the SDK takes away stays on the tape. A popped item is retracted. A
+A session is a tape of the same id (in the store of an owner, of an id of the owner's own). An item is a message whose
+own ``id`` stays data: the SDK uses ids again. What the SDK takes away stays on the tape. A popped item is retracted. A
 compaction is a branch: what it replaced stays where it was, and is found by search.
 """
 
