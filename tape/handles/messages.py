@@ -19,7 +19,6 @@ from tape.core.plan.messages import (
     add_message,
     given_message,
     matching,
-    message_fields,
     message_intents,
     renew,
     renewed_id,
@@ -65,8 +64,8 @@ class MessageWriter(Snapshot):
         ``index_meta`` the message is also found by what ``meta`` says.
         """
         call = call_of(self._id, **options) if options else Call(self._id)
-        fields = message_fields(role, content, name, tool_calls, tool_call_id)
-        intent = add_message(given_message(message, fields), id, call.key, parent, self._services.new_id)
+        whole = given_message(message, role, content, name, tool_calls, tool_call_id)
+        intent = add_message(whole, id, call.key, parent, self._services.new_id)
         if index_meta:
             intent.index_meta = _indexes(index_meta, call.meta)
         return Request(call, [intent])
@@ -113,8 +112,8 @@ class MessageWriter(Snapshot):
         The message is passed as in ``append``.
         """
         call = call_of(self._id, **options)
-        fields = message_fields(role, content, name, tool_calls, tool_call_id)
-        intent = upsert_message(given_message(message, fields), id, call.key, self._services.new_id)
+        whole = given_message(message, role, content, name, tool_calls, tool_call_id)
+        intent = upsert_message(whole, id, call.key, self._services.new_id)
         intent.index_meta = _indexes(index_meta, call.meta)
         return Request(call, [intent])
 
@@ -139,12 +138,11 @@ class MessageWriter(Snapshot):
         """
         call = call_of(self._id, **options)
         message_id = strict.identifier(message_id, "message_id")
-        fields = message_fields(role, content, name, tool_calls, tool_call_id)
-        given_message(message, fields)
+        given = given_message(message, role, content, name, tool_calls, tool_call_id)
         if message is None:
-            replacement = {name: strict.encoded(value, name)[1] for name, value in fields.items()}
+            replacement = {field: strict.encoded(value, field)[1] for field, value in given.items()}
         else:
-            plain = dict(message) if isinstance(message, dict) else as_dict(message, "message")
+            plain = dict(given) if isinstance(given, dict) else as_dict(given, "message")
             _, replacement = strict.encoded(plain, "message")
         intent = ReviseMessage(
             key=self._services.keyed(call.key),

@@ -276,9 +276,10 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         does as ``on_conflict`` says.
         """
         call = call_of(self._id, **options)
-        fields = message_fields(role, content, name, tool_calls, tool_call_id)
-        if message is not None:
-            whole = given_message(message, fields)
+        if message is None:
+            fields = message_fields(role, content, name, tool_calls, tool_call_id)
+        else:
+            whole = given_message(message, role, content, name, tool_calls, tool_call_id)
             fields = dict(whole) if isinstance(whole, dict) else as_dict(whole, "message")
         if id is not None:
             fields["id"] = strict.identifier(id, "id")

@@ -251,15 +251,16 @@ def add_message(
     )
 
 
-def given_message(message: Any, fields: dict[str, Any]) -> Any:
+def given_message(message: Any, role: Any, content: Any, name: Any, tool_calls: Any, tool_call_id: Any) -> Any:
     """Return the message that a caller passed whole, or as keywords."""
-    if message is None:
-        if not fields:
-            raise InvalidEntry("message", "pass a message, or its fields such as role= and content=")
-        return fields
-    if fields:
+    if message is not None and content is UNSET and role is name is tool_calls is tool_call_id is None:
+        return message
+    fields = message_fields(role, content, name, tool_calls, tool_call_id)
+    if message is not None:
         raise InvalidEntry("message", f"pass either a message or {next(iter(fields))}=, not both")
-    return message
+    if not fields:
+        raise InvalidEntry("message", "pass a message, or its fields such as role= and content=")
+    return fields
 
 
 def message_fields(role: Any, content: Any, name: Any, tool_calls: Any, tool_call_id: Any) -> dict[str, Any]:
