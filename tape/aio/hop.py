@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tape.aio.threads import Workers
+from tape.handles.options import misfit
 
 __all__ = ["Hop", "hop", "hop_to", "hop_write", "pages"]
 
@@ -54,7 +55,12 @@ def hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Hop, P
 
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._read(lambda: method(self._inner, *args, **kwargs))
+        try:
+            return await self._read(lambda: method(self._inner, *args, **kwargs))
+        except TypeError:
+            if (wrong := _misfit(method, self, args, kwargs)) is not None:
+                raise wrong from None
+            raise
 
     return hopped
 
@@ -65,14 +71,24 @@ def hop_write(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
 
         @functools.wraps(method)
         async def shared(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            result: R = await self._threads.write(self._inner, method, args, kwargs)
+            try:
+                result: R = await self._threads.write(self._inner, method, args, kwargs)
+            except TypeError:
+                if (wrong := _misfit(method, self, args, kwargs)) is not None:
+                    raise wrong from None
+                raise
             return result
 
         return shared
 
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._write(lambda: method(self._inner, *args, **kwargs))
+        try:
+            return await self._write(lambda: method(self._inner, *args, **kwargs))
+        except TypeError:
+            if (wrong := _misfit(method, self, args, kwargs)) is not None:
+                raise wrong from None
+            raise
 
     return hopped
 
@@ -85,9 +101,19 @@ def hop_to(
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> Face:
         run = self._write if writes else self._read
-        return face(await run(lambda: method(self._inner, *args, **kwargs)), self._threads)
+        try:
+            return face(await run(lambda: method(self._inner, *args, **kwargs)), self._threads)
+        except TypeError:
+            if (wrong := _misfit(method, self, args, kwargs)) is not None:
+                raise wrong from None
+            raise
 
     return hopped
+
+
+def _misfit(method: Callable[..., Any], face: Hop, args: Any, kwargs: Any) -> TypeError | None:
+    """Return the error of a call whose arguments do not fit, under the name that the method has here."""
+    return misfit(method, (face, *args), kwargs, f"Async{method.__qualname__}")
 
 
 async def pages(face: Hop, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:

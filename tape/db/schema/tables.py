@@ -18,13 +18,15 @@ from sqlalchemy.schema import SchemaItem
 from tape.core.entries.payloads import KINDS
 from tape.db.schema.lazy import Lazy, rowid_table, table
 
-__all__ = ["HOME", "REVISION", "Tables"]
+__all__ = ["HOME", "KNOWN", "REVISION", "Tables"]
 
 HOME = "public"
 """The PostgreSQL schema of a store that names none, unless the search path of the connection has another."""
 
-REVISION = "0001"
-"""The Alembic revision that these tables are at."""
+KNOWN = ("0001",)
+"""Every Alembic revision that this release can upgrade from, oldest first."""
+REVISION = KNOWN[-1]
+"""The revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
 _BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")

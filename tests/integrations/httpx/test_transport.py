@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,14 @@ def test_a_sync_client_does_the_same(quick: Backend, library: Any, tapes: Any) -
             assert client.post("/chat", json={"q": 1}).json() == first.json()
         assert (made, again.report.ok) == (["/chat"], True)
         assert not any(b"secret" in str(entry.payload).encode() for entry in chat.entries())
+
+
+@pytest.mark.parametrize(("module", "other"), [("httpx.httpx2", "httpx"), ("httpx", "httpx2")])
+def test_one_library_is_enough(module: str, other: str) -> None:
+    """Each module works where the other library is not installed."""
+    program = f"import sys; sys.modules[{other!r}] = None; from tape.integrations.{module} import TapeTransport"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_section_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
