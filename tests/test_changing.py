@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.backends import Backend
 from support.damage import Tamperer, contents
-from support.make_old_store import DATA
+from support.second_release import SECOND, second_release
 from support.shell import Done, Shell, family, tape_command
 
 import tape
@@ -21,7 +22,7 @@ from tape.db.schema.guards import guards
 from tape.db.schema.tables import REVISION
 from tape.transcripts import FORMATS
 
-TRANSCRIPTS = DATA / "transcripts"
+TRANSCRIPTS = Path(__file__).parent / "data" / "transcripts"
 
 
 def guard_names(shell: Shell) -> list[str]:
@@ -484,20 +485,23 @@ class TestMaintaining:
 
 class TestOldAndNewSchemas:
     @pytest.fixture
-    def old(self, tmp_path: Path) -> Path:
-        shutil.copy(DATA / "store-0001.db", tmp_path / "old.db")
-        return tmp_path / "old.db"
+    def old(self, tmp_path: Path) -> Iterator[Path]:
+        """A store of this release, and the command of a later one."""
+        with tape.open(tmp_path / "old.db") as store:
+            store.create("c")
+        with second_release():
+            yield tmp_path / "old.db"
 
-    def test_an_old_store_is_upgraded_only_by_migrate(self, old: Path) -> None:
+    def test_an_older_store_is_upgraded_only_by_migrate(self, old: Path) -> None:
         """No other command upgrades a store: a program of the older release may be using it."""
         before = old.read_bytes()
         for command in (["ls"], ["append", "x", "y", "--create"], ["verify"]):
             done = tape_command("-s", str(old), *command)
             assert (done.code, "take a backup, then run: tape migrate --store " in done.err) == (5, True)
         check = tape_command("-s", str(old), "migrate", "--check", "--json")
-        assert (check.code, json.loads(check.out)["found"]) == (5, "0001")
+        assert (check.code, json.loads(check.out)["found"]) == (5, REVISION)
         assert old.read_bytes() == before
-        assert tape_command("-s", str(old), "migrate").lines == [f"schema 0001, upgraded to {REVISION}"]
+        assert tape_command("-s", str(old), "migrate").lines == [f"schema {REVISION}, upgraded to {SECOND}"]
         assert tape_command("-s", str(old), "verify").code == 0
 
     def test_a_newer_store_is_refused(self, backend: Backend) -> None:

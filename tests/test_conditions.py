@@ -21,7 +21,6 @@ from support.filling import filled
 from support.messages import say
 from support.sizes import heavy, size
 from support.verbs import Verb, each_keyed_verb, each_verb
-from test_migrate import load_old
 
 import tape
 from tape.core.entries import payloads
@@ -289,18 +288,6 @@ class TestWhereItIsTold:
         assert {problem.tape for problem in target.verify().problems} == set(names)
         target.rebuild()
         assert target.verify().ok
-
-    @pytest.mark.blank
-    def test_old_files_get_it(self, backend: Backend) -> None:
-        """A store of the first release has the right view after the upgrade, at once, for every tape."""
-        load_old(backend)
-        store = backend.open()
-        infos = store.list(limit=100).items
-        assert {info.id: info.view for info in infos} == {
-            info.id: last_change(list(store.get(info.id).entries())) for info in infos
-        }
-        assert max(info.view for info in infos) > 1
-        assert store.verify().ok
 
     def test_the_view_of_a_fork_is_its_own(self, store: tape.Store) -> None:
         """It begins with its first entry, and what the parent records later does not move it."""

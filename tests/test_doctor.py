@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from support.backends import Backend
 from support.damage import Tamperer, contents
-from support.make_old_store import DATA
+from support.second_release import second_release
 from support.shell import Shell, family, tape_command
 
 import tape
@@ -183,13 +183,15 @@ class TestDamage:
 
 
 class TestSchema:
-    def test_an_old_store(self, tmp_path: Path) -> None:
-        """An old schema is an error with the command that upgrades it, which then does."""
-        shutil.copy(DATA / "store-0001.db", tmp_path / "old.db")
-        done = tape_command("-s", str(tmp_path / "old.db"), "doctor", "--json")
-        assert (done.code, "tape migrate" in findings(done)["schema"]["mend"]) == (5, True)
-        assert tape_command("-s", str(tmp_path / "old.db"), "migrate").code == 0
-        assert tape_command("-s", str(tmp_path / "old.db"), "doctor").code == 0
+    def test_an_older_store(self, tmp_path: Path) -> None:
+        """An older schema is an error with the command that upgrades it, which then does."""
+        file = str(tmp_path / "old.db")
+        tape.open(file).close()
+        with second_release():
+            done = tape_command("-s", file, "doctor", "--json")
+            assert (done.code, "tape migrate" in findings(done)["schema"]["mend"]) == (5, True)
+            assert tape_command("-s", file, "migrate").code == 0
+            assert tape_command("-s", file, "doctor").code == 0
 
     def test_a_newer_store(self, fresh: Shell) -> None:
         """A newer schema is an error that an upgrade of the package mends."""

@@ -6,10 +6,9 @@ import asyncio
 import io
 import json
 import re
-import shutil
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ import pytest
 import sqlalchemy as sa
 from support import history, programs
 from support.backends import Backend
-from support.damage import Tamperer, contents
-from support.make_old_store import DATA, PAYLOADS, SCHEMA, payloads
+from support.damage import contents
 from support.processes import Crew
-from support.second_release import SECOND, upgrade_elsewhere
+from support.second_release import SECOND, second_release, upgrade_elsewhere
 
 import tape
 from tape.core.entries import payloads as stored
@@ -30,17 +28,6 @@ from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import derived
 
 pytestmark = pytest.mark.blank
-
-EXPECTED: dict[str, Any] = json.loads((DATA / "store-0001.json").read_text())
-
-
-def load_old(backend: Backend) -> None:
-    """Put a copy of the kept store of revision 0001 where the backend's database will be opened."""
-    if not backend.postgres:
-        shutil.copy(DATA / "store-0001.db", backend.url.database or "")
-        return
-    with backend.raw() as connection:
-        connection.execute((DATA / "store-0001.sql").read_text().replace(SCHEMA, backend.schema or ""))
 
 
 def version(backend: Backend) -> str | None:
@@ -105,80 +92,50 @@ def _postgresql_catalog(connection: Any, backend: Backend) -> Iterator[str]:
             yield " ".join(row).replace(f'"{backend.schema}"', "@").replace(backend.schema or "", "@")
 
 
-class TestKeptStore:
-    """A store written by the first release."""
+class TestUpgrade:
+    """A later release, with one more revision, opens a store that this release filled."""
 
-    def test_r4_opens_with_nothing_lost(self, backend: Backend) -> None:
-        """Everything that could be read of the kept store, at every seq, reads the same after the upgrade."""
-        load_old(backend)
-        assert version(backend) == "0001"
-        store = backend.open()
-        assert version(backend) == REVISION
-        assert len(EXPECTED["tapes"]) == 3
-        for name, expected in EXPECTED["tapes"].items():
-            assert history.describe(store, name) == expected
-
-    def test_r4_keeps_every_stored_byte(self, backend: Backend) -> None:
-        """An upgrade rewrites no payload and no meta, and every kept receipt still holds."""
-        load_old(backend)
-        store = backend.open()
-        connection = backend.raw()
-        found = payloads(connection.execute(PAYLOADS.format("", "")).fetchall())
-        connection.close()
-        assert found == EXPECTED["payloads"]
-        last = {name: (seq, hash) for name, seq, hash in EXPECTED["receipts"]}
-        assert len(last) == 2
-        for name, (seq, hash) in last.items():
-            kept = tape.Receipt(tape=name, seq=seq, key="", message_id=None, hash=hash)
-            assert store.verify(name, against=kept).problems == []
-        report = store.verify()
-        assert (report.problems, report.tapes, report.entries) == ([], 3, 49)
-
-    def test_r4_finds_what_was_recorded_before(self, backend: Backend) -> None:
-        """Events by name and messages by id, although the first release kept no index for either."""
-        load_old(backend)
-        store = backend.open()
-        named: dict[tuple[str, str], list[tape.Entry]] = {}
-        for name in EXPECTED["tapes"]:
-            for entry in store.tape(name).entries(kinds=["event"]):
-                named.setdefault((name, entry.payload.name), []).append(entry)  # type: ignore[union-attr]
-            for message in store.tape(name).messages():
-                assert message in store.messages_by_id(message.id)
-        assert named
-        for (name, event), entries in named.items():
-            assert list(store.tape(name).entries(name=event)) == entries
-
-    @pytest.mark.alike
-    @pytest.mark.parametrize("payload", [None, b"", b"\xff{", b"[1]", b'{"name": 1}', b'{"name": "a\\u0000b"}'])
-    def test_r4_an_event_that_cannot_be_read_stops_no_upgrade(self, backend: Backend, payload: bytes | None) -> None:
-        """Its name is not known, so that it is found by its seq alone, and ``verify`` tells of it as before."""
-        load_old(backend)
-        tamperer = Tamperer(backend)
-        assert tamperer.run("SELECT count(*) FROM tape_entries WHERE kind = 'event'") > [(0,)]
-        tamperer.run("UPDATE tape_entries SET payload = ? WHERE kind = 'event'", payload)
-        tamperer.close()
-        store = backend.open()
-        assert version(backend) == REVISION
-        assert not store.verify().ok
+    def test_r4_nothing_is_lost(self, backend: Backend) -> None:
+        """Everything that could be read, at every seq, reads the same, and every stored byte stays."""
+        names = [*history.TAPES, *history.FORKS]
+        with history.counting_ids(), backend.open(clock=history.counting_clock()) as store:
+            history.write_all(store)
+            heads = [(info.id, info.head, info.head_hash or "") for info in store.list(limit=100).items]
+            receipts = [tape.Receipt(name, seq, "", None, hash) for name, seq, hash in heads]
+            before = {name: history.describe(store, name) for name in names}
+        entries = rows(backend, "SELECT * FROM tape_entries ORDER BY tape_id, seq")
+        with second_release():
+            store = backend.open()
+            assert version(backend) == SECOND
+            assert {name: history.describe(store, name) for name in names} == before
+            assert rows(backend, "SELECT * FROM tape_entries ORDER BY tape_id, seq") == entries
+            assert [problem for kept in receipts for problem in store.verify(kept.tape, against=kept).problems] == []
+            assert rows(backend, "SELECT count(*) FROM tape_counted") == [
+                (len(rows(backend, "SELECT 1 FROM tape_heads")),)
+            ]
 
     def test_r4_goes_on_densely(self, backend: Backend) -> None:
-        """The upgraded store takes new entries behind the old ones, and old keys are still known."""
-        load_old(backend)
-        store = backend.open()
-        chat = store.get("chat")
-        head = EXPECTED["tapes"]["chat"]["info"]["head"]
-        assert chat.append(role="user", content="after the upgrade").seq == head + 1
-        again = chat.append(role="user", content="Tokyo — 東京 🗼", key="client-7")
-        assert (again.duplicate, again.seq) == (True, 5)
-        assert store.rebuild() == 3
-        assert store.verify().ok
+        """The upgraded store takes new entries behind the old ones, and knows the old keys."""
+        with backend.open() as store:
+            first = store.tape("chat").append(role="user", content="before", key="client-7")
+        with second_release():
+            store = backend.open()
+            chat = store.get("chat")
+            assert chat.append(role="user", content="after").seq == first.seq + 1
+            again = chat.append(role="user", content="before", key="client-7")
+            assert (again.duplicate, again.seq) == (True, first.seq)
+            assert store.rebuild() == 1
+            assert store.verify().ok
 
-    def test_r4_has_the_catalog_of_a_new_store(self, backend: Backend, other: Backend) -> None:
-        """After the upgrade the old database cannot be told from a new one."""
-        load_old(backend)
-        backend.open()
-        other.open()
-        assert catalog(backend) == catalog(other)
+
+def rows(backend: Backend, query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query, with plain bytes."""
+    connection = backend.raw()
+    try:
+        found = connection.execute(query).fetchall()
+        return [tuple(bytes(value) if isinstance(value, memoryview) else value for value in row) for row in found]
+    finally:
+        connection.close()
 
 
 class TestRevisions:
@@ -218,18 +175,19 @@ class TestRevisions:
         backend.open().close()
         assert catalog(backend) == before
 
-    @pytest.mark.parametrize("start", ["empty", "old"])
+    @pytest.mark.parametrize("start", ["empty", "older"])
     def test_r4_eight_processes_upgrade_once(self, backend: Backend, start: str, crew: Crew) -> None:
         """Of eight processes that open one database at once exactly one creates or upgrades it, and all can write."""
-        if start == "old":
-            load_old(backend)
-        migrations = int(start == "empty" or REVISION != "0001")
-        orders = [{"name": "race", "label": f"from {number}", "opened": False} for number in range(8)]
+        later = start == "older"
+        if later:
+            backend.open().close()
+        orders = [{"name": "race", "label": f"from {number}", "opened": False, "later": later} for number in range(8)]
         answers = [answer for [answer] in crew.race(backend, programs.open_and_append, orders)]
         assert sorted(seq for seq, _ in answers) == list(range(2, 10))
-        assert sum(migrated for _, migrated in answers) == migrations
-        assert version(backend) == REVISION
-        assert backend.open().verify().ok
+        assert sum(migrated for _, migrated in answers) == 1
+        assert version(backend) == (SECOND if later else REVISION)
+        with second_release() if later else nullcontext():
+            assert backend.open().verify().ok
 
     def test_r4_new_files_opened_by_many_at_once(self, quick: Backend, tmp_path: Path, crew: Crew) -> None:
         """However often eight processes open a new SQLite file at one instant, none is told that it is busy.
@@ -257,25 +215,27 @@ class TestRevisions:
         assert (catalog(backend), contents(backend)) == before
         assert file is None or Path(backend.url.database or "").read_bytes() == file
 
-    @pytest.mark.parametrize("start", ["empty", "old"])
+    @pytest.mark.parametrize("start", ["empty", "older"])
     def test_r4_killed_in_the_middle_leaves_it_whole_or_absent(self, backend: Backend, start: str, crew: Crew) -> None:
         """Killed before its 1st, 2nd, 4th … statement or before its commit, an opener leaves all its work or none."""
-        if start == "old":
-            load_old(backend)
+        later = start == "older"
+        if later:
+            backend.open().close()
         absent = catalog(backend)
         left = []
         for statement in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256):
-            if crew.launch(backend, programs.open_and_die, opened=False, statement=statement).killed():
+            if crew.launch(backend, programs.open_and_die, opened=False, statement=statement, later=later).killed():
                 left.append(catalog(backend))
             elif statement:
                 break
         whole = catalog(backend)
         assert len(left) >= (5 if start == "empty" else 2)
         assert [state for state in left if state not in (absent, whole)] == []
-        assert version(backend) == REVISION
-        store = backend.open()
-        assert store.tape("after").append(role="user", content="x").seq == 2
-        assert store.verify().ok
+        assert version(backend) == (SECOND if later else REVISION)
+        with second_release() if later else nullcontext():
+            store = backend.open()
+            assert store.tape("after").append(role="user", content="x").seq == 2
+            assert store.verify().ok
 
     def test_r4_lives_beside_the_tables_of_an_application(self, backend: Backend) -> None:
         """Opening adds tables named tape_* only, and leaves the application's own and its Alembic version alone."""
@@ -291,80 +251,6 @@ class TestRevisions:
         connection.close()
         assert [name for name in found if not name.startswith("tape_")] == ["alembic_version", "users"]
         assert len(found) > 10
-
-
-BESIDE = {
-    "view": "CREATE VIEW recent AS SELECT * FROM {}entries ORDER BY position DESC",
-    "index": "CREATE INDEX mine ON {}entries (actor)",
-    "reading": "CREATE TRIGGER counting AFTER INSERT ON app BEGIN INSERT INTO log SELECT count(*) FROM {}entries; END",
-    "trigger": "CREATE TRIGGER noting AFTER INSERT ON {}Entries BEGIN INSERT INTO log VALUES ('tape_x is 5% "
-    "of tape_entries'); INSERT INTO tape_audit VALUES (NEW.seq); END",
-    "key": "CREATE TABLE referring (entry INTEGER REFERENCES {}entries (position))",
-    "broken": "CREATE VIEW broken AS SELECT * FROM app WHERE x IN no_such_table",
-}
-"""What an application may have beside the entries of an SQLite store, which may have another prefix."""
-
-
-class TestApplications:
-    """What an application has beside the entries while they are replaced by another table."""
-
-    @pytest.mark.parametrize("prefix", ["tape_", "our_"])
-    @pytest.mark.parametrize("start", ["0001", "0011"])
-    @pytest.mark.parametrize("name", BESIDE)
-    def test_r4_the_application_stays_as_it_is(self, tmp_path: Path, name: str, start: str, prefix: str) -> None:
-        """Views, indexes, triggers and keys are there as they were written, and do what they did."""
-        file = tmp_path / "a.db"
-        engine = sa.create_engine(f"sqlite:///{file}")
-        with engine.connect() as connection:
-            upgrade(connection, None, start, prefix)
-            connection.commit()
-        engine.dispose()
-        app = sqlite3.connect(file, isolation_level=None)
-        for ddl in ("CREATE TABLE app (x)", "CREATE TABLE log (x)", "CREATE TABLE tape_audit (x)", BESIDE[name]):
-            app.execute(ddl.format(prefix))
-        own = app.execute("SELECT name FROM sqlite_master ORDER BY rowid DESC LIMIT 1").fetchone()
-        query = "SELECT type, tbl_name, sql FROM sqlite_master WHERE name = ?"
-        before = app.execute(query, own).fetchall()
-        store = tape.open(file, prefix=prefix)
-        assert app.execute(query, own).fetchall() == before
-        store.create("t", messages=[{"role": "user", "content": "x"}])
-        if name == "trigger":
-            assert app.execute("SELECT * FROM log").fetchall() == [("tape_x is 5% of tape_entries",)] * 2
-            assert app.execute("SELECT * FROM tape_audit").fetchall() == [(1,), (2,)]
-        if name == "reading":
-            app.execute("INSERT INTO app VALUES (1)")
-            assert app.execute("SELECT * FROM log").fetchall() == [(2,)]
-        if name == "view":
-            assert app.execute("SELECT seq FROM recent").fetchall() == [(2,), (1,)]
-        if name == "index":
-            assert app.execute(f"SELECT count(*) FROM {prefix}entries INDEXED BY mine").fetchall() == [(2,)]
-        app.close()
-        assert store.verify().ok
-        store.close()
-
-    def test_r4_a_view_and_an_index_on_either_engine(self, backend: Backend) -> None:
-        """An application that reads the entries goes on to do so after the upgrade."""
-        load_old(backend)
-        connection = backend.raw()
-        for name in ("view", "index"):
-            connection.execute(BESIDE[name].format("tape_"))
-        store = backend.open()
-        store.create("t")
-        [(newest,)] = connection.execute("SELECT kind FROM recent LIMIT 1").fetchall()
-        connection.close()
-        assert newest == "open"
-        assert [line for line in catalog(backend) if "mine" in line]
-        assert store.verify().ok
-
-    def test_r4_the_connection_is_as_before(self) -> None:
-        """What the upgrade sets of it for itself it sets back."""
-        engine = sa.create_engine("sqlite://")
-        with engine.connect() as connection:
-            upgrade(connection, None, "0011")
-            connection.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
-            upgrade(connection, None, REVISION)
-            assert connection.exec_driver_sql("PRAGMA legacy_alter_table").fetchall() == [(0,)]
-        engine.dispose()
 
 
 class TestPayloadVersions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,13 +103,6 @@ class TestEveryTape:
         for family in (False, True):
             moved(guest, elsewhere, "zero-under", family=family)
         assert [message.content for message in elsewhere.get("zero-under").messages()] == ["y"]
-
-    def test_a_kept_store_of_the_first_revision_can_be_moved(self, tmp_path: Path) -> None:
-        """What an old release wrote exports, imports and exports as the same file."""
-        shutil.copy(DATA / "store-0001.db", tmp_path / "old.db")
-        with tape.open(tmp_path / "old.db") as store, tape.open(":memory:") as target:
-            for info in store.list():
-                moved(store, target, info.id)
 
     def test_usage_beyond_64_bits_can_be_moved(self, guest: tape.Store, elsewhere: tape.Store) -> None:
         """Counts stay within the payload and may be of any size, on a tape and through a merge."""

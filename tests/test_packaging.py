@@ -38,7 +38,7 @@ with tape.open("new.db") as store:
     store.tape("chat").append(role="user", content="hello")
     assert store.verify().entries == 2
 
-# The oldest schema, made by its revision; opening it runs all later ones.
+# The schema as the packaged revision makes it.
 engine = sa.create_engine("sqlite:///old.db")
 with engine.begin() as connection:
     upgrade(connection, None, KNOWN[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
+from contextlib import nullcontext
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +20,8 @@ import sqlalchemy as sa
 from psycopg.rows import dict_row
 from support.backends import Backend, MakeBackend, dsn
 from support.installing import program
-from support.make_old_store import DATA, SCHEMA
 from support.processes import PATIENCE, scaled, until
+from support.second_release import SECOND, second_release
 
 import tape
 from benchmarks.pgbouncer import pooled
@@ -348,21 +349,24 @@ class TestReading:
 
 class TestOpening:
     @pytest.mark.blank
-    @pytest.mark.parametrize("start", ["empty", "old"])
+    @pytest.mark.parametrize("start", ["empty", "older"])
     def test_eight_openers_create_or_upgrade_it_once(
         self, make_backend: MakeBackend, crowded: sa.URL, tmp_path: Path, start: str
     ) -> None:
         """Of eight that open one database at once through the pooler one does the work, and all can write."""
         with make_backend("postgresql", tmp_path, blank=True) as plain, behind(crowded, plain) as made:
-            if start == "old":
-                dump = (DATA / "store-0001.sql").read_text().replace(SCHEMA, plain.schema or "")
-                plain.reader.execute(dump)
-            stores = together(8, lambda _: made.open())
-            receipts = together(8, lambda number: stores[number].tape("new").append(role="user", content=str(number)))
-            found = plain.reader.execute("SELECT version_num FROM tape_version").fetchall()
-            assert found == [(REVISION,)]
-            assert sorted(one.seq for one in receipts) == list(range(2, 10))
-            assert stores[0].verify().problems == []
+            later = start == "older"
+            if later:
+                plain.open().close()
+            with second_release() if later else nullcontext():
+                stores = together(8, lambda _: made.open())
+                receipts = together(
+                    8, lambda number: stores[number].tape("new").append(role="user", content=str(number))
+                )
+                found = plain.reader.execute("SELECT version_num FROM tape_version").fetchall()
+                assert found == [(SECOND if later else REVISION,)]
+                assert sorted(one.seq for one in receipts) == list(range(2, 10))
+                assert stores[0].verify().problems == []
 
     def test_settings_of_the_url_hold_in_every_transaction(
         self, pgbouncer: str, direct: Backend, postgres_url: sa.URL

@@ -23,8 +23,8 @@ import sqlalchemy as sa
 from support import programs
 from support.backends import Backend, MakeBackend, dsn, new_server
 from support.damage import contents
-from support.make_old_store import DATA
 from support.processes import PATIENCE, Crew
+from support.second_release import SECOND, second_release
 from support.shell import tape_command
 
 import tape
@@ -358,17 +358,18 @@ class TestOpening:
                 query = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
                 assert connection.execute(query, (backend.schema,)).fetchone() == (0,)
 
-    def test_an_older_schema_is_told_and_left(self, tmp_path: Path) -> None:
-        """A store of the first revision is not upgraded by whoever may only read."""
+    def test_an_older_schema_is_refused_and_left(self, tmp_path: Path) -> None:
+        """A store of an older release is not upgraded by an opener that only reads."""
         path = tmp_path / "old.db"
-        shutil.copy(DATA / "store-0001.db", path)
+        tape.open(path).close()
         before = path.read_bytes()
-        with pytest.raises(tape.SchemaTooOld) as caught:
+        names = sorted(one.name for one in tmp_path.iterdir())
+        with second_release(), pytest.raises(tape.SchemaTooOld) as caught:
             tape.open(path, read_only=True)
-        assert (caught.value.found, caught.value.known) == ("0001", REVISION)
+        assert (caught.value.found, caught.value.known) == (REVISION, SECOND)
         assert "tape migrate" in str(caught.value)
         assert path.read_bytes() == before
-        assert [one.name for one in tmp_path.iterdir()] == ["old.db"]
+        assert sorted(one.name for one in tmp_path.iterdir()) == names
 
     def test_a_newer_schema_is_told(self, kept: Backend) -> None:
         """As when it is opened to be written."""

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,6 +20,7 @@ import sqlalchemy as sa
 import tape
 from support import crowd
 from support.processes import PATIENCE, heard, pending, ready, say
+from support.second_release import second_release
 from tape.db.transfer import importer, staging
 
 
@@ -500,14 +502,14 @@ class _Migrations(logging.Handler):
         self.count += "tape.migrated" in record.getMessage()
 
 
-def open_and_append(address: str, options: dict[str, Any], *, name: str, label: str) -> None:
+def open_and_append(address: str, options: dict[str, Any], *, name: str, label: str, later: bool) -> None:
     """Open a store at the same instant as others, append once; tells the seq and whether this one migrated."""
     seen = _Migrations()
     logger = logging.getLogger("tape")
     logger.setLevel(logging.INFO)
     logger.addHandler(seen)
     ready()
-    with tape.open(address, **options) as store:
+    with second_release() if later else nullcontext(), tape.open(address, **options) as store:
         seq = store.tape(name).append(role="user", content=label).seq
     logger.removeHandler(seen)
     say((seq, seen.count))
@@ -523,7 +525,7 @@ def open_new_files(address: str, options: dict[str, Any], *, folder: str, count:
             say(repr(error))
 
 
-def open_and_die(address: str, options: dict[str, Any], *, statement: int) -> None:
+def open_and_die(address: str, options: dict[str, Any], *, statement: int, later: bool) -> None:
     """Open the store and be killed (-9) before the n-th statement, or with 0 before the commit."""
     left = statement
 
@@ -539,7 +541,8 @@ def open_and_die(address: str, options: dict[str, Any], *, statement: int) -> No
     sa.event.listen(sa.Engine, "before_cursor_execute", count)
     if statement == 0:
         sa.event.listen(sa.Engine, "commit", die)
-    tape.open(address, **options).close()
+    with second_release() if later else nullcontext():
+        tape.open(address, **options).close()
     sa.event.remove(sa.Engine, "before_cursor_execute", count)
 
 
