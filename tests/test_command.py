@@ -22,6 +22,7 @@ from tape.command.registry import SECTIONS, declared
 from tape.core.entries.payloads import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
+TRANSCRIPT = str(ROOT / "tests" / "data" / "transcripts" / "codex-old.jsonl")
 NAMES = [name for names in SECTIONS.values() for name in names]
 ASKED = """
     demo ls info log show cat context replay diff search tree anchors fork merge discard handoff append retract follow
@@ -134,7 +135,7 @@ class TestBadInput:
         assert done.err.startswith(f"tape: there is no store at {str(tmp_path / 'no.db')!r}; ")
         assert list(tmp_path.iterdir()) == []
 
-    @pytest.mark.parametrize("command", [["ls"], ["doctor"], ["append", "x", "y", "--create"], ["import", __file__]])
+    @pytest.mark.parametrize("command", [["ls"], ["doctor"], ["append", "x", "y", "--create"], ["import", TRANSCRIPT]])
     def test_another_programs_database_is_left_alone(self, command: list[str], tmp_path: Path) -> None:
         """A database without a store in it, and an empty file, are no store, and get no tables."""
         file, empty = tmp_path / "app.db", tmp_path / "empty.db"
