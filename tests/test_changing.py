@@ -394,7 +394,7 @@ class TestMaintaining:
         users = "'hotels', 'trains', 'spare'"
         for words in (["purge", "chat"], ["purge", "chat", "--yes"]):
             used = fresh(*words)
-            hint = "purge those tapes first, or add --forks or --when-free"
+            hint = "purge those tapes first, or add --forks"
             assert (used.code, used.err) == (1, f"tape: tape 'chat' is used by {users}; {hint}\n")
         assert fresh("purge", "Lisbon", "--yes").code == 3
         assert contents(fresh.backend) == before

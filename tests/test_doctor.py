@@ -167,7 +167,7 @@ class TestDamage:
             "the head is missing, but the entries end at seq {last}",
             "the head does not match the entries",
             "the status does not match the entries",
-            "a row of {named(table)} {which}",
+            "a row of {table} {which}",
             "name, labels or redirect do not match the entries",
             "the hidden flag does not match the entries",
         ]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from contextlib import nullcontext
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
