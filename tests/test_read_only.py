@@ -404,6 +404,13 @@ def can_be_another() -> bool:
     return subprocess.run(probe, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
 
+def as_another(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as somebody whom the bits of files bind."""
+    whose = AS_NOBODY if os.geteuid() == 0 else []
+    command = [*whose, sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
 @pytest.fixture
 def locked() -> Iterator[Path]:
     """A folder that everybody may enter, for a store that only its owner may write."""
@@ -513,16 +520,10 @@ class TestFiles:
         told = r"UnreadableLog.*-wal' holds commits.*copy both files"
         with closing(Asked(folder / "store.db")) as reader, pytest.raises(AssertionError, match=told):
             reader.ask()
-        whose = AS_NOBODY if os.geteuid() == 0 else []
-        done = subprocess.run(
-            [*whose, sys.executable, "-m", "tape.command", "--store", str(folder / "store.db"), "ls"],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = as_another("-m", "tape.command", "--store", str(folder / "store.db"), "ls")
         assert (done.returncode, done.stdout) == (6, "")
         assert f"{str(folder / 'store.db-wal')!r} holds commits" in done.stderr
+        assert done.stderr.endswith("copy both files to a folder that you can write to\n")
         folder.chmod(0o755)
         with tape.open(folder / "store.db", read_only=True) as store:
             assert len(store.get("chat").messages()) == 31
@@ -534,14 +535,7 @@ class TestFiles:
         path.chmod(0o444)
         locked.chmod(0o555)
         code = "import sys, tape; tape.open(sys.argv[1])"
-        whose = AS_NOBODY if os.geteuid() == 0 else []
-        done = subprocess.run(
-            [*whose, sys.executable, "-c", code, str(path)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = as_another("-c", code, str(path))
         assert "tape.errors.ReadOnly" in done.stderr
         assert "read_only=True" in done.stderr
 
@@ -553,15 +547,8 @@ class TestFiles:
         (locked / "store.db-writer").unlink()
         path.chmod(0o444)
         locked.chmod(0o555)
-        whose = AS_NOBODY if os.geteuid() == 0 else []
         for words in (["search", "tail"], ["verify"], ["doctor"]):
-            done = subprocess.run(
-                [*whose, sys.executable, "-m", "tape.command", *words, "--store", str(path)],
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE,
-                check=False,
-            )
+            done = as_another("-m", "tape.command", *words, "--store", str(path))
             assert done.returncode == 0, (words, done.stderr)
         assert [one.name for one in locked.iterdir()] == ["store.db"]
 

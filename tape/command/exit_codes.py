@@ -70,7 +70,7 @@ def listening_on(host: str, port: int) -> Iterator[None]:
 def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
     """Return the exit code and hint of each error. A class comes before its base class."""
     # Imported here because it loads SQLAlchemy, which is loaded already when a store raised an error.
-    from tape.db.engine.connect import LeftoverLog, Unreachable, Unwritable
+    from tape.db.engine.connect import LeftoverLog, Unreachable, UnreadableLog, Unwritable
     from tape.db.transfer.importer import PurgedId
 
     return [
@@ -88,6 +88,7 @@ def _judged() -> list[tuple[type[tape.TapeError], int, str | None]]:
         (tape.CommitUnknown, UNAVAILABLE, "check the tape first; a retry is safe only with the same --key"),
         (Unreachable, UNAVAILABLE, "check the address and the credentials, and that the server is running"),
         (LeftoverLog, FAILED, None),
+        (UnreadableLog, UNAVAILABLE, None),
         (Unwritable, FAILED, "choose another file, or make this one writable"),
         (tape.NotAStore, NOT_FOUND, "name a store with --store or TAPE_STORE"),
         (tape.ReadOnly, FAILED, "check the permissions of the file and its folder, or of the PostgreSQL role"),
