@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 
 from tape.core import strict
+from tape.core.entries.chain import SALT_SIZE
 from tape.core.plan.keys import GIVEN, RANDOM, Key
 
-__all__ = ["FixedIds", "keyed", "new_id"]
+__all__ = ["FixedIds", "keyed", "new_id", "new_salt"]
 
 _lock = threading.Lock()
 _random = random.Random(os.urandom(32))
@@ -46,6 +47,11 @@ def new_id() -> str:
     # Cut from one string of digits: formatting five numbers takes twice as long as all the rest.
     digits = (stamp << 64 | 1 << 63 | noise).to_bytes(16, "big").hex()
     return f"{digits[1:9]}-{digits[9:13]}-7{digits[13:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def new_salt() -> bytes:
+    """Return the random salt of an entry."""
+    return os.urandom(SALT_SIZE)
 
 
 class FixedIds:

@@ -93,7 +93,7 @@ class TestDistributions:
         """The wheel holds every file of tape/, those of alembic/ under tape/_alembic, and nothing else."""
         names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
         assert names == files("tape", "tape") | files("alembic", "tape/_alembic")
-        assert {"tape/py.typed", "tape/_alembic/env.py", "tape/_alembic/versions/0001_core.py"} <= names
+        assert {"tape/py.typed", "tape/_alembic/env.py", "tape/_alembic/versions/0001_store.py"} <= names
 
     def test_the_source_distribution_holds_the_tests_and_pages(self, sdist: Path) -> None:
         """Tests, benchmarks, examples and pages travel with the source, so that it can be tested from there."""

@@ -8,15 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from support.backends import Backend
 from support.damage import contents
 from support.processes import PATIENCE
 from support.shell import tape_command
 
 import tape
-from tape.db.engine.transaction import lock_key
-from tape.db.schema.migrate import upgrade
 from tape.db.schema.tables import REVISION
 
 pytestmark = pytest.mark.blank
@@ -97,23 +94,6 @@ class TestSchemas:
             other.close()
             with closing(backend.raw()) as connection:
                 connection.execute(f'DROP SCHEMA "{backend.schema}_other" CASCADE')
-
-    def test_the_revision_takes_a_schema_of_any_name(self, postgres_url: sa.URL) -> None:
-        """A schema whose name looks like a table of ours, or ends a quoted function, is only a name."""
-        schema = f'tape_entries {lock_key(str(postgres_url)) & 0xFFFF} "tape_x" $guard$ 5%'
-        engine = sa.create_engine(postgres_url)
-        try:
-            with engine.connect() as connection:
-                connection.execute(sa.schema.CreateSchema(schema))
-                upgrade(connection, schema, REVISION)
-                connection.commit()
-            with tape.open(postgres_url, schema=schema) as store:
-                store.create("chat").append(role="user", content="word")
-                assert store.verify().ok
-        finally:
-            with engine.begin() as connection:
-                connection.execute(sa.schema.DropSchema(schema, cascade=True, if_exists=True))
-            engine.dispose()
 
 
 FOREIGN = {

@@ -45,13 +45,14 @@ def counting_clock() -> Callable[[], int]:
 
 @contextlib.contextmanager
 def counting_ids() -> Iterator[None]:
-    """Make the ids and keys of stores that are opened in it count, so that two runs write the same bytes."""
+    """Make ids and keys count and salts equal, so that two runs write the same bytes."""
     numbers = itertools.count(1)
 
     def next_id() -> str:
         return f"00000000-0000-7000-8000-{next(numbers):012x}"
 
-    with mock.patch.object(new_ids, "new_id", next_id):
+    salts = mock.patch.object(new_ids, "new_salt", return_value=bytes(16))
+    with mock.patch.object(new_ids, "new_id", next_id), salts:
         yield
 
 

@@ -6,7 +6,6 @@ is kept, and moves the head. A plan that asks the database something has it sent
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence, Set
 from itertools import groupby
@@ -348,7 +347,7 @@ class Writing:
         raw = payloads.encode(payload) if planned.plain else payloads.recordable(payload)
         seq = head.seq + 1
         actor, kind, version = call.actor, payload.kind, payload.version
-        salt = os.urandom(chain.SALT_SIZE)
+        salt = new_ids.new_salt()
         commitment = chain.commit(salt, raw, meta)
         sealed = chain.link(head.hash, commitment, self.tape, seq, kind, key, actor, source, stamp, version, place)
         self.head, ops = fold(head, seq, sealed, stamp, place, payload)
