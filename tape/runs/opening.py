@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, overload
 
+from tape.core.redact import Redacting
 from tape.errors import InvalidEntry
 from tape.handles.tape import Tape
 from tape.runs.preparing import Plan
-from tape.runs.pure.requests import Redact
 from tape.runs.run import Run
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def record(
     id: str | None = None,
     input: Any = None,
     resume: bool = False,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     normalise: Iterable[str] | None = None,
 ) -> Run: ...
 
@@ -39,7 +39,7 @@ def record(
     id: str | None = None,
     input: Any = None,
     resume: bool = False,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     normalise: Iterable[str] | None = None,
 ) -> AsyncRun: ...
 
@@ -51,7 +51,7 @@ def record(
     id: str | None = None,
     input: Any = None,
     resume: bool = False,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     normalise: Iterable[str] | None = None,
 ) -> Run | AsyncRun:
     """Record a run of an agent on a tape: ``with tape.record(chat, "nightly") as run``, or ``async with``.
@@ -81,7 +81,7 @@ def replay(
     effects: str = "refuse",
     match: str = "strict",
     normalise: Iterable[str] | None = None,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     on_divergence: str = "stop",
     base: Tape | None = None,
 ) -> Run: ...
@@ -100,7 +100,7 @@ def replay(
     effects: str = "refuse",
     match: str = "strict",
     normalise: Iterable[str] | None = None,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     on_divergence: str = "stop",
     base: AsyncTape | None = None,
 ) -> AsyncRun: ...
@@ -118,7 +118,7 @@ def replay(
     effects: str = "refuse",
     match: str = "strict",
     normalise: Iterable[str] | None = None,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     on_divergence: str = "stop",
     base: Tape | AsyncTape | None = None,
 ) -> Run | AsyncRun:
