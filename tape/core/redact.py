@@ -10,18 +10,19 @@ from __future__ import annotations
 import base64
 import binascii
 import bisect
+import contextlib
 import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 from urllib.parse import unquote_plus
 
 import msgspec
 
 from tape.errors import InvalidEntry
 
-__all__ = ["CREDENTIALS", "REDACTED", "Redact", "Redacting", "Redactor", "redactor"]
+__all__ = ["REDACTED", "Redact", "Redacting", "Redactor", "redactor"]
 
 REDACTED = "[redacted]"
 _DEEPEST = 400
@@ -45,7 +46,7 @@ _CREDENTIALS = (
 _PARAMETERS = (
     "key|api_?key|apikey|token|access_?token|auth_?token|refresh_?token|id_?token|client_?secret|secret|password|passwd"
     "|pwd|auth|authorization|sig|signature|x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)"
-    "|subscription-key|code|code_verifier|session_?token"
+    "|subscription-key|code_verifier|session_?token"
 )
 """Parameters of addresses that hold credentials."""
 _PRIVATE_KEY = (
@@ -73,7 +74,7 @@ _TOKENS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 """Forms of tokens that are known by themselves, and the user-info of addresses."""
-_PARAMETER = re.compile(rf"(?i)(?:(?<=[?&;])|(?<![^\s\"'(]))(?:{_PARAMETERS})=([^&\s\"'<>#\\;,)]+)")
+_PARAMETER = re.compile(rf"(?i)(?:(?<=[?&])|(?<=&amp;)|\A(?=\S+\Z))(?:{_PARAMETERS})=([^&\s\"'<>#\\]+)")
 _BASIC = re.compile(r"(?i:(?<![a-z0-9])basic) +([A-Za-z0-9+/_-]{4,}={0,2})")
 _HINTS = re.compile(
     r"sk-|k_(?:live|test)_|gh[pousr]_|github_|glpat-|xai-|gsk_|hf_|npm_|pypi-|r8_|pplx-|whsec_|dop_v1_|A[KS]IA|xox|xapp-"
@@ -95,6 +96,11 @@ _SPACE = re.compile(r"(?:\s|\\+[nrt])*")
 _STRUCTURE = re.compile(r"[\[\](){}\"']")
 _WORD = re.compile(r"[^\s,}\])\"'\\(\[{]*")
 _PARAMETER_VALUE = re.compile(r"[^&\s\"'<>#\\]*")
+_TYPE = re.compile(
+    r"(?:Optional\[|typing\.)?(?:str|string|bytes|int|float|bool|boolean|number|any|Any|object|SecretStr|None|null"
+    r"|undefined|[Tt]rue|[Ff]alse)(?:\s*[|=,;)\]?}].*)?"
+)
+"""What stands behind a name in code, where it declares the field and does not fill it."""
 _LINE = re.compile(r"[^\r\n\"']*?(?=\\+[nr]|[\r\n\"']|$)")
 _PART = re.compile(r".*?(?=\r?\n--|\Z)", re.S)
 _MEMBER = re.compile(r"[^\r\n,}\"']*")
@@ -124,7 +130,12 @@ class Redact:
     found in objects, in lists of pairs, in JSON inside a text, in parameters of addresses and forms, and in lines such
     as those of headers. ``tokens=False`` leaves the known forms alone: keys of providers, JSON web tokens, private
     keys, bearer and basic credentials, user-info and key parameters of addresses.
+
+    ``Redact.CREDENTIALS`` is what adapters use unless they are told otherwise: the headers and fields that hold
+    credentials in every API, and the known forms.
     """
+
+    CREDENTIALS: ClassVar[Redact]
 
     def __init__(
         self, fields: Iterable[str] = (), patterns: Iterable[str | re.Pattern[str]] = (), *, tokens: bool = True
@@ -135,6 +146,19 @@ class Redact:
             self._patterns = [re.compile(pattern) for pattern in _listed(patterns, "patterns", re.Pattern)]
         except re.error as error:
             raise InvalidEntry("patterns", f"must be regular expressions: {error.pattern!r}: {error}") from None
+
+    def __repr__(self) -> str:
+        return "tape.Redact.CREDENTIALS" if self is Redact.CREDENTIALS else f"tape.Redact({sorted(self._names)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Redact) and self._facts == other._facts
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @property
+    def _facts(self) -> tuple[Any, ...]:
+        return self._names, tuple(self._patterns), self._tokens
 
     def __bool__(self) -> bool:
         return bool(self._names or self._tokens or self._patterns)
@@ -192,7 +216,10 @@ class Redact:
         return REDACTED if any(pattern.search(str(value)) for pattern in self._patterns) else value
 
     def _is_field(self, name: str) -> bool:
-        return len(name) <= _LONGEST_NAME and _letters(name) in self._names
+        if len(name) > _LONGEST_NAME:
+            return False
+        # Attributes of traces are paths: ``http.request.header.cookie``.
+        return _letters(name) in self._names or ("." in name and _letters(name.rpartition(".")[2]) in self._names)
 
     # -- texts
 
@@ -291,13 +318,16 @@ class Redact:
             return text
         url = "-" in text or "_" in text
         try:
-            held = base64.b64decode(text, b"-_" if url else None, validate=True).decode()
+            held, encoding = _decoded(base64.b64decode(text, b"-_" if url else None, validate=True))
         except (ValueError, binascii.Error):
+            return text
+        if encoding == "latin-1" and "\0" in held:
+            # Pictures and sound, not text.
             return text
         cleaned = self._text(held, encoded + 1)
         if cleaned == held:
             return text
-        return base64.b64encode(cleaned.encode(), b"-_" if url else None).decode()
+        return base64.b64encode(cleaned.encode(encoding), b"-_" if url else None).decode()
 
     # -- streams
 
@@ -342,16 +372,12 @@ class Redact:
             return texts
         if isinstance(texts[0], str):
             return _cut(texts, self._edits("".join(texts)))
-        whole = b"".join(texts)
-        try:
-            text, encoding = whole.decode(), "utf-8"
-        except UnicodeDecodeError:
-            text, encoding = whole.decode("latin-1"), "latin-1"
+        text, encoding = _decoded(b"".join(texts))
         edits, at, passed = [], 0, 0
         for start, end, replacement in self._edits(text):
             at += len(text[passed:start].encode(encoding))
             size = len(text[start:end].encode(encoding))
-            edits.append((at, at + size, replacement.encode()))
+            edits.append((at, at + size, replacement.encode(encoding)))
             at, passed = at + size, end
         return _cut(texts, edits)
 
@@ -410,12 +436,21 @@ def redactor(*redacts: Redactor | Redacting | Iterable[str] | None) -> Redactor 
     return _Several(parts) if parts else None
 
 
-def _as_text(redact: Redacting, data: bytes) -> Any:
-    """Return bytes without secrets; those that are no UTF-8 are searched as Latin-1."""
+def _decoded(data: bytes) -> tuple[str, str]:
+    """Return bytes as text, and its encoding: UTF-16 with its mark, UTF-8, or else Latin-1, which takes any bytes."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16-le" if data[:1] == b"\xff" else "utf-16-be"
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode(encoding), encoding
     try:
-        text, encoding = data.decode(), "utf-8"
+        return data.decode(), "utf-8"
     except UnicodeDecodeError:
-        text, encoding = data.decode("latin-1"), "latin-1"
+        return data.decode("latin-1"), "latin-1"
+
+
+def _as_text(redact: Redacting, data: bytes) -> Any:
+    """Return bytes without secrets, which are searched as text."""
+    text, encoding = _decoded(data)
     cleaned = redact(text)
     if cleaned == text:
         return data
@@ -537,7 +572,8 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
     rest = {"line": _LINE, "member": _MEMBER, "parameter": _PARAMETER_VALUE, "part": _PART}[kind].match(text, at)
     assert rest is not None
     end = at + len(rest[0].rstrip())
-    return _Edit(at, end, REDACTED) if end > at else None
+    code = kind == "parameter" and ("(" in rest[0] or "[" in rest[0])
+    return _Edit(at, end, REDACTED) if end > at and not code and not _TYPE.fullmatch(rest[0].rstrip()) else None
 
 
 def _string_end(text: str, at: int, mark: str, slashes: int) -> tuple[int, int]:
@@ -674,5 +710,4 @@ def _written_as(text: str, value: Any, cleaned: Any) -> str:
     return json.dumps(cleaned, ensure_ascii=text.isascii())
 
 
-CREDENTIALS = Redact(_CREDENTIALS)
-"""What adapters take out unless they are told otherwise: fields and headers that hold credentials, and known tokens."""
+Redact.CREDENTIALS = Redact(_CREDENTIALS)

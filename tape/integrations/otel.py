@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
@@ -46,18 +46,28 @@ class TapeCompletionHook(Adapter, CompletionHook):
     A conversation with an id is a tape of that id; without one it is found by what it goes on from. A call brings the
     whole history along: each message of it is written once, and what differs from it becomes a branch. Nothing is ever
     raised into the program, which waits for the write; what went wrong is logged.
+
+    ``redact`` takes secrets out of messages, tools and attributes before anything is written, as in ``tape.record``;
+    without it credentials are left out.
     """
 
-    def __init__(self, store: StoreLike | None = None) -> None:
+    def __init__(
+        self,
+        store: StoreLike | None = None,
+        *,
+        redact: Callable[[Any], Any] | Iterable[str] | None = tape.Redact.CREDENTIALS,
+    ) -> None:
         if store is None and not os.environ.get(_STORE):
             raise tape.InvalidEntry(_STORE, "is not set; set it to the address of a store, or pass store=")
         super().__init__(os.environ[_STORE] if store is None else store)
+        self._redact = redact if redact is None or callable(redact) else tape.Redact(redact)
 
     def on_completion(self, *, inputs: Any, outputs: Any, system_instruction: Any, **others: Any) -> None:
         """Record one call of a model."""
         try:
             span, record = others.get("span"), others.get("log_record")
-            call = _Call(inputs, outputs, system_instruction, others.get("tool_definitions"), span)
+            said = list(inputs), list(outputs), system_instruction, others.get("tool_definitions")
+            call = _Call(*map(self._clean, (*said, dict(getattr(span, "attributes", None) or {}))), span=span)
             references = self._connected.store.transaction(call.write)
             if span is not None:
                 span.set_attributes(references)
@@ -66,14 +76,17 @@ class TapeCompletionHook(Adapter, CompletionHook):
         except Exception:
             _log.warning("a completion was not written to its tape", exc_info=True)
 
+    def _clean(self, value: Any) -> Any:
+        made = tape.lenient(value)[0]
+        return made if self._redact is None else tape.lenient(self._redact(made))[0]
+
     shutdown = Adapter.close
 
 
 class _Call:
     """One call of a model, as its messages are kept: each under an id that tells all that stands before it."""
 
-    def __init__(self, inputs: Any, outputs: Any, system: Any, tools: Any, span: Any) -> None:
-        attributes = tape.lenient(dict(getattr(span, "attributes", None) or {}))[0]
+    def __init__(self, inputs: Any, outputs: Any, system: Any, tools: Any, attributes: Any, span: Any) -> None:
         # What was said is on the tape already, and here it would be once more with each call.
         self.attributes = {name: held for name, held in attributes.items() if name not in _REFERENCES}
         self.conversation = self.attributes.get(_CONVERSATION)
@@ -84,7 +97,7 @@ class _Call:
             self.trace, self.span = format_trace_id(context.trace_id), format_span_id(context.span_id)
         self.meta = {"otel": {"trace_id": self.trace, "span_id": self.span}}
         self.system = [{"role": "system", "parts": system}] if system else []
-        self.tools = tape.lenient(tools or [])[0]
+        self.tools = tools or []
         self.inputs, end = _chained(inputs, "")
         self.outputs = [_chained([output], end)[0][0] for output in outputs]
 
