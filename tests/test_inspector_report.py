@@ -212,7 +212,9 @@ class TestRedaction:
                 assert not any(word in cleaned for word in (secret, "p\\u00e4", "\\\\u00e4", "4111"))
             assert Redaction(["nowhere"], ["nothing"])(held) == held
         assert secret not in Redaction(['"password": ?"[^"]+"', "4[0-9]{15}"])(text)
-        assert Redaction(fields=["a"])({"json": "[" * 50_000 + "]" * 50_000}) == {"json": REDACTED}
+        deep = '{"a":' * 50_000 + "1" + "}" * 50_000
+        assert Redaction(fields=["a"])({"json": deep}) == {"json": '{"a":"[redacted]"}'}
+        assert Redaction(tool_outputs=True)({"json": deep}) == {"json": REDACTED}
         assert Redaction(fields=["password"])(tape.to_strict({"password": "s", "x": math.nan})) == {
             "json": '{"password": "[redacted]", "x": NaN}'
         }

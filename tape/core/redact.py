@@ -25,7 +25,7 @@ from tape.errors import InvalidEntry
 __all__ = ["REDACTED", "Redact", "Redacting", "Redactor", "redactor"]
 
 REDACTED = "[redacted]"
-_DEEPEST = 400
+_DEEPEST = 220
 """Levels of a JSON value that are looked into; what lies deeper is taken out unseen."""
 _ENCODED = 6
 """How many times encoded JSON is looked into for patterns, and base64 for anything."""
@@ -89,12 +89,14 @@ _BARE = re.compile(r"(?:(?<=[{,(])|^|(?<=\\n))[ \t]*(?:[>+#-] ?)?([\w.-]{1,100})
 _EQUALS = re.compile(r"([\w.%\[\]-]{1,100})=(?=[^=\s&])")
 _PAIR = re.compile(r"[\[,]\s*[\[(]\s*(\\*[\"'])([^\"'\n]{1,200}?)\1\s*,")
 _NAME_AND_VALUE = re.compile(r"(\\*\")(?:name|key)\1\s*:\s*\1([^\"\\\n]{1,200})\1\s*,\s*\1value\1\s*:")
+_BREAK = r"(?:\\+r\\+n|\\+n|\r?\n)"
 _FORM_PART = re.compile(
-    r"form-data;[^\r\n]{0,200}?name=\"?([^\"\r\n;]{1,200})[^\r\n]{0,500}(?:\r?\n[^\r\n]+){0,9}\r?\n\r?\n"
+    rf"form-data; ?name=\\*\"([^\"\\\r\n]{{1,200}})\\*\"(?:;[^\\\r\n]{{0,300}})?{_BREAK}"
+    rf"(?:[^\\\r\n]{{1,300}}{_BREAK}){{0,5}}{_BREAK}"
 )
 _SPACE = re.compile(r"(?:\s|\\+[nrt])*")
 _STRUCTURE = re.compile(r"[\[\](){}\"']")
-_WORD = re.compile(r"[^\s,}\])\"'\\(\[{]*")
+_WORD = re.compile(r"[^\s,;}\])\"'\\(\[{]*")
 _PARAMETER_VALUE = re.compile(r"[^&\s\"'<>#\\]*")
 _TYPE = re.compile(
     r"(?:Optional\[|typing\.)?(?:str|string|bytes|int|float|bool|boolean|number|any|Any|object|SecretStr|None|null"
@@ -102,7 +104,7 @@ _TYPE = re.compile(
 )
 """What stands behind a name in code, where it declares the field and does not fill it."""
 _LINE = re.compile(r"[^\r\n\"']*?(?=\\+[nr]|[\r\n\"']|$)")
-_PART = re.compile(r".*?(?=\r?\n--|\Z)", re.S)
+_PART = re.compile(rf".*?(?={_BREAK}--|\Z)", re.S)
 _MEMBER = re.compile(r"[^\r\n,}\"']*")
 _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u([0-9a-fA-F]{4})|(.))", re.S)
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
@@ -165,7 +167,11 @@ class Redact:
 
     def __call__(self, value: Any) -> Any:
         """Return a JSON value without secrets; bytes are searched as text."""
-        return self._value(value, 0) if self else value
+        try:
+            return self._value(value, 0) if self else value
+        except RecursionError:
+            # The stack is deep already, or the value is deeper than a tape takes.
+            return REDACTED
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
@@ -226,16 +232,13 @@ class Redact:
     def _text(self, text: str, encoded: int) -> str:
         if len(text) < 4 and not self._patterns:
             return text
-        # As often as something is found: what was spread over lines or encoded shows others that stood beside it.
         text = self._lines(text)
-        edits = self._edits(text)
-        if not edits:
-            return self._base64(text, encoded)
-        return _applied(text, edits)
+        edits = self._edits(text, encoded)
+        return _applied(text, edits) if edits else text
 
-    def _edits(self, text: str) -> list[_Edit]:
+    def _edits(self, text: str, encoded: int = 0) -> list[_Edit]:
         """Return the places to replace, in order and apart from each other."""
-        edits = [*self._named(text), *self._matched(text)]
+        edits = [*self._named(text), *self._matched(text), *self._base64(text, encoded)]
         escaped = "\\u" in text
         if not (self._patterns or escaped or (self._tokens and ("=" in text or _HINTS.search(text)))):
             return _apart(edits)
@@ -312,22 +315,25 @@ class Redact:
                     return True
         return "%" in name and self._is_field(unquote_plus(name))
 
-    def _base64(self, text: str, encoded: int) -> str:
-        """Return base64 without the secrets of the text that it encodes, as bytes are kept in JSON."""
-        if encoded >= _ENCODED or len(text) < 16 or not _BASE64.fullmatch(text):
-            return text
-        url = "-" in text or "_" in text
-        try:
-            held, encoding = _decoded(base64.b64decode(text, b"-_" if url else None, validate=True))
-        except (ValueError, binascii.Error):
-            return text
-        if encoding == "latin-1" and "\0" in held:
-            # Pictures and sound, not text.
-            return text
-        cleaned = self._text(held, encoded + 1)
-        if cleaned == held:
-            return text
-        return base64.b64encode(cleaned.encode(encoding), b"-_" if url else None).decode()
+    def _base64(self, text: str, encoded: int) -> Iterator[_Edit]:
+        """Yield what encodes a text with secrets: bytes are kept so in JSON, and pictures in addresses."""
+        if encoded >= _ENCODED or len(text) < 16:
+            return
+        for match in _BASE64.finditer(text):
+            word = match[0]
+            marks = b"-_" if "-" in word or "_" in word else b"+/"
+            try:
+                data = base64.b64decode(word + "=" * (-len(word) % 4), marks, validate=True)
+            except (ValueError, binascii.Error):
+                continue
+            held, encoding = _decoded(data)
+            if encoding == "latin-1" and "\0" in held:
+                # Pictures and sound, not text.
+                continue
+            cleaned = self._text(held, encoded + 1)
+            if cleaned != held:
+                made = base64.b64encode(cleaned.encode(encoding), marks).decode()
+                yield _Edit(*match.span(), made if len(word) % 4 == 0 else made.rstrip("="))
 
     # -- streams
 
@@ -554,6 +560,8 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
     elif kind == "line":
         while text[at : at + 1] in (" ", "\t"):
             at += 1
+    if text.startswith(REDACTED, at):
+        return None
     word = _WORD.match(text, at, at if kind == "part" else len(text))
     assert word is not None
     slashes = 0

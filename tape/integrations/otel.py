@@ -66,8 +66,9 @@ class TapeCompletionHook(Adapter, CompletionHook):
         """Record one call of a model."""
         try:
             span, record = others.get("span"), others.get("log_record")
-            said = list(inputs), list(outputs), system_instruction, others.get("tool_definitions")
-            call = _Call(*map(self._clean, (*said, dict(getattr(span, "attributes", None) or {}))), span=span)
+            attributes = dict(getattr(span, "attributes", None) or {})
+            said = list(inputs), list(outputs), system_instruction, others.get("tool_definitions"), attributes
+            call = _Call(map(self._clean, said), span)
             references = self._connected.store.transaction(call.write)
             if span is not None:
                 span.set_attributes(references)
@@ -86,7 +87,8 @@ class TapeCompletionHook(Adapter, CompletionHook):
 class _Call:
     """One call of a model, as its messages are kept: each under an id that tells all that stands before it."""
 
-    def __init__(self, inputs: Any, outputs: Any, system: Any, tools: Any, attributes: Any, span: Any) -> None:
+    def __init__(self, said: Iterable[Any], span: Any) -> None:
+        inputs, outputs, system, tools, attributes = said
         # What was said is on the tape already, and here it would be once more with each call.
         self.attributes = {name: held for name, held in attributes.items() if name not in _REFERENCES}
         self.conversation = self.attributes.get(_CONVERSATION)
