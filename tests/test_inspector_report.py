@@ -270,9 +270,9 @@ class TestRedaction:
         first = chat.messages()[0].id
         chat.append(role="assistant", content="an answer")
         chat.recorded_context()
-        chat.revise(first, role="user", content="another question")
+        chat.revise(first, {"role": "user", "content": "another question"})
         chat.recorded_context()
-        chat.revise(first, role="user", content="a third question")
+        chat.revise(first, {"role": "user", "content": "a third question"})
         unpacked = browser_text(report(store, chat.id, redaction=Redaction(["sk-[a-z]+"])))
         assert "sk-abc" not in unpacked
         assert "a third question" in unpacked
