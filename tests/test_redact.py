@@ -163,6 +163,9 @@ class TestTexts:
             "max_tokens=10&n=1", "def f(key=len, *, token: str = None): ...",
             "class A:\n    password: str\n    token: str | None = None\n", "sorted(xs, key=len)", "a@b.example // c@d",
             json.dumps({"required": ["password", "user"], "properties": {"user": {"type": "string"}}}),
+            json.dumps({"properties": {"password": {"type": "string", "title": "Password"}, "n": {"type": "integer"}}}),
+            json.dumps(json.dumps({"api_key": {"anyOf": [{"type": "string"}, {"type": "null"}], "description": "K"}})),
+            "Cookies: these are small files.\nPassword: must have eight characters or more", '["password", "user"]',
             json.dumps({"usage": {"total_tokens": 3, "cached_tokens": 1}, "logprobs": [{"token": " a", "bytes": [1]}]}),
             json.dumps({"type": "thinking", "signature": "EqQBCgIYAhIM", "thinking": "hm"}), "\\" * 50, "\"'" * 50,
             base64.b64encode(bytes(range(256))).decode(), "0123456789abcdef" * 4, "key", "https://x.example/@ann",
@@ -172,6 +175,19 @@ class TestTexts:
         """Prose, code, schemas, usage and pictures are the same afterwards, with the credentials that adapters know."""
         assert tape.Redact.CREDENTIALS.text(text) == text
         assert tape.Redact.CREDENTIALS({"k": [text, 1, 1.5, True, None]}) == {"k": [text, 1, 1.5, True, None]}
+
+    def test_a_schema_that_is_filled_is_no_schema(self) -> None:
+        """A default, an example, or any other word beside those of a schema makes it a value."""
+        clean = tape.Redact(["password"])
+        for filled in (
+            {"type": "string", "default": "Zq"},
+            {"type": "Zq"},
+            {"title": "Zq"},
+            {"type": "string", "x": "Zq"},
+        ):
+            assert clean({"password": filled}) == {"password": REDACTED}
+            assert clean.text(json.dumps({"password": filled})) == json.dumps({"password": REDACTED})
+        assert clean({"password": {"type": "string"}}) == {"password": {"type": "string"}}
 
     def test_a_pattern_is_found_with_escapes_and_in_numbers(self) -> None:
         """Patterns see what an escape stands for; a number in JSON is taken out whole, so that it stays JSON."""

@@ -110,6 +110,14 @@ _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u([0-9a-fA-F]{4
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{14,}={0,2}")
 _OBJECT_LINE = re.compile(r"^(?:data:)?[ \t]*(\{.*\})[ \t\r]*$", re.M)
+_PROSE = re.compile(r"(?:[^\W\d_]['\u2019\w-]*[.,:!?]? +){2,}[^=]*")
+"""What stands behind the name of a field at the beginning of a line in prose: words."""
+_SCHEMA = {
+    "anyOf", "deprecated", "description", "format", "maxLength", "minLength", "nullable", "pattern", "readOnly",
+    "title", "type", "writeOnly",
+}  # fmt: skip
+"""What the JSON schema of a parameter says, and not what it holds."""
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 _NUMBER = re.compile(r"[0-9.eE+-]+")
 _INDEX = re.compile("(?:.*_)?index")
 
@@ -215,7 +223,8 @@ class Redact:
         return cleaned
 
     def _member(self, name: str, item: Any, depth: int) -> Any:
-        return REDACTED if self._is_field(name) else self._value(item, depth + 1)
+        secret = self._is_field(name) and not _is_schema(item)
+        return REDACTED if secret else self._value(item, depth + 1)
 
     def _number(self, value: Any) -> Any:
         # A number may be a secret, such as that of a card.
@@ -573,13 +582,16 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
         end, _ = _string_end(text, opening + 1, mark, slashes)
         return _Edit(opening + 1, end, REDACTED) if end > opening + 1 else None
     if mark and mark in "{[(" and not slashes and (kind in ("json", "member") or not word[0]):
-        return _Edit(at, _container_end(text, opening, quote), f"{quote}{REDACTED}{quote}")
+        end = _container_end(text, opening, quote)
+        return None if _holds_schema(text[opening:end], quote) else _Edit(at, end, f"{quote}{REDACTED}{quote}")
     if kind == "json":
         end = word.end()
         return _Edit(at, end, f"{quote}{REDACTED}{quote}") if end > at else None
     rest = {"line": _LINE, "member": _MEMBER, "parameter": _PARAMETER_VALUE, "part": _PART}[kind].match(text, at)
     assert rest is not None
     end = at + len(rest[0].rstrip())
+    if kind == "line" and _PROSE.fullmatch(rest[0].strip()):
+        return None
     code = kind == "parameter" and ("(" in rest[0] or "[" in rest[0])
     return _Edit(at, end, REDACTED) if end > at and not code and not _TYPE.fullmatch(rest[0].rstrip()) else None
 
@@ -658,6 +670,27 @@ def _applied(text: str, edits: list[_Edit]) -> str:
         parts += [text[last:start], replacement]
         last = end
     return "".join([*parts, text[last:]])
+
+
+def _is_schema(item: Any) -> bool:
+    """Whether a value declares a field, as the parameters of a tool do, and does not fill it."""
+    if not isinstance(item, dict) or not item.keys() <= _SCHEMA:
+        return False
+    alternatives = item.get("anyOf")
+    if isinstance(alternatives, list):
+        return all(isinstance(one, dict) and one.keys() == {"type"} and one["type"] in _TYPES for one in alternatives)
+    return isinstance(item.get("type"), str) and item["type"].lower() in _TYPES
+
+
+def _holds_schema(text: str, quote: str) -> bool:
+    if len(text) > 2_000 or "type" not in text:
+        return False
+    for _ in range((len(quote) - 1).bit_length()):
+        text = _unescaped(text)
+    try:
+        return _is_schema(json.loads(text))
+    except (ValueError, RecursionError):
+        return False
 
 
 # -- pieces of a text

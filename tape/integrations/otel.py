@@ -37,6 +37,7 @@ _REFERENCES = {
 """What was said, as attributes of a span; and those that tell where it is kept."""
 _CONVERSATION, _OPERATION = "gen_ai.conversation.id", "gen_ai.operation.name"
 _USED = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", "cached_tokens": "cache_read.input_tokens"}
+_Redacting = Callable[[Any], Any] | Iterable[str] | None
 _log = logging.getLogger(__name__)
 
 
@@ -51,16 +52,11 @@ class TapeCompletionHook(Adapter, CompletionHook):
     without it credentials are left out.
     """
 
-    def __init__(
-        self,
-        store: StoreLike | None = None,
-        *,
-        redact: Callable[[Any], Any] | Iterable[str] | None = tape.Redact.CREDENTIALS,
-    ) -> None:
+    def __init__(self, store: StoreLike | None = None, *, redact: _Redacting = tape.Redact.CREDENTIALS) -> None:
         if store is None and not os.environ.get(_STORE):
             raise tape.InvalidEntry(_STORE, "is not set; set it to the address of a store, or pass store=")
         super().__init__(os.environ[_STORE] if store is None else store)
-        self._redact = redact if redact is None or callable(redact) else tape.Redact(redact)
+        self._redact = redact if callable(redact) else tape.Redact(redact or (), tokens=redact is not None)
 
     def on_completion(self, *, inputs: Any, outputs: Any, system_instruction: Any, **others: Any) -> None:
         """Record one call of a model."""
@@ -78,8 +74,7 @@ class TapeCompletionHook(Adapter, CompletionHook):
             _log.warning("a completion was not written to its tape", exc_info=True)
 
     def _clean(self, value: Any) -> Any:
-        made = tape.lenient(value)[0]
-        return made if self._redact is None else tape.lenient(self._redact(made))[0]
+        return tape.lenient(self._redact(tape.lenient(value)[0]))[0]
 
     shutdown = Adapter.close
 
@@ -88,7 +83,7 @@ class _Call:
     """One call of a model, as its messages are kept: each under an id that tells all that stands before it."""
 
     def __init__(self, said: Iterable[Any], span: Any) -> None:
-        inputs, outputs, system, tools, attributes = said
+        inputs, outputs, system, self.tools, attributes = said
         # What was said is on the tape already, and here it would be once more with each call.
         self.attributes = {name: held for name, held in attributes.items() if name not in _REFERENCES}
         self.conversation = self.attributes.get(_CONVERSATION)
@@ -99,7 +94,6 @@ class _Call:
             self.trace, self.span = format_trace_id(context.trace_id), format_span_id(context.span_id)
         self.meta = {"otel": {"trace_id": self.trace, "span_id": self.span}}
         self.system = [{"role": "system", "parts": system}] if system else []
-        self.tools = tools or []
         self.inputs, end = _chained(inputs, "")
         self.outputs = [_chained([output], end)[0][0] for output in outputs]
 

@@ -58,8 +58,8 @@ def record(
 
     What the agent calls through ``run.model``, ``run.tool`` and ``run.value`` is written as events: one before each
     call and one after it. ``input`` is kept with the run. ``redact`` takes out secrets before anything is stored: a
-    function from JSON to JSON, or a list of field names. ``normalise`` names what changes from run to run and is not
-    compared: JSON pointers into a request, with ``*`` for any part, or names of fields.
+    list of field names, a ``Redact``, or a function from JSON to JSON. ``normalise`` names what changes from run to
+    run and is not compared: JSON pointers into a request, with ``*`` for any part, or names of fields.
 
     With ``resume`` and the ``id`` of a run that was interrupted it goes on: calls that were completed are answered from
     the tape, and those that were started and have no outcome are dealt with as ``on_unknown`` of each tool says.
