@@ -176,6 +176,16 @@ class TestTexts:
         assert tape.Redact.CREDENTIALS.text(text) == text
         assert tape.Redact.CREDENTIALS({"k": [text, 1, 1.5, True, None]}) == {"k": [text, 1, 1.5, True, None]}
 
+    def test_a_line_is_taken_out_to_its_end(self) -> None:
+        """Also with quotes in it, as it stands, in JSON, encoded twice, and as Python writes it; but no further."""
+        lines = "GET / HTTP/1.1\r\n{}: {}\r\nAccept: */*"
+        text, expected = lines.format("Password", 'Digest user="x", response="Zq"'), lines.format("Password", REDACTED)
+        clean = tape.Redact(["password"])
+        for written in (str, json.dumps, lambda value: json.dumps(json.dumps({"a": value, "b": "it\nis"})), repr):
+            assert clean.text(written(text)) == written(expected)
+        last = json.dumps({"a": "x\nPassword: Zq", "b": "y\nz"})
+        assert clean.text(last) == last.replace("Zq", REDACTED)
+
     def test_a_schema_that_is_filled_is_no_schema(self) -> None:
         """A default, an example, or any other word beside those of a schema makes it a value."""
         clean = tape.Redact(["password"])
@@ -259,6 +269,14 @@ class TestStreams:
         cleaned = clean.stream(chunks)
         assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in cleaned) == expected
         assert len(cleaned) == len(chunks)
+
+    def test_records_in_lines_have_nothing_to_do_with_each_other(self) -> None:
+        """Only events of a stream are read together: in other lines of JSON each is a whole."""
+        clean = tape.Redact(patterns=[r"\w+@\w+\.org"])
+        lines = [{"user": "ann"}, {"user": "bob@x.org"}]
+        assert clean.text("\n".join(map(json.dumps, lines))) == '{"user": "ann"}\n{"user": "[redacted]"}'
+        lines = [{"done": False, "text": "ann"}, {"done": True, "text": "bob@x.org"}]
+        assert "ann" not in clean.text("\n".join(map(json.dumps, lines)))
 
     def test_parallel_parts_are_told_apart(self) -> None:
         """Parts with an index of their own are joined each for itself, also when they come in turns."""

@@ -102,8 +102,8 @@ _TYPE = re.compile(
     r"(?:Optional\[|typing\.)?(?:str|string|bytes|int|float|bool|boolean|number|any|Any|object|SecretStr|None|null"
     r"|undefined|[Tt]rue|[Ff]alse)(?:\s*[|=,;)\]?}].*)?"
 )
-"""What stands behind a name in code, where it declares the field and does not fill it."""
-_LINE = re.compile(r"[^\r\n\"']*?(?=\\+[nr]|[\r\n\"']|$)")
+"""A type or a constant behind a name: code that declares the field and does not fill it."""
+_LINE = re.compile(r"[^\r\n]*?(?=\\+[nr]|[\r\n]|$)")
 _PART = re.compile(rf".*?(?={_BREAK}--|\Z)", re.S)
 _MEMBER = re.compile(r"[^\r\n,}\"']*")
 _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u([0-9a-fA-F]{4})|(.))", re.S)
@@ -111,13 +111,21 @@ _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{14,}={0,2}")
 _OBJECT_LINE = re.compile(r"^(?:data:)?[ \t]*(\{.*\})[ \t\r]*$", re.M)
 _PROSE = re.compile(r"(?:[^\W\d_]['\u2019\w-]*[.,:!?]? +){2,}[^=]*")
-"""What stands behind the name of a field at the beginning of a line in prose: words."""
+"""Words behind the name of a field at the beginning of a line: prose."""
 _SCHEMA = {
     "anyOf", "deprecated", "description", "format", "maxLength", "minLength", "nullable", "pattern", "readOnly",
     "title", "type", "writeOnly",
 }  # fmt: skip
 """What the JSON schema of a parameter says, and not what it holds."""
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+_PREFIXES = ("", "b", "r", "u", "f", "br", "rb")
+"""Letters before a string in Python."""
+_VALUES = {
+    "escaped line": _LINE, "line": _LINE, "member": _MEMBER, "parameter": _PARAMETER_VALUE, "part": _PART,
+}  # fmt: skip
+"""Values without quotes, by how the name of the field is written."""
+_STREAMED = {"candidates", "choices", "delta", "done"}
+"""Fields of events of streams. Other lines of JSON are records, and a record has nothing to do with the next one."""
 _NUMBER = re.compile(r"[0-9.eE+-]+")
 _INDEX = re.compile("(?:.*_)?index")
 
@@ -125,7 +133,7 @@ Redacting = Callable[[Any], Any]
 
 
 class _Edit(NamedTuple):
-    """A place in a text, and what comes there."""
+    """A place in a text, and its replacement."""
 
     start: int
     end: int
@@ -141,8 +149,8 @@ class Redact:
     as those of headers. ``tokens=False`` leaves the known forms alone: keys of providers, JSON web tokens, private
     keys, bearer and basic credentials, user-info and key parameters of addresses.
 
-    ``Redact.CREDENTIALS`` is what adapters use unless they are told otherwise: the headers and fields that hold
-    credentials in every API, and the known forms.
+    ``Redact.CREDENTIALS`` is the default of adapters: the headers and fields that hold credentials in every API, and
+    the known forms.
     """
 
     CREDENTIALS: ClassVar[Redact]
@@ -278,7 +286,7 @@ class Redact:
                     yield _whole_number(text, match.start(), match.end())
 
     def _named(self, text: str) -> Iterator[_Edit]:
-        """Yield the values of fields of these names, however deep the JSON is that they stand in."""
+        """Yield the values of fields of these names, at any depth."""
         if not self._names:
             return
         done = 0
@@ -303,7 +311,8 @@ class Redact:
                     yield name, match.end(), "\\" * slashes + quote, "json"
             for match in _BARE.finditer(text):
                 line = match.start() == 0 or text[match.start() - 1] not in "{,("
-                yield match[1], match.end(), '"', "line" if line else "member"
+                escaped = text[match.start() - 2 : match.start()] == "\\n"
+                yield match[1], match.end(), '"', "member" if not line else "escaped line" if escaped else "line"
         if "=" in text:
             for match in _EQUALS.finditer(text):
                 yield match[1], match.end(), '"', "parameter"
@@ -353,9 +362,11 @@ class Redact:
         lines: list[tuple[re.Match[str], Any]] = []
         for match in _OBJECT_LINE.finditer(text):
             try:
-                lines.append((match, msgspec.json.decode(match[1])))
+                value = msgspec.json.decode(match[1])
             except (msgspec.DecodeError, RecursionError):
                 continue
+            if match[0].startswith("data:") or value.keys() & _STREAMED:
+                lines.append((match, value))
         values = [value for _, value in lines]
         if len(lines) < 2:
             return text
@@ -366,7 +377,7 @@ class Redact:
         return _applied(text, edits) if edits else text
 
     def _joined(self, values: Sequence[Any]) -> list[Any]:
-        """Return values without what is spread over the texts that stand at the same place in several of them."""
+        """Return values without secrets that are spread over texts at the same place in several of them."""
         pieces: dict[tuple[Any, ...], list[tuple[int, tuple[Any, ...], str | bytes]]] = {}
         for number, value in enumerate(values):
             for path, place, text in _leaves(value):
@@ -382,7 +393,7 @@ class Redact:
         return changed
 
     def _pieces(self, texts: list[Any]) -> list[Any]:
-        """Return the pieces of one text without what is spread over several of them."""
+        """Return the pieces of one text without secrets that are spread over several of them."""
         if any(type(text) is not type(texts[0]) for text in texts):
             return texts
         if isinstance(texts[0], str):
@@ -398,7 +409,7 @@ class Redact:
 
 
 class Redactor(Protocol):
-    """What takes out secrets: a ``Redact``, or several and functions of the caller's, one after the other."""
+    """A ``Redact``, or several of them and functions of the caller's, one after the other."""
 
     def __call__(self, value: Any) -> Any:
         """Return a JSON value, or bytes, without secrets."""
@@ -434,7 +445,7 @@ class _Several:
 
 
 def redactor(*redacts: Redactor | Redacting | Iterable[str] | None) -> Redactor | None:
-    """Return what takes out secrets, from what callers say: functions, values of ``Redact``, or names of fields."""
+    """Return one redactor for all that callers pass: functions, values of ``Redact``, or names of fields."""
     parts: list[Any] = []
     for redact in redacts:
         if redact is None or redact in parts:
@@ -524,7 +535,7 @@ def _unescaped(text: str) -> str:
 
 
 class _View(NamedTuple):
-    """A text with its escapes resolved, and where each part of it stands in the text itself."""
+    """A text with its escapes resolved, and the place of each part in the text itself."""
 
     text: str
     here: list[int]
@@ -566,7 +577,7 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
     """Return the edit that takes out the value of a field, which begins at this place or behind it."""
     if kind in ("json", "member"):
         at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-    elif kind == "line":
+    elif "line" in kind:
         while text[at : at + 1] in (" ", "\t"):
             at += 1
     if text.startswith(REDACTED, at):
@@ -578,7 +589,7 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
         slashes += 1
     opening = word.end() + slashes
     mark = "" if kind == "part" else text[opening : opening + 1]
-    if mark and mark in "\"'" and len(word[0]) <= 2:
+    if mark and mark in "\"'" and word[0].lower() in _PREFIXES:
         end, _ = _string_end(text, opening + 1, mark, slashes)
         return _Edit(opening + 1, end, REDACTED) if end > opening + 1 else None
     if mark and mark in "{[(" and not slashes and (kind in ("json", "member") or not word[0]):
@@ -587,10 +598,12 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
     if kind == "json":
         end = word.end()
         return _Edit(at, end, f"{quote}{REDACTED}{quote}") if end > at else None
-    rest = {"line": _LINE, "member": _MEMBER, "parameter": _PARAMETER_VALUE, "part": _PART}[kind].match(text, at)
+    rest = _VALUES[kind].match(text, at)
     assert rest is not None
     end = at + len(rest[0].rstrip())
-    if kind == "line" and _PROSE.fullmatch(rest[0].strip()):
+    if kind == "escaped line":
+        end = min(end, _literal_end(text, at, end))
+    if "line" in kind and _PROSE.fullmatch(rest[0].strip()):
         return None
     code = kind == "parameter" and ("(" in rest[0] or "[" in rest[0])
     return _Edit(at, end, REDACTED) if end > at and not code and not _TYPE.fullmatch(rest[0].rstrip()) else None
@@ -599,7 +612,7 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
 def _string_end(text: str, at: int, mark: str, slashes: int) -> tuple[int, int]:
     """Return where the content of a string ends, and where the text goes on behind its quote.
 
-    A quote with fewer backslashes before it ends the string that this one stands in: it was cut off.
+    A quote with fewer backslashes before it ends the outer string: this one was cut off.
     """
     period = 2 * (slashes + 1)
     while (found := text.find(mark, at)) >= 0:
@@ -610,6 +623,24 @@ def _string_end(text: str, at: int, mark: str, slashes: int) -> tuple[int, int]:
             return found - slashes, found + 1
         at = found + 1
     return len(text), len(text)
+
+
+def _literal_end(text: str, at: int, end: int) -> int:
+    """Return where the string ends that holds a line which begins behind an escaped line break."""
+    line = text.rfind("n", 0, text.rfind(":", 0, at))
+    while line > 0 and text[line - 1] != "\\":
+        line = text.rfind("n", 0, line)
+    slashes = _slashes(text, line)
+    opening = line
+    while (opening := max(text.rfind('"', 0, opening), text.rfind("'", 0, opening))) >= 0:
+        if _slashes(text, opening) < slashes:
+            break
+    mark = text[opening] if opening >= 0 else '"'
+    while (found := text.find(mark, at, end)) >= 0:
+        if _slashes(text, found) < slashes:
+            return found - _slashes(text, found)
+        at = found + 1
+    return end
 
 
 def _container_end(text: str, at: int, quote: str) -> int:
@@ -724,7 +755,7 @@ def _put(value: Any, place: tuple[Any, ...], text: Any) -> Any:
 
 
 def _cut(texts: list[Any], edits: Sequence[tuple[int, int, Any]]) -> list[Any]:
-    """Return the pieces of a text after the edits of the whole; what replaces comes into the first piece it touches."""
+    """Return the pieces of a text after the edits of the whole. A replacement goes into the first piece it touches."""
     made, begin = [], 0
     for text in texts:
         end, parts, last = begin + len(text), [], begin

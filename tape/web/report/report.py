@@ -96,6 +96,10 @@ def _cleaned(entry: tape.Entry, clean: Redaction, requests: Requests) -> tuple[d
     if cleaned == raw:
         return raw, gist(entry, _LINE)
     cleaned["hash"] = None
+    data = cleaned["payload"].get("data") if isinstance(cleaned["payload"], dict) else None
+    if isinstance(data, dict) and data.get("request") != raw["payload"]["data"].get("request"):
+        # The digest, and the key that is made of it, could confirm a guess of the secret, as the hash could.
+        cleaned["payload"]["data"] = {**data, "digest": None, "key": None}
     try:
         payload = typed.convert(cleaned["payload"], type(entry.payload))
         line = gist(msgspec.structs.replace(entry, payload=payload, source=None), _LINE)
