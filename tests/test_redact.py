@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.backends import Backend
+from support.sizes import heavy, size
 
 import tape
 from tape.web.report.redact import Redaction
@@ -248,6 +249,71 @@ class TestTexts:
         for wrong in ({"fields": "password"}, {"fields": [1]}, {"patterns": "x"}, {"patterns": ["("]}):
             with pytest.raises(tape.InvalidEntry):
                 tape.Redact(**wrong)  # type: ignore[arg-type]
+
+
+def _document(made: random.Random, depth: int, secret: str) -> Any:
+    """Return a JSON value with secret fields, and with texts that look like JSON or hold it."""
+    chance = made.random()
+    if depth <= 0 or chance < 0.35:
+        odd = [
+            'it\'s "q" \\',
+            "\u00e9\n",
+            '{"',
+            "[",
+            "a: b",
+            '":',
+            12,
+            1.5,
+            None,
+            True,
+            "",
+            "p=1",
+            "x\\",
+            '\\"',
+            "'",
+            "&",
+        ]
+        return made.choice(odd)
+    if chance < 0.6:
+        return [_document(made, depth - 1, secret) for _ in range(made.randrange(4))]
+    if chance < 0.7:
+        return json.dumps(_document(made, depth - 1, secret), ensure_ascii=made.random() < 0.5)
+    values = [
+        secret,
+        [secret, "]"],
+        {"a": secret + '"}\\'},
+        secret + '"\\',
+        "\\" + secret,
+        json.dumps({"q": secret}),
+        5,
+    ]
+    fields = [
+        made.choice(["a", "b", "password", "PassWord", "x y", "pass-word", "\u00e9"]) for _ in range(made.randrange(4))
+    ]
+    return {
+        name: made.choice(values) if "pass" in name.lower() else _document(made, depth - 1, secret) for name in fields
+    }
+
+
+class TestDocuments:
+    """A text and the value that it encodes are redacted alike."""
+
+    @heavy
+    def test_any_document_is_the_same_as_a_text(self) -> None:
+        """Encoded up to three times it stays JSON, of the value without secrets; cut anywhere it shows none."""
+        clean = tape.Redact(["password"], tokens=False)
+        for seed in range(size(300, 5_000)):
+            made, secret = random.Random(seed), f"Zq{seed}z"
+            value = _document(made, 5, secret)
+            text, expected = json.dumps(value, indent=made.choice([None, 1])), clean(value)
+            for level in range(1, 4):
+                cleaned = read = clean.text(text)
+                for _ in range(level):
+                    read = json.loads(read)
+                assert (read, clean.text(cleaned)) == (expected, cleaned), seed
+                text = json.dumps(text)
+            for end in made.sample(range(len(text)), min(5, len(text))):
+                assert secret not in clean.text(text[:end]), (seed, end)
 
 
 class TestStreams:
