@@ -191,7 +191,7 @@ class Redact:
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
-        return self._text(text, 0)
+        return self._text(text, 0) if self else text
 
     def stream(self, values: Sequence[Any]) -> list[Any]:
         """Return the chunks of a stream without secrets, also without those that are spread over several chunks."""
@@ -256,8 +256,8 @@ class Redact:
     def _edits(self, text: str, encoded: int = 0) -> list[_Edit]:
         """Return the places to replace, in order and apart from each other."""
         edits = [*self._named(text), *self._matched(text), *self._base64(text, encoded)]
-        escaped = "\\u" in text
-        if not (self._patterns or escaped or (self._tokens and ("=" in text or _HINTS.search(text)))):
+        seen = self._patterns or "\\u" in text or (self._tokens and ("=" in text or _HINTS.search(text)))
+        if not seen:
             return _apart(edits)
         # Some libraries write quotes of JSON in JSON as ``\\u0022``.
         quotes = "\\u002" in text

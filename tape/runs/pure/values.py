@@ -189,7 +189,7 @@ def redacted_error(record: dict[str, Any], redact: Redactor) -> dict[str, Any]:
             made["replaced"] = [redact.text(note) for note in record["replaced"]]
     except Exception:
         made = {"text": "[withheld]", "args": []}
-    return {"type": record["type"], **made}
+    return {**record, **made}
 
 
 def restored_error(record: Mapping[str, Any]) -> BaseException:

@@ -1,8 +1,7 @@
 """Redaction: what is taken out of a report before it is written. Pure.
 
-Patterns are applied to every text, names and keys included; fields are taken out wherever they stand; tool outputs are
-taken out whole. JSON that is kept as a text is looked into as well. An entry of which anything was taken out loses its
-hash: with it a short secret could be guessed.
+Fields, patterns and tokens are those of a ``tape.Redact``. Tool outputs are taken out whole, also of JSON in a text. An
+entry of which anything was taken out loses its hash: with it a short secret could be guessed.
 
 What a tool gave back is recognised by its shape alone. Whoever reads messages needs the id of the call that a result
 answers and skips a result without one; here such a result would be a secret that stays.
