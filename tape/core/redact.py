@@ -29,6 +29,9 @@ _DEEPEST = 220
 """Levels of a JSON value that are looked into; what lies deeper is taken out unseen."""
 _ENCODED = 6
 """How many times encoded JSON is looked into for patterns, and base64 for anything."""
+_SHORTEST_KEPT = 32
+_KEPT = 4_000_000
+"""Characters of texts that are known to have no secrets."""
 _LONGEST_NAME = 200
 """Characters of a field's name as it is written, with its escapes."""
 
@@ -165,6 +168,10 @@ class Redact:
         except re.error as error:
             raise InvalidEntry("patterns", f"must be regular expressions: {error.pattern!r}: {error}") from None
 
+        self._unchanged: set[str] = set()
+        """Texts without secrets, which need not be searched again."""
+        self._kept = 0
+
     def __repr__(self) -> str:
         return "tape.Redact.CREDENTIALS" if self is Redact.CREDENTIALS else f"tape.Redact({sorted(self._names)})"
 
@@ -247,11 +254,18 @@ class Redact:
     # -- texts
 
     def _text(self, text: str, encoded: int) -> str:
-        if len(text) < 4 and not self._patterns:
+        if text in self._unchanged or (len(text) < 4 and not self._patterns):
             return text
-        text = self._lines(text)
-        edits = self._edits(text, encoded)
-        return _applied(text, edits) if edits else text
+        joined = self._lines(text)
+        if edits := self._edits(joined, encoded):
+            return _applied(joined, edits)
+        if joined is text and _SHORTEST_KEPT <= len(text) <= _KEPT:
+            # A conversation is sent again with every call.
+            self._kept += len(text)
+            if self._kept > _KEPT:
+                self._unchanged, self._kept = set(), len(text)
+            self._unchanged.add(text)
+        return joined
 
     def _edits(self, text: str, encoded: int = 0) -> list[_Edit]:
         """Return the places to replace, in order and apart from each other."""
