@@ -87,6 +87,7 @@ __all__ = [
     "RecordedCall",
     "RecordedError",
     "Recording",
+    "Redact",
     "Region",
     "ReplicaBehind",
     "Report",
@@ -187,6 +188,7 @@ if TYPE_CHECKING:
         TapeInfo,
         Transfer,
     )
+    from tape.core.redact import Redact
     from tape.core.summaries.compaction import Summary, SummaryRequest
     from tape.db.read.recall import Recalled
     from tape.errors import (
@@ -270,6 +272,7 @@ else:
         "tape.core.memory.state": "Block BlockSpec Slot Usage",
         "tape.core.merge.diff": "Diff Revised",
         "tape.core.merge.divergence": "Conflict",
+        "tape.core.redact": "Redact",
         "tape.core.records": (
             "Ancestor Anchor Check Descendant Entry Finding Health Hit Lineage MergeReceipt Message Page Problem "
             "Receipt Report Retention Source StateValue Stats TapeInfo Transfer"

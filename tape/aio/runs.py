@@ -76,7 +76,7 @@ class AsyncRun(RunBase):
     async def snapshot(self, digest: str, uri: str) -> None:
         """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""
         if self._journal.writes:
-            await self.tape.event("run.snapshot", {"run": self.id, "digest": digest, "uri": uri})
+            await self.tape.event("run.snapshot", self._snapshot(digest, uri))
 
 
 async def in_thread(chat: AsyncTape, read: Callable[[Tape], R]) -> R:

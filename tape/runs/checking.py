@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import Struct, field
 
+from tape.core.redact import Redacting
 from tape.errors import Diverged, InvalidEntry
 from tape.handles.tape import Tape
 from tape.runs.opening import replay
 from tape.runs.pure.divergence import Divergence, RunReport
-from tape.runs.pure.requests import Redact
 from tape.runs.recording import RunInfo, list_runs
 from tape.runs.run import Run
 from tape.store import Store
@@ -91,7 +91,7 @@ def check(
     name: str | None = None,
     match: str = "strict",
     normalise: list[str] | None = None,
-    redact: Redact | None = None,
+    redact: Redacting | Iterable[str] | None = None,
 ) -> CheckReport: ...
 
 
@@ -104,7 +104,7 @@ def check(
     name: str | None = None,
     match: str = "strict",
     normalise: list[str] | None = None,
-    redact: Redact | None = None,
+    redact: Redacting | Iterable[str] | None = None,
 ) -> Coroutine[Any, Any, CheckReport]: ...
 
 
@@ -116,7 +116,7 @@ def check(
     name: str | None = None,
     match: str = "strict",
     normalise: list[str] | None = None,
-    redact: Redact | None = None,
+    redact: Redacting | Iterable[str] | None = None,
 ) -> CheckReport | Coroutine[Any, Any, CheckReport]:
     """Run the newest completed run of every tape with a ``label`` again, without a model; returns a table of them.
 

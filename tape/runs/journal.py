@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from tape.core import strict
+from tape.core.redact import Redactor, redactor
 from tape.errors import Diverged, EffectRefused, EffectUnknown, InvalidEntry
 from tape.runs import recording as entries
 from tape.runs.matching import CallRequest, Cursor, Verdict, recorded_divergence
@@ -21,8 +22,8 @@ from tape.runs.pure.divergence import Divergence, RunReport, changes_between
 from tape.runs.pure.effects import EFFECTS, MAY_HAVE_RUN, ON_UNKNOWN, Effect, effect_key
 from tape.runs.pure.fields import Field
 from tape.runs.pure.lanes import Lane, Lanes
-from tape.runs.pure.requests import Body, Reader, Redact
-from tape.runs.pure.values import Load, error_of, stored, stored_error
+from tape.runs.pure.requests import Body, Reader
+from tape.runs.pure.values import Load, error_of, redacted, redacted_error, stored, stored_chunks, stored_error
 from tape.runs.recording import RecordedCall, key_of
 
 __all__ = ["Fact", "Journal", "Settings", "Step", "Wrapped"]
@@ -45,6 +46,7 @@ class Wrapped(Struct):
     on_unknown: str | Callable[..., Any] = "ask"
     bound: bool = False
     wants_effect: bool = False
+    redact: Redactor | None = None
 
     def __post_init__(self) -> None:
         if len(strict.identifier(self.name, "name")) > _LONGEST_NAME:
@@ -106,7 +108,7 @@ class Journal:
         run: str,
         *,
         reader: Reader,
-        redact: Redact | None,
+        redact: Redactor | None,
         cursor: Cursor | None,
         settings: Settings,
         writes: bool,
@@ -124,7 +126,8 @@ class Journal:
         self.contexts: dict[bytes, dict[str, Any]] = {}
         """Renderings of recorded contexts by their digests: where the context is, and which rendering it is."""
         self.explain: Callable[[Divergence, RecordedCall | None, Body], Divergence] | None = None
-        self._redact = redact
+        self.redact = redact
+        self._redacts: list[Redactor] = []
         self._settings = settings
         self._lock = threading.Lock()
         self._stopped: Diverged | None = None
@@ -151,7 +154,7 @@ class Journal:
                 raise self._stopped
             lane = self.lanes.current()
             before = self._recent.get((wrapped.kind, wrapped.name), [])
-            body = self.reader.read(wrapped.names, args, kwargs, before, self._rendered.values())
+            body = self.reader.read(wrapped.names, args, kwargs, before, self._rendered.values(), wrapped.redact)
             lane.calls += 1
             step = self._decide(Step(wrapped, lane, lane.calls, body, "live", lane))
             step.before = max(before, key=body.grown_from, default=None)
@@ -303,12 +306,12 @@ class Journal:
 
     def completed(self, step: Step, value: Any) -> Fact | None:
         """Return what is written of a call that returned."""
-        return self._outcome(step, "completed", value=stored(value, self._redact))
+        return self._outcome(step, "completed", value=stored(value, step.wrapped.redact))
 
     def failed(self, step: Step, error: BaseException) -> Fact | None:
         """Return what is written of a call that raised, with what it yielded before."""
         chunks = {"chunks": self._chunks(step)} if step.streams else {}
-        return self._outcome(step, "failed", error=stored_error(error, self._redact), **chunks)
+        return self._outcome(step, "failed", error=stored_error(error, step.wrapped.redact), **chunks)
 
     def streamed(self, step: Step, *, whole: bool) -> Fact | None:
         """Return what is written of a stream that ended, or that was closed before its end."""
@@ -317,6 +320,14 @@ class Journal:
     def copied(self, step: Step, result: Mapping[str, Any]) -> Fact | None:
         """Return what is written of a call that was answered from the tape."""
         fields = {name: value for name, value in result.items() if name not in ("run", "lane", "n", "status", "took")}
+        if (redact := step.wrapped.redact) is not None:
+            if "value" in fields:
+                (fields["value"],) = redacted([fields["value"]], redact)
+            if "error" in fields:
+                fields["error"] = redacted_error(fields["error"], redact)
+            if "chunks" in fields:
+                records = redacted([record for _, record in fields["chunks"]], redact)
+                fields["chunks"] = [[at, made] for (at, _), made in zip(fields["chunks"], records, strict=True)]
         return self._outcome(step, str(result.get("status", "completed")), **fields)
 
     def skipped(self, step: Step) -> Fact | None:
@@ -324,7 +335,8 @@ class Journal:
         return self._outcome(step, "skipped", value={"is": MAY_HAVE_RUN})
 
     def _chunks(self, step: Step) -> list[Any]:
-        return [[at, stored(chunk, self._redact)] for at, chunk in step.chunks]
+        records = stored_chunks([chunk for _, chunk in step.chunks], step.wrapped.redact)
+        return [[at, record] for (at, _), record in zip(step.chunks, records, strict=True)]
 
     def _outcome(self, step: Step, status: str, **facts: Any) -> Fact | None:
         if not self.writes:
@@ -353,14 +365,20 @@ class Journal:
     def live_fact(self, step: Step, value: Any = None, error: BaseException | None = None) -> dict[str, Any]:
         """Return the outcome of a call that is only held against the tape."""
         if error is not None:
-            return {"status": "failed", "error": stored_error(error, self._redact)}
+            return {"status": "failed", "error": stored_error(error, step.wrapped.redact)}
         if step.streams:
             return {"status": "completed", "chunks": self._chunks(step)}
-        return {"status": "completed", "value": stored(value, self._redact)}
+        return {"status": "completed", "value": stored(value, step.wrapped.redact)}
 
     def error_text(self, error: BaseException) -> str:
         """Return an error in one line, without secrets."""
-        return error_of(stored_error(error, self._redact))[:1000]
+        return error_of(stored_error(error, redactor(self.redact, *self._redacts)))[:1000]
+
+    def knows(self, redact: Redactor | None) -> None:
+        """Remember what takes secrets out of the calls of a function: the error that ends the run may have them."""
+        with self._lock:
+            if redact is not None and redact not in self._redacts:
+                self._redacts.append(redact)
 
     def know_context(self, rendered: Any, place: list[Any], api: str) -> None:
         """Remember a rendering of a recorded context, so that a request of it is stored as a pointer."""

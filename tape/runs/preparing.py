@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from tape.core import strict
+from tape.core.redact import Redacting, Redactor, redactor
 from tape.errors import InvalidEntry
 from tape.handles.options import call_of
 from tape.handles.tape import Tape
@@ -15,7 +16,7 @@ from tape.new_ids import new_id
 from tape.runs import recording as entries
 from tape.runs.journal import Fact, Journal, Settings
 from tape.runs.matching import MATCHES, Cursor
-from tape.runs.pure.requests import Normaliser, Reader, Redact, redactor
+from tape.runs.pure.requests import Normaliser, Reader
 from tape.runs.recording import Recording, find_run, key_of, read_recording
 from tape.runs.sources import with_sources
 
@@ -33,7 +34,7 @@ class Plan(Struct, kw_only=True):
     name: str | None = None
     input: Any = None
     resume: bool = False
-    redact: Redact | Iterable[str] | None = None
+    redact: Redacting | Iterable[str] | None = None
     normalise: Iterable[str] | None = None
     match: str = "strict"
     live_from: int | None = None
@@ -85,7 +86,7 @@ def prepare(chat: Tape, plan: Plan, into: Tape | None, base: Tape | None) -> Pre
     recording = read_recording(chat, plan.run, base)
     patterns = recording.info.normalise if plan.normalise is None else plan.normalise
     redact = redactor(plan.redact)
-    reader = Reader(redact, Normaliser(patterns))
+    reader = Reader(Normaliser(patterns))
     cursor = Cursor(recording, reader, match=plan.match, live_from=plan.live_from)
     settings = Settings(
         models=plan.models,
@@ -100,7 +101,7 @@ def prepare(chat: Tape, plan: Plan, into: Tape | None, base: Tape | None) -> Pre
     journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
     opening = []
     if into is not None:
-        data: dict[str, Any] = {"name": plan.name or recording.info.name, "input": recording.info.input}
+        data: dict[str, Any] = _given(plan.name or recording.info.name, recording.info.input, redact)
         if plan.live_from is not None:
             data["base"] = {"tape": chat.id, "run": plan.run, "before": plan.live_from}
         opening = [_started(run, data, reader)]
@@ -111,27 +112,33 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
     """Return a run that is recorded, or one that goes on where it was interrupted."""
     redact = redactor(plan.redact)
     run = _run_id(plan.id)
+    if redact is not None and redact.text(run) != run:
+        raise InvalidEntry("id", "contains what redact= takes out, and an id is kept as it is; choose another id")
     info = None if plan.id is None else find_run(chat, run)
     if info is None:
-        reader = Reader(redact, Normaliser(plan.normalise or ()))
+        reader = Reader(Normaliser(plan.normalise or ()))
         journal = Journal(
             run, reader=reader, redact=redact, cursor=None, settings=Settings(writes_allowed=True), writes=True
         )
-        data = {"name": plan.name, "input": strict_input(plan.input)}
-        return Prepared(journal, None, data["input"], [_started(run, data, reader)])
+        given = strict_input(plan.input)
+        return Prepared(journal, None, given, [_started(run, _given(plan.name, given, redact), reader)])
     if not plan.resume:
         raise InvalidEntry("id", f"tape {chat.id!r} already has a run {run!r}; pass resume=True to continue it")
     if info.status == "completed":
         raise InvalidEntry("id", f"run {run!r} is completed; replay it, or record a new run under another id")
     recording = read_recording(chat, run)
-    reader = Reader(redact, Normaliser(info.normalise if plan.normalise is None else plan.normalise))
+    reader = Reader(Normaliser(info.normalise if plan.normalise is None else plan.normalise))
     cursor = Cursor(recording, reader, match="strict", live_from=None, open_ended=True)
     settings = Settings(writes_allowed=True)
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=True)
     journal.tape = chat.id
     journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
     resumed = Fact("run.resumed", {"run": run, "calls": len(recording.calls)}, key_of(run, "resumed", new_id()))
-    return Prepared(journal, recording, info.input, [resumed], ends=info.ends, started=info.seq)
+    # The tape has the input without secrets; given again, it is whole.
+    again = redact is not None and plan.input is not None
+    whole = again and _given(None, strict_input(plan.input), redact)["input"] == info.input
+    given = strict_input(plan.input) if whole else info.input
+    return Prepared(journal, recording, given, [resumed], ends=info.ends, started=info.seq)
 
 
 def _run_id(id: str | None) -> str:
@@ -142,9 +149,17 @@ def _run_id(id: str | None) -> str:
 
 
 def strict_input(value: Any) -> Any:
-    """Return what a run is given to work on, which is kept as it is."""
+    """Return a copy of what a run is given to work on."""
     strict.encode(value, "input")
     return strict.copied(value)
+
+
+def _given(name: str | None, value: Any, redact: Redactor | None) -> dict[str, Any]:
+    """Return what a run was given, without secrets."""
+    if redact is None:
+        return {"name": name, "input": value}
+    shown = None if name is None else redact.text(name)
+    return {"name": shown, "input": None if value is None else strict_input(redact(strict.copied(value)))}
 
 
 def _started(run: str, data: dict[str, Any], reader: Reader) -> Fact:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 from tape.core import strict
 from tape.core.context.build import LISTENERS, Context
 from tape.core.records import Receipt
+from tape.core.redact import Redacting, redactor
 from tape.errors import Diverged, InvalidEntry, ProvenanceConflict
 from tape.handles.tape import Tape
 from tape.runs.journal import Fact, Journal, Wrapped
@@ -68,13 +69,21 @@ class RunBase:
         """The run that is run again, call by call; None while a new one is recorded."""
         return self._ready.recording
 
-    def model(self, fn: Callable[..., Any], *, name: str = "model", load: Load | None = None) -> Callable[..., Any]:
+    def model(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str = "model",
+        load: Load | None = None,
+        redact: Redacting | Iterable[str] | None = None,
+    ) -> Callable[..., Any]:
         """Return ``fn``, which asks a model, so that its calls are recorded, or answered from the recording.
 
         It may return, be awaited, or yield. In a replay ``load`` makes the result of its recorded data; without it the
         annotation of ``fn`` does, or the recorded type, if it is loaded. A program with several models names each.
+        ``redact`` takes secrets out of the calls of this function, before the ``redact`` of the run does.
         """
-        return self._wrap(Wrapped("model", name, fn, parameter_names(fn), loader_of(fn, load)))
+        return self._wrap(Wrapped("model", name, fn, parameter_names(fn), loader_of(fn, load)), redact)
 
     def tool(
         self,
@@ -85,6 +94,7 @@ class RunBase:
         load: Load | None = None,
         on_unknown: str | Callable[..., Any] = "ask",
         bound: bool = False,
+        redact: Redacting | Iterable[str] | None = None,
     ) -> Callable[..., Any]:
         """Return ``fn``, a tool, so that its calls are recorded, or answered from the recording.
 
@@ -93,19 +103,31 @@ class RunBase:
         resumed run does with a write that has no outcome: "ask" raises EffectUnknown, "retry" makes it again with the
         same key, "skip" tells the agent that it may have run. A function in its place is called with the effect; it
         returns the result if it happened (True if that is lost), or None. A ``bound`` tool settles its effect in its
-        own transaction.
+        own transaction. ``redact`` is as in ``model``.
         """
         names = [name for name in parameter_names(fn) if name != "effect"]
         wrapped = Wrapped("tool", name or _name_of(fn), fn, names, loader_of(fn, load), effect, on_unknown, bound)
         wrapped.wants_effect = "effect" in _parameters(fn)
-        return self._wrap(wrapped)
+        return self._wrap(wrapped, redact)
 
-    def value(self, name: str, fn: Callable[..., Any], *, load: Load | None = None) -> Callable[..., Any]:
+    def value(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        load: Load | None = None,
+        redact: Redacting | Iterable[str] | None = None,
+    ) -> Callable[..., Any]:
         """Return ``fn``, an input that is not determined (a clock, a random number), recorded under ``name``."""
-        return self._wrap(Wrapped("value", name, fn, parameter_names(fn), loader_of(fn, load)))
+        return self._wrap(Wrapped("value", name, fn, parameter_names(fn), loader_of(fn, load)), redact)
 
-    def _wrap(self, wrapped: Wrapped) -> Callable[..., Any]:
-        self._journal.check_open()
+    def _wrap(self, wrapped: Wrapped, redact: Redacting | Iterable[str] | None) -> Callable[..., Any]:
+        journal = self._journal
+        journal.check_open()
+        wrapped.redact = redactor(redact, journal.redact)
+        if wrapped.redact is not None:
+            wrapped.name = wrapped.redact.text(wrapped.name)
+        journal.knows(redactor(redact))
         return self._calls.wrap(wrapped)
 
     @contextlib.contextmanager
@@ -114,12 +136,19 @@ class RunBase:
 
         Threads and tasks get theirs without being asked. Name them where two begin with the same request.
         """
+        if self._journal.redact is not None and isinstance(name, str):
+            name = self._journal.redact.text(name)
         if not strict.is_identifier(name) or name.isdigit() or set(name) & set("./:~") or len(name) > 60:
             raise InvalidEntry(
                 "name", "must be a name of at most 60 characters that is not a number and contains none of . / : ~"
             )
         with self._journal.lanes.entered(self._journal.lanes.named(name)):
             yield
+
+    def _snapshot(self, digest: str, uri: str) -> dict[str, Any]:
+        redact = self._journal.redact
+        facts = {"digest": digest, "uri": uri}
+        return {"run": self.id, **(facts if redact is None else redact(facts))}
 
     def _begin(self, written: Tape) -> None:
         """Let this thread or task be in the run, whose events go to a tape."""
@@ -211,7 +240,7 @@ class Run(RunBase):
     def snapshot(self, digest: str, uri: str) -> None:
         """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""
         if self._journal.writes:
-            self.tape.event("run.snapshot", {"run": self.id, "digest": digest, "uri": uri})
+            self.tape.event("run.snapshot", self._snapshot(digest, uri))
 
 
 class _TapePort:

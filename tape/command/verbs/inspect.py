@@ -143,10 +143,11 @@ def report(
     from tape.web.report.report import write
 
     try:
-        clean = Redaction(redact or (), redact_field or (), tool_outputs=not tool_output)
+        patterns = [re.compile(pattern) for pattern in redact or ()]
     except re.error as error:
         problem = f"--redact: invalid regular expression {str(error.pattern)!r}: {error}"
         raise Failure(problem, "use the syntax of Python's re module", USAGE) from None
+    clean = Redaction(patterns, redact_field or (), tool_outputs=not tool_output)
     with session.open(read_only=True) as store:
         ids = [session.find(store, named).id for named in tapes]
         if output == "-":

@@ -12,27 +12,73 @@ import dataclasses
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tape.core import strict, typed
 from tape.core.lenient import lenient
+from tape.core.redact import Redactor
 from tape.errors import InvalidEntry, RecordedError
 from tape.runs.pure.fields import without_addresses
-from tape.runs.pure.requests import Redact
 
-__all__ = ["Load", "error_of", "loader_of", "restored", "restored_error", "stored", "stored_error"]
+__all__ = [
+    "Load",
+    "error_of",
+    "loader_of",
+    "redacted",
+    "redacted_error",
+    "restored",
+    "restored_error",
+    "stored",
+    "stored_chunks",
+    "stored_error",
+]
 
 Load = Callable[[Any], Any]
 
 _PLAIN = (str, int, float, bool, dict, list, type(None))
 
 
-def stored(value: Any, redact: Redact | None) -> dict[str, Any]:
+def stored(value: Any, redact: Redactor | None) -> dict[str, Any]:
     """Return a value as it is stored: its data, its type where that is no JSON, and what was lost, if anything."""
-    if isinstance(value, bytes | bytearray) and redact is None:
+    return stored_chunks([value], redact)[0]
+
+
+def stored_chunks(values: Sequence[Any], redact: Redactor | None) -> list[dict[str, Any]]:
+    """Return the chunks of a stream as they are stored: a secret may be spread over several of them."""
+    return redacted([_record_of(value) for value in values], redact)
+
+
+def redacted(records: Sequence[dict[str, Any]], redact: Redactor | None) -> list[dict[str, Any]]:
+    """Return stored values without secrets."""
+    if redact is None:
+        return list(records)
+    try:
+        data = [base64.b64decode(record["bytes"]) if "bytes" in record else record.get("is") for record in records]
+        return [
+            record if "withheld" in record else _without_secrets(record, cleaned, redact)
+            for record, cleaned in zip(records, redact.stream(data), strict=True)
+        ]
+    except Exception as error:
+        # The call was made. That it was, is recorded all the same; its value is not, since it may be a secret.
+        return [{"withheld": f"redact raised {type(error).__name__}"} for _ in records]
+
+
+def _without_secrets(record: dict[str, Any], cleaned: Any, redact: Redactor) -> dict[str, Any]:
+    if isinstance(cleaned, bytes):
+        return {"bytes": base64.b64encode(cleaned).decode()}
+    made = {**record, "is": lenient(cleaned)[0]}
+    made.pop("bytes", None)
+    if "replaced" in record:
+        # Paths are made of names of fields.
+        made["replaced"] = [redact.text(note) for note in record["replaced"]]
+    return made
+
+
+def _record_of(value: Any) -> dict[str, Any]:
+    if isinstance(value, bytes | bytearray):
         return {"bytes": base64.b64encode(bytes(value)).decode()}
     replaced: list[str] = []
     try:
@@ -44,12 +90,6 @@ def stored(value: Any, redact: Redact | None) -> dict[str, Any]:
     except InvalidEntry:
         data, replaced = lenient(value)
         data = without_addresses(data) if isinstance(data, str) else data
-    if redact is not None:
-        try:
-            data = lenient(redact(data))[0]
-        except Exception as error:
-            # The call was made. That it was, is recorded all the same; its value is not, since it may be a secret.
-            return {"withheld": f"redact raised {type(error).__name__}"}
     record: dict[str, Any] = {"is": data}
     if type(value) not in _PLAIN:
         record["type"] = f"{type(value).__module__}:{type(value).__qualname__}"
@@ -124,7 +164,7 @@ def loader_of(fn: Any, load: Load | None) -> Load | None:
     return None
 
 
-def stored_error(error: BaseException, redact: Redact | None) -> dict[str, Any]:
+def stored_error(error: BaseException, redact: Redactor | None) -> dict[str, Any]:
     """Return an error as it is stored: its type, its text and its arguments."""
     arguments, replaced = lenient(list(error.args))
     record = {
@@ -134,13 +174,22 @@ def stored_error(error: BaseException, redact: Redact | None) -> dict[str, Any]:
     }
     if replaced:
         record["replaced"] = replaced[:20]
-    if redact is not None:
-        try:
-            cleaned = redact({"text": record["text"], "args": record["args"]})
-            record["text"], record["args"] = lenient(cleaned["text"])[0], lenient(cleaned["args"])[0]
-        except Exception:
-            record["text"], record["args"] = "[withheld]", []
-    return record
+    return record if redact is None else redacted_error(record, redact)
+
+
+def redacted_error(record: dict[str, Any], redact: Redactor) -> dict[str, Any]:
+    """Return a stored error without secrets."""
+    try:
+        arguments = redact(record["args"])
+        made = {
+            "text": str(redact(record["text"])),
+            "args": lenient(arguments)[0] if isinstance(arguments, list) else [],
+        }
+        if "replaced" in record:
+            made["replaced"] = [redact.text(note) for note in record["replaced"]]
+    except Exception:
+        made = {"text": "[withheld]", "args": []}
+    return {**record, **made}
 
 
 def restored_error(record: Mapping[str, Any]) -> BaseException:

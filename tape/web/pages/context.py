@@ -78,7 +78,7 @@ def context(request: PageRequest, clean: Clean = _as_it_is) -> dict[str, Any]:
         "after": None if after is None else after.seq,
         "steps": [{"seq": step.seq, "at": instant(step.recorded_at)} for step in steps],
         "moved": None if before is None else _moved(chat, before.seq, seen, clean),
-        "cause": None if explained is None else clean(cause_of(explained)),
+        "cause": None if explained is None else cause_of(explained),
     }
 
 
